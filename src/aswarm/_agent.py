@@ -1,0 +1,127 @@
+"""The values that users make and get: `Agent`, `Result`, `Response`.
+
+They hold data and check its form. What a function's schema looks like, which agent runs next and when a run ends is
+decided elsewhere. A run never writes to an agent.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from ._messages import text_of
+from ._usage import Usage
+
+StopReason = Literal["answer", "max_turns", "tool_calls", "cancelled", "error"]
+Instructions = str | Callable[..., Any] | None
+
+
+class Agent(BaseModel):
+    """Instructions and functions, under a name. One agent serves any number of runs at once.
+
+    `instructions`: a str, or a plain or async callable; one that accepts an argument gets, positionally, a
+    `defaultdict(str)` copy of the context variables. A plain callable runs in a worker thread.
+    `functions`: functions, coroutine functions, bound methods, partials, callables, what `@tool` made, and other agents
+    (a ready handoff named `transfer_to_<name>`). May be changed after construction.
+    `tool_choice`: as in the API; one that forces a call relaxes to "auto" once the agent has had a tool result in the
+    run. `model_settings`: passed through to the request (`temperature`, `extra_headers`, `timeout`, …).
+
+    An unknown field is ignored, as in Swarm, with a warning that names the nearest field.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
+
+    name: str = "Agent"
+    model: str = "gpt-4o"
+    instructions: Instructions = "You are a helpful agent."
+    functions: list[Any] = []  # noqa: RUF012 - pydantic copies a field's default for each instance
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool = True
+    model_settings: dict[str, Any] = {}  # noqa: RUF012 - as above
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_unknown_fields(cls, values: object) -> object:
+        if isinstance(values, Mapping):
+            for key in values:
+                if key not in cls.model_fields:
+                    _warn_unknown_field(cls, str(key))
+        return values
+
+    def __repr__(self) -> str:
+        """Name, model and the names of the functions: agents may point at each other, so their fields are not shown."""
+        names = ", ".join(repr(_shown_name(function)) for function in self.functions)
+        return f"Agent(name={self.name!r}, model={self.model!r}, functions=[{names}])"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        """Field by field, as in Swarm; agents that point at each other are compared once."""
+        return isinstance(other, Agent) and _same_agent(self, other, set())
+
+    __hash__ = None  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - mutable, as in Swarm
+
+
+def _warn_unknown_field(agent_type: type[Agent], key: str) -> None:
+    near = difflib.get_close_matches(key, list(agent_type.model_fields), n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; fields are {', '.join(agent_type.model_fields)}"
+    # 1 is the warn call, 2 the validator, 3 pydantic's __init__, 4 the line that made the agent.
+    warnings.warn(f"Agent has no field {key!r}, it is ignored{hint}", UserWarning, stacklevel=4)
+
+
+def _shown_name(function: object) -> str:
+    if isinstance(function, Agent):
+        return function.name
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _same_agent(left: Agent, right: Agent, compared: set[tuple[int, int]]) -> bool:
+    pair = (id(left), id(right))
+    if left is right or pair in compared:
+        return True
+    compared.add(pair)
+    if type(left) is not type(right) or len(left.functions) != len(right.functions):
+        return False
+    fields = [name for name in type(left).model_fields if name != "functions"]
+    return all(getattr(left, name) == getattr(right, name) for name in fields) and all(
+        _same_agent(a, b, compared) if isinstance(a, Agent) and isinstance(b, Agent) else a == b
+        for a, b in zip(left.functions, right.functions, strict=True)
+    )
+
+
+class Result(BaseModel):
+    """What a function may return to do several things at once.
+
+    `value`: what the model is told, turned into text like any other return value. `agent`: the agent that takes over.
+    `context_variables`: merged into the run's context variables.
+    """
+
+    value: Any = ""
+    agent: Agent | None = None
+    context_variables: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies a field's default for each instance
+
+
+class Response(BaseModel):
+    """What a run left: always a valid history, however the run ended.
+
+    `messages`: the messages made in this run, as plain dicts; append them to what was passed in to go on.
+    `agent`: the active agent. `context_variables`: the context as it is now. `usage`: tokens, summed over the run.
+    `stop`: why it ended: "answer", "max_turns", "tool_calls" (`execute_tools=False` left calls open), "cancelled"
+    (left early), "error".
+    """
+
+    messages: list[Any] = []  # noqa: RUF012 - pydantic copies a field's default for each instance
+    agent: Agent | None = None
+    context_variables: dict[str, Any] = {}  # noqa: RUF012 - as above
+    usage: Usage = Field(default_factory=Usage)
+    stop: StopReason = "answer"
+
+    @property
+    def text(self) -> str:
+        """The text of the last assistant message; empty where there is none."""
+        spoken = (message for message in reversed(self.messages) if message.get("role") == "assistant")
+        return text_of(next(spoken, {}).get("content"))

@@ -1,0 +1,137 @@
+"""The few things that anyio does not give on both backends: the loop's identity, tasks of nobody, waiting to the end.
+
+trio is never imported unless it runs already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+import anyio
+import sniffio
+
+T = TypeVar("T")
+
+# Tasks of the supervisors: asyncio itself keeps only weak references to tasks.
+_tasks: set[asyncio.Task[None]] = set()
+
+
+def _on_trio() -> bool:
+    return sniffio.current_async_library() == "trio"
+
+
+def current_loop() -> object:
+    """The running event loop, as something that can be told apart and weakly referred to."""
+    return _trio().current_trio_token() if _on_trio() else asyncio.get_running_loop()
+
+
+def _trio() -> Any:
+    return sys.modules["trio"].lowlevel
+
+
+def soon() -> Callable[[Callable[[], None]], object]:
+    """A function that schedules a callback on this loop from any thread; it raises RuntimeError once the loop is gone."""
+    if _on_trio():
+        run_soon: Callable[[Callable[[], None]], object] = _trio().current_trio_token().run_sync_soon
+        return run_soon
+    return asyncio.get_running_loop().call_soon_threadsafe
+
+
+def is_cancelled() -> bool:
+    """Whether the running task is being cancelled, by a cancel scope or by a plain `task.cancel()`."""
+    if anyio.current_effective_deadline() == -math.inf:
+        return True
+    task = None if _on_trio() else asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _spawn(work: Callable[[], Awaitable[None]]) -> None:
+    """Start a task that belongs to no scope of the caller's; it sees a copy of the caller's context variables."""
+    if _on_trio():
+        _trio().spawn_system_task(work, context=contextvars.copy_context())
+        return
+    task: asyncio.Task[None] = asyncio.ensure_future(work())  # type: ignore[arg-type]  # pyright: ignore
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
+
+
+class Supervised(Generic[T]):
+    """Work in a task of its own, that ends only by itself or by `stop`.
+
+    A plain `task.cancel()` of the caller's task does not reach it, and inside it anyio's cancellation holds: shields,
+    and with them worker threads, are respected.
+    """
+
+    def __init__(self, work: Callable[[], Awaitable[T]], on_end: Callable[[], object] = lambda: None) -> None:
+        self._work = work
+        self._on_end = on_end
+        self._scope = anyio.CancelScope()
+        self._ended = anyio.Event()
+        self._value: T | None = None
+        self._failure: BaseException | None = None
+        _spawn(self._run)
+
+    async def _run(self) -> None:
+        try:
+            with self._scope:
+                self._value = await self._work()
+        except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
+            self._failure = error
+        finally:
+            self._on_end()
+            self._ended.set()
+
+    async def stop(self) -> None:
+        """Cancel what still runs and wait until it has ended, however often the waiting task is cancelled meanwhile."""
+        self._scope.cancel()
+        interrupted: BaseException | None = None
+        with anyio.CancelScope(shield=True):
+            while not self._ended.is_set():
+                try:
+                    await self._ended.wait()
+                except anyio.get_cancelled_exc_class() as error:  # a plain task.cancel() passes through the shield
+                    interrupted = error
+        if interrupted is not None:
+            raise interrupted
+
+    async def result(self) -> T:
+        """Wait for the work; its value, or its exception as it was raised. A cancelled wait stops the work."""
+        try:
+            await self._ended.wait()
+        finally:
+            await self.stop()
+        if self._failure is not None:
+            try:
+                raise self._failure
+            finally:
+                self._failure = None  # its traceback refers to this frame
+        return self._value  # type: ignore[return-value]  # pyright: ignore[reportReturnType] - set where no failure is
+
+
+class PerLoop(Generic[T]):
+    """One value for each event loop, made on first use there and gone with the loop."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._values: WeakKeyDictionary[object, T] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def get(self) -> T:
+        """The value of the running loop."""
+        loop = current_loop()
+        with self._lock:
+            if loop not in self._values:
+                self._values[loop] = self._make()
+            return self._values[loop]
+
+    def pop(self) -> T | None:
+        """Forget and return the value of the running loop, or None where there is none."""
+        with self._lock:
+            return self._values.pop(current_loop(), None)

@@ -1,0 +1,242 @@
+"""The first door: asking a provider for a completion. The only importer of openai.
+
+Decides how a given client is called, and turns whatever it raises into `CompletionError`. Yields chunks as plain
+dicts; what they mean is the accumulator's business. Retries before the first byte are the SDK's own.
+
+Three kinds of client:
+- openai's `AsyncOpenAI` (or a subclass, Azure included) that nobody has patched: through its public `client.post`, with
+  the raw response parsed here. The SDK's auth, retries, paths and errors hold, without its walk over every parameter of
+  every message and without a model object for every chunk.
+- anything else that has `.chat.completions.create`: through that.
+- a `CompletionSource`: as it is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+
+from ._errors import AswarmError, CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
+from ._messages import as_plain
+from ._request import CompletionRequest, CompletionSource
+from ._sse import AnswerDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from openai import AsyncOpenAI
+
+# Parameters of `create` that are options of the request, and their names in `post`.
+_OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
+# A close that hangs must not hold a cancelled run for ever.
+_CLOSE_SECONDS = 2.0
+
+
+def make_client() -> AsyncOpenAI:
+    """An `AsyncOpenAI()` from the environment. Raises ConfigurationError where it has no credentials."""
+    # Imported here, because openai costs most of a second and many programs bring their own client, or none.
+    import openai
+
+    try:
+        return openai.AsyncOpenAI()
+    except openai.OpenAIError as error:
+        raise ConfigurationError(
+            f"no client: set OPENAI_API_KEY, or pass AsyncSwarm(client=...), for example AsyncOpenAI(base_url=..., "
+            f"api_key=...). The openai package says: {error}"
+        ) from error
+
+
+def source_for(client: Any) -> CompletionSource:
+    """The completion source of a client. Raises ConfigurationError for what is no client."""
+    # On the type, because a MagicMock has every attribute that it is asked for.
+    if callable(getattr(type(client), "complete", None)):
+        return cast("CompletionSource", client)
+    if _is_plain_openai(client):
+        return OpenAISource(client)
+    if callable(getattr(getattr(getattr(client, "chat", None), "completions", None), "create", None)):
+        return CreateSource(client)
+    raise ConfigurationError(
+        f"client must be an AsyncOpenAI, have chat.completions.create, or be a CompletionSource; got {type(client).__name__}"
+    )
+
+
+def _is_plain_openai(client: Any) -> bool:
+    if not any(kind.__module__.partition(".")[0] == "openai" for kind in type(client).__mro__):
+        return False
+    from openai import AsyncOpenAI
+    from openai.resources.chat import AsyncChat
+    from openai.resources.chat.completions import AsyncCompletions
+
+    if not issubclass(type(client), AsyncOpenAI):
+        return False
+    if type(client.chat) is not AsyncChat or type(client.chat.completions) is not AsyncCompletions:
+        return False
+    return "create" not in vars(client.chat.completions) and _is_openais_own(vars(AsyncCompletions).get("create"))
+
+
+def _is_openais_own(create: object) -> bool:
+    # Instrumentation copies names and modules onto its wrappers; where the code lives it cannot copy.
+    if not isinstance(create, types.FunctionType):
+        return False
+    return str(create.__globals__["__name__"]).partition(".")[0] == "openai"
+
+
+class OpenAISource:
+    """Completions through `AsyncOpenAI.post`."""
+
+    def __init__(self, client: AsyncOpenAI) -> None:
+        self._client = client
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yield the chunks, or the one whole completion, as the server sent them."""
+        decoder = AnswerDecoder()
+        async with _answer(self._client, request) as pieces:
+            try:
+                async for piece in pieces:
+                    for chunk in decoder.feed(piece):
+                        yield chunk
+                    if decoder.is_done:
+                        break
+            except AswarmError:
+                raise
+            except Exception as error:
+                raise StreamInterrupted(f"the stream broke: {_text(error)}") from error
+            for chunk in decoder.end():
+                yield chunk
+
+
+@asynccontextmanager
+async def _answer(client: AsyncOpenAI, request: CompletionRequest) -> AsyncIterator[AsyncIterable[bytes]]:
+    """The body of the answer in pieces; the response is closed whatever happens."""
+    import openai
+
+    options = {_OPTIONS[key]: value for key, value in request.body.items() if key in _OPTIONS}
+    # What `create` passes: without it, an admin key in the environment would take the place of the API key.
+    options["security"] = {"bearer_auth": True}
+    post: Callable[..., Any] = client.post
+    try:
+        response = await post(
+            "/chat/completions",
+            body={key: value for key, value in request.body.items() if key not in _OPTIONS},
+            cast_to=_response_type(openai.__version__),
+            options=options,
+            stream=request.stream,
+            stream_cls=openai.AsyncStream if request.stream else None,
+        )
+    except Exception as error:
+        raise _completion_error(error) from error
+    try:
+        yield response.aiter_bytes()
+    finally:
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            await response.aclose()
+
+
+def _response_type(version: str) -> type:
+    """The class that `cast_to` must be for a raw response: openai 3 is on httpx2, openai 2 on httpx."""
+    package = "httpx2" if int(version.partition(".")[0]) >= 3 else "httpx"  # noqa: PLR2004 - the major version
+    return cast("type", importlib.import_module(package).Response)
+
+
+class CreateSource:
+    """Completions through `chat.completions.create` of whatever has it: a mock, a patched client, another library."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yield the reply's chunks as dicts. A stream that ends without a finish reason has finished."""
+        # No stream_options: many a mock and library does not know it.
+        arguments = {key: value for key, value in request.body.items() if key != "stream_options"}
+        try:
+            reply = self._client.chat.completions.create(**arguments)
+            reply = await reply if inspect.isawaitable(reply) else reply
+        except Exception as error:
+            raise _completion_error(error) from error
+        if _is_whole(reply):
+            yield {"choices": (), **_as_chunk(reply)}
+            return
+        async with aclosing(_chunks(reply)) as chunks:
+            finished = False
+            async for chunk in chunks:
+                finished = finished or any(choice.get("finish_reason") for choice in chunk.get("choices") or ())
+                yield chunk
+        if not finished:
+            yield {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+
+
+def _is_whole(reply: Any) -> bool:
+    return isinstance(reply, Mapping) or hasattr(reply, "choices") or not isinstance(reply, AsyncIterable | Iterable)
+
+
+async def _chunks(reply: Any) -> AsyncGenerator[Mapping[str, Any], None]:
+    stream = reply if isinstance(reply, AsyncIterable) else _stepwise(cast("Iterable[Any]", reply))
+    try:
+        async for chunk in cast("AsyncIterable[Any]", stream):
+            yield _as_chunk(chunk)
+    except AswarmError:
+        raise
+    except Exception as error:
+        raise StreamInterrupted(f"the stream broke: {_text(error)}") from error
+    finally:
+        await _close(reply)
+
+
+async def _stepwise(items: Iterable[Any]) -> AsyncGenerator[Any, None]:
+    for item in items:
+        yield item
+
+
+async def _close(stream: Any) -> None:
+    close = getattr(stream, "aclose", None) or getattr(stream, "close", None)
+    if callable(close):
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            closing = close()
+            if inspect.isawaitable(closing):
+                await closing
+
+
+def _as_chunk(item: Any) -> Mapping[str, Any]:
+    chunk = _plain_tree(item)
+    if not isinstance(chunk, Mapping):
+        raise CompletionError(f"the client answered with {type(item).__name__}, which is no completion")
+    return cast("Mapping[str, Any]", chunk)
+
+
+def _plain_tree(item: Any) -> Any:
+    """Dicts, pydantic objects and attribute objects (such as SimpleNamespace) as plain dicts and lists."""
+    plain = as_plain(item)
+    if isinstance(plain, Mapping):
+        return {key: _plain_tree(value) for key, value in cast("Mapping[str, Any]", plain).items()}
+    if isinstance(plain, list | tuple):
+        return [_plain_tree(value) for value in cast("Iterable[Any]", plain)]
+    if hasattr(plain, "__dict__") and not isinstance(plain, type):
+        return {key: _plain_tree(value) for key, value in vars(plain).items() if not key.startswith("_")}
+    return plain
+
+
+def _completion_error(error: Exception) -> CompletionError | ConfigurationError:
+    if isinstance(error, AswarmError):
+        return cast("CompletionError", error)
+    status = getattr(error, "status_code", None)
+    status = status if isinstance(status, int) else None
+    lost = type(error).__name__ in ("APIConnectionError", "APITimeoutError")
+    retryable = lost or is_retryable_status(status) or _is_failed_generation(error)
+    return CompletionError(f"the provider failed: {_text(error)}", status_code=status, retryable=retryable)
+
+
+def _is_failed_generation(error: Exception) -> bool:
+    # Groq answers 400 where the model wrote a call that does not parse; the next attempt usually does.
+    body = getattr(error, "body", None)
+    return isinstance(body, Mapping) and "tool_use_failed" in str(cast("Mapping[str, Any]", body).get("code"))
+
+
+def _text(error: Exception) -> str:
+    cause = f" ({type(error.__cause__).__name__}: {error.__cause__})" if error.__cause__ else ""
+    return f"{type(error).__name__}: {error}{cause}"

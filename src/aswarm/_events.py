@@ -1,0 +1,143 @@
+"""What `stream()` yields: a closed union of frozen events, in the order in which things happen.
+
+    TurnStarted · (TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta)* · CompletionFinished
+    · (ToolCallStarted | ToolCallFinished)* · HandedOff?      once per turn
+    RunFinished                                               last, once, when the run ended by itself
+
+`CompletionDelta` is the loop's own: one wire delta, from which both the typed and the classic events are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ._agent import Agent, Response
+from ._messages import text_of
+from ._usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """A completion is about to be asked for. `turn` counts from 1 in this run; `agent` is the one that will speak."""
+
+    agent: Agent
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the answer's text, never empty."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """A piece of the model's reasoning, where the provider shows it (`reasoning_content` or `reasoning`)."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalDelta:
+    """A piece of a refusal."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A piece of a tool call. `index` is the call's position in its message; what the piece does not carry is None."""
+
+    index: int
+    id: str | None
+    name: str | None
+    arguments: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionFinished:
+    """A completion is whole. `message` is the assistant message as recorded; `usage` is that of this completion."""
+
+    message: dict[str, Any]
+    finish_reason: str | None
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallStarted:
+    """A call is running now (its limiter let it in). `index` is its position in the message, `arguments` as sent."""
+
+    index: int
+    id: str
+    name: str
+    arguments: str
+    agent: Agent
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallFinished:
+    """A call has ended; events come in completion order, messages are recorded in call order.
+
+    `content` is the text for the model. `error` is what went wrong, or None. `still_running`: the plain function could
+    not be stopped and may yet do something.
+    """
+
+    index: int
+    id: str
+    name: str
+    content: str
+    error: Exception | None
+    still_running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOff:
+    """The active agent changed at the end of a turn."""
+
+    source: Agent
+    target: Agent
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """The run ended by itself; nothing follows."""
+
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionDelta:
+    """One delta as the classic stream shows it (internal)."""
+
+    delta: dict[str, Any]
+
+
+Event: TypeAlias = (
+    TurnStarted
+    | TextDelta
+    | ReasoningDelta
+    | RefusalDelta
+    | ToolCallDelta
+    | CompletionFinished
+    | ToolCallStarted
+    | ToolCallFinished
+    | HandedOff
+    | RunFinished
+)
+LoopEvent: TypeAlias = Event | CompletionDelta
+
+
+def typed(delta: dict[str, Any]) -> Iterator[Event]:
+    """The typed events of one delta."""
+    if text := delta.get("reasoning_content") or delta.get("reasoning"):
+        yield ReasoningDelta(text if isinstance(text, str) else text_of(text))
+    if text := text_of(delta["content"]):
+        yield TextDelta(text)
+    if text := delta.get("refusal"):
+        yield RefusalDelta(text)
+    for call in delta["tool_calls"] or ():
+        function = call["function"]
+        yield ToolCallDelta(call["index"], call["id"], function["name"], function["arguments"])

@@ -1,0 +1,275 @@
+"""The second door: calling a tool; and how the calls of a turn are carried out.
+
+Decides nothing about order or results: the groups come from the plan, the meaning of a value from `_tools`. Whatever a
+function does wrong becomes the text of its tool message; only what is not an `Exception` goes through.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import math
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import anyio
+
+from ._agent import Agent
+from ._backend import Supervised, is_cancelled
+from ._events import LoopEvent, ToolCallFinished, ToolCallStarted
+from ._plan import ToolCall, ToolOutcome
+from ._run_state import copy_containers
+from ._schema import ArgumentsError
+from ._threads import DeadlinePassed, ThreadPool, enter_tool
+from ._tools import Limiter, Tool, as_result, bind_context, is_async, parse_arguments, writes_context
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+logger = logging.getLogger("aswarm")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFailure:
+    """What `AsyncSwarm(tool_error=...)` gets. `text` is what the model would be told, `error` what went wrong.
+
+    The hook returns the text to tell instead, or raises to end the run.
+    """
+
+    text: str
+    error: Exception
+    id: str
+    name: str
+    arguments: str
+    agent: Agent
+
+
+ToolErrorHook: TypeAlias = Callable[[ToolFailure], str]
+
+
+class ToolDoor(Protocol):
+    """The second of the two doors through which a run acts on the world."""
+
+    def __call__(self, call: ToolCall, context: dict[str, Any], started: Callable[[], None]) -> Awaitable[ToolOutcome]:
+        """Carry out one call. `started` is to be called when the function begins to run.
+
+        `context` is the run's own dict. What this raises ends the run.
+        """
+        ...
+
+
+class _Told(Exception):
+    """A failure that is ours to word; `still_running` where the function could not be stopped."""
+
+    def __init__(self, text: str, *, still_running: bool = False) -> None:
+        super().__init__(text)
+        self.still_running = still_running
+
+
+class ToolCaller:
+    """Calls tools in this process: the `ToolDoor` of every run that has no other."""
+
+    def __init__(self, threads: ThreadPool, on_error: ToolErrorHook | None = None) -> None:
+        self._threads = threads
+        self._on_error = on_error
+
+    async def __call__(self, call: ToolCall, context: dict[str, Any], started: Callable[[], None]) -> ToolOutcome:
+        """Carry out one call; see `ToolDoor`. The current task must be the call's own."""
+        try:
+            return await self._attempt(call, context, started)
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
+            return self._failed(call, error)
+        except anyio.get_cancelled_exc_class() as error:
+            if is_cancelled():
+                raise
+            # The tool raised it itself, or awaited something that somebody else had cancelled.
+            return self._failed(call, _Told(_describe(error)))
+
+    async def _attempt(self, call: ToolCall, context: dict[str, Any], started: Callable[[], None]) -> ToolOutcome:
+        tool = call.tool
+        if tool is None:
+            raise _Told(f"Tool {call.name} not found.")
+        arguments = tool.schema.validate(parse_arguments(call.arguments))
+        async with _admitted(tool.limiter):
+            carry_out = self._in_thread if tool.thread and not tool.is_async else _on_loop
+            result = as_result(await carry_out(tool, arguments, context, started))
+        return ToolOutcome(result.value, result)
+
+    async def _in_thread(
+        self, tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], started: Callable[[], None]
+    ) -> Any:
+        may_be_left = tool.abandon_on_cancel or tool.timeout is not None
+        own = copy_containers(context) if may_be_left else context
+        work = functools.partial(tool.function, **bind_context(tool, arguments, own))
+        lease = await self._threads.lease()
+        deadline = _deadline(tool)
+        try:
+            _begin(started)
+            value = await lease.run(work, deadline=deadline, abandon_on_cancel=tool.abandon_on_cancel)
+        except DeadlinePassed as error:
+            raise _timed_out(tool, "It may still be running.", still_running=True) from error
+        finally:
+            lease.leave()
+        value = await _settle(tool, value, deadline)
+        if may_be_left and writes_context(tool):
+            context.clear()
+            context.update(own)
+        return value
+
+    def _failed(self, call: ToolCall, error: Exception) -> ToolOutcome:
+        ours = isinstance(error, _Told | ArgumentsError)
+        text = f"Error: {error if ours else _describe(error)}"
+        logger.log(logging.INFO if ours else logging.ERROR, "tool %s: %s", call.name, text, exc_info=not ours)
+        if self._on_error is not None:
+            text = self._on_error(ToolFailure(text, error, call.id, call.name, call.arguments, call.agent))
+        return ToolOutcome(text, error=error, still_running=isinstance(error, _Told) and error.still_running)
+
+
+async def _on_loop(
+    tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], started: Callable[[], None]
+) -> Any:
+    deadline = _deadline(tool)
+    _begin(started)
+    return await _settle(tool, tool.function(**bind_context(tool, arguments, context)), deadline)
+
+
+async def _settle(tool: Tool[..., Any], value: Any, deadline: float) -> Any:
+    """The value, awaited if it can be. Raises _Told when the deadline passes first."""
+    if not inspect.isawaitable(value):
+        return value
+    with anyio.CancelScope(deadline=deadline):
+        return await value
+    raise _timed_out(tool)
+
+
+def _begin(started: Callable[[], None]) -> None:
+    enter_tool()
+    started()
+
+
+def _deadline(tool: Tool[..., Any]) -> float:
+    return math.inf if tool.timeout is None else anyio.current_time() + tool.timeout
+
+
+def _timed_out(tool: Tool[..., Any], *more: str, still_running: bool = False) -> _Told:
+    text = " ".join((f"{tool.schema.name} timed out after {tool.timeout:g} s.", *more))
+    return _Told(text, still_running=still_running)
+
+
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+@asynccontextmanager
+async def _admitted(limiter: Limiter | None) -> AsyncIterator[None]:
+    if limiter is None:
+        yield
+        return
+    # On behalf of an object of its own: a tool that calls itself through a nested run is another borrower.
+    borrower = object()
+    await limiter.acquire_on_behalf_of(borrower)
+    try:
+        yield
+    finally:
+        limiter.release_on_behalf_of(borrower)
+
+
+# --- the calls of a turn ----------------------------------------------------------------------------------------------
+
+Emit: TypeAlias = Callable[[LoopEvent], None]
+# Runs work that emits events, and yields them: at the end of one await, or live from a task of its own.
+Executor: TypeAlias = Callable[[Callable[[Emit], Awaitable[None]]], AsyncGenerator[LoopEvent, None]]
+
+
+async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], door: ToolDoor, emit: Emit) -> None:
+    """Carry out the calls of one group together. An exception leaves as it was raised, after its siblings have ended."""
+    failures: list[BaseException] = []
+
+    async def run_one(call: ToolCall) -> None:
+        try:
+            call.outcome = await door(call, context, functools.partial(_started, call, emit))
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised again below, outside the group
+            failures.append(error)
+            group.cancel_scope.cancel()
+        else:
+            emit(_finished(call, call.outcome))
+
+    async with anyio.create_task_group() as group:
+        for call in calls:
+            group.start_soon(run_one, call)
+    if failures:
+        raise failures.pop()
+
+
+def _started(call: ToolCall, emit: Emit) -> None:
+    call.started = True
+    emit(ToolCallStarted(call.position, call.id, call.name, call.arguments, call.agent))
+
+
+def _finished(call: ToolCall, outcome: ToolOutcome) -> ToolCallFinished:
+    return ToolCallFinished(call.position, call.id, call.name, outcome.content, outcome.error, outcome.still_running)
+
+
+async def inline(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerator[LoopEvent, None]:
+    """Run the work inside one await; its events follow. Nothing is open while the consumer holds an event."""
+    events: list[LoopEvent] = []
+    await work(events.append)
+    for event in events:
+        yield event
+
+
+async def live(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerator[LoopEvent, None]:
+    """Run the work in a task of its own and yield its events as they come.
+
+    A task group here would stay open while the consumer holds an event; dropped by the consumer, it would cancel
+    whatever task happens to close this generator (PEP 789).
+    """
+    send, receive = anyio.create_memory_object_stream[LoopEvent](math.inf)
+    supervised = Supervised(functools.partial(work, send.send_nowait), on_end=send.close)
+    try:
+        async for event in receive:
+            yield event
+        await supervised.result()
+    finally:
+        receive.close()
+        await supervised.stop()
+
+
+async def resolve_instructions(agent: Agent, context: dict[str, Any], threads: ThreadPool) -> Any:
+    """The instructions as text. A plain callable runs in a worker thread, for it may look something up."""
+    instructions = agent.instructions
+    if not callable(instructions):
+        return instructions
+    arguments = (defaultdict(str, copy_containers(context)),) if _accepts_argument(instructions) else ()
+    work = functools.partial(instructions, *arguments)
+    value = work() if is_async(instructions) else await Supervised(functools.partial(_lend_thread, threads, work)).result()
+    return await value if inspect.isawaitable(value) else value
+
+
+async def _lend_thread(threads: ThreadPool, work: Callable[[], Any]) -> Any:
+    lease = await threads.lease()
+    try:
+        return await lease.run(work)
+    finally:
+        lease.leave()
+
+
+def _accepts_argument(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a builtin without a signature
+        return True
+    return any(parameter.kind in _POSITIONAL for parameter in parameters)
+
+
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+)

@@ -1,0 +1,217 @@
+"""Rules about histories: what counts as a message, which calls are open, and what of it may be sent.
+
+A call is told apart by its message and position, never by its id alone: real servers (and every mock) repeat ids.
+Nothing here changes a message it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ._errors import ConfigurationError
+
+Message = dict[str, Any]
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+# Keys that aswarm itself puts on messages. Mistral and Groq refuse unknown keys, so they never reach the wire.
+_OWN_KEYS = frozenset({"sender", "tool_name"})
+# What makes an assistant message without calls worth sending; Mistral refuses one that has nothing.
+_SUBSTANCE = ("content", "refusal", "audio", "function_call")
+INTERRUPTED = "not run: interrupted"
+OUTCOME_UNKNOWN = "cancelled; its outcome is unknown"
+
+
+def normalize(messages: object) -> list[Message]:
+    """The messages as a new list of dicts: a str is one user message, SDK objects are dumped, dicts stay as they are.
+
+    Raises ConfigurationError that names the position and the fault.
+    """
+    if isinstance(messages, str):
+        return [{"role": "user", "content": messages}]
+    if not isinstance(messages, list | tuple):
+        raise ConfigurationError(
+            f"messages must be a list of messages or a str, not {type(messages).__name__}; "
+            'for example [{"role": "user", "content": "Hi"}]'
+        )
+    items: Sequence[object] = messages
+    return [_normalize_one(item, f"messages[{position}]") for position, item in enumerate(items)]
+
+
+def _normalize_one(item: object, place: str) -> Message:
+    message = as_plain(item)
+    if not isinstance(message, dict):
+        raise ConfigurationError(f"{place} is not a message: expected a dict with a role, got {_show(item)}")
+    role = message.get("role")
+    if role not in ROLES:
+        raise ConfigurationError(f"{place} has the role {_show(role)}; expected one of {', '.join(ROLES)}")
+    _check_content(message.get("content"), place)
+    if role == "tool" and not isinstance(message.get("tool_call_id"), str):
+        raise ConfigurationError(f"{place} is a tool message without a tool_call_id; it must name the call it answers")
+    if message.get("tool_calls") is not None:
+        message = {**message, "tool_calls": _normalize_calls(message["tool_calls"], role, place)}
+    return message
+
+
+def _check_content(content: object, place: str) -> None:
+    parts: Iterable[object] = content if isinstance(content, list | tuple) else ()
+    if not (content is None or isinstance(content, str | list | tuple)):
+        raise ConfigurationError(f"{place} has content {_show(content)}; expected a str, a list of parts, or None")
+    for part in parts:
+        if not isinstance(part, Mapping):
+            raise ConfigurationError(f"{place} has the content part {_show(part)}; expected a dict with a type")
+
+
+def _normalize_calls(calls: object, role: object, place: str) -> list[Message]:
+    if role != "assistant":
+        raise ConfigurationError(f"{place} has tool_calls but the role {_show(role)}; only assistant messages have them")
+    if not isinstance(calls, list | tuple):
+        raise ConfigurationError(f"{place} has tool_calls that are not a list: {_show(calls)}")
+    items: Sequence[object] = calls
+    return [_normalize_call(call, f"{place}.tool_calls[{position}]") for position, call in enumerate(items)]
+
+
+def _normalize_call(call: object, place: str) -> Message:
+    plain = as_plain(call)
+    if not isinstance(plain, dict) or not isinstance(plain.get("id"), str):
+        raise ConfigurationError(f"{place} is not a tool call with an id: {_show(call)}")
+    function = plain.get("function")
+    if plain.get("type", "function") == "function" and not (
+        isinstance(function, Mapping) and isinstance(function.get("name"), str)
+    ):
+        raise ConfigurationError(f"{place} has no function name: {_show(call)}")
+    return plain
+
+
+def as_plain(item: object) -> Any:
+    """A wire object as plain data: dicts as they are, pydantic objects dumped, attribute objects by their fields."""
+    if isinstance(item, dict):
+        return item
+    if isinstance(item, Mapping):
+        return dict(item)
+    dump = getattr(type(item), "model_dump", None)
+    # exclude_unset keeps the keys that the provider sent and no others.
+    return dump(item, exclude_unset=True, warnings=False) if callable(dump) else item
+
+
+def _show(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004 - one line of a terminal
+
+
+def text_of(content: object) -> str:
+    """The text of a message's content: a str as it is, the text parts of a list joined, otherwise empty."""
+    if isinstance(content, str):
+        return content
+    parts: Iterable[object] = content if isinstance(content, list) else ()
+    return "".join(str(part.get("text") or "") for part in parts if isinstance(part, Mapping))
+
+
+def call_name(call: Mapping[str, Any]) -> str:
+    """The name of a call of any type; empty where the provider gave none."""
+    named = call.get("function") or call.get("custom") or {}
+    return str(named.get("name") or "")
+
+
+def tool_message(call: Mapping[str, Any], content: str) -> Message:
+    """The tool message that answers `call`."""
+    return {"role": "tool", "tool_call_id": call["id"], "tool_name": call_name(call), "content": content}
+
+
+def blocks(messages: Sequence[Message]) -> Iterator[tuple[Message, list[Message]]]:
+    """The history as blocks: each message that is no tool message, with the tool messages that directly follow it.
+
+    Tool messages at the very start belong to a call that was trimmed away; they come with an empty message.
+    """
+    head: Message = {}
+    answers: list[Message] = []
+    for message in messages:
+        if message["role"] == "tool":
+            answers.append(message)
+            continue
+        if head or answers:
+            yield head, answers
+        head, answers = message, []
+    if head or answers:
+        yield head, answers
+
+
+def pair(calls: Sequence[Mapping[str, Any]], answers: Sequence[Message]) -> list[Message | None]:
+    """For each call, in order, the tool message that answers it, or None. Each answer is used once.
+
+    Equal ids are told apart by the tool's name where the message has one, then by order.
+    """
+    left = list(answers)
+    return [_take(call, left) for call in calls]
+
+
+def _take(call: Mapping[str, Any], left: list[Message]) -> Message | None:
+    same_id = [answer for answer in left if answer["tool_call_id"] == call["id"]]
+    same_name = [answer for answer in same_id if answer.get("tool_name", call_name(call)) == call_name(call)]
+    found = next(iter(same_name or same_id), None)
+    if found is not None:
+        left[:] = [answer for answer in left if answer is not found]
+    return found
+
+
+def open_calls(messages: Sequence[Message]) -> list[Message]:
+    """The calls at the end of the history that no tool message answers, in call order."""
+    last: tuple[Message, list[Message]] = ({}, [])
+    for last in blocks(messages[_last_head(messages) :]):
+        pass
+    head, answers = last
+    calls: list[Message] = head.get("tool_calls") or []
+    return [call for call, answer in zip(calls, pair(calls, answers), strict=True) if answer is None]
+
+
+def _last_head(messages: Sequence[Message]) -> int:
+    position = len(messages) - 1
+    while position > 0 and messages[position]["role"] == "tool":
+        position -= 1
+    return max(position, 0)
+
+
+def wire(messages: Sequence[Message], *, empty_content: str | None = None) -> list[Message]:
+    """The history as the API accepts it: our keys and nulls stripped, every call answered once and in order.
+
+    A call that nothing answers is answered as interrupted; a tool message without its call and an assistant message
+    with neither text nor calls are left out. What the provider itself put on a message (reasoning, signatures) stays:
+    DeepSeek and Gemini refuse a history without it.
+
+    `empty_content` is the content of an assistant message that has only calls: None (null, as OpenAI says) or "".
+    """
+    sent: list[Message] = []
+    for head, answers in blocks(messages):
+        if head.get("role") != "assistant":
+            if head:
+                sent.append(_clean(head))
+            continue
+        sent.extend(_wire_assistant(head, answers, empty_content))
+    return sent
+
+
+def _wire_assistant(head: Message, answers: list[Message], empty_content: str | None) -> Iterator[Message]:
+    calls: list[Message] = head.get("tool_calls") or []
+    message = _clean(head)
+    if calls:
+        message["tool_calls"] = [_clean_call(call) for call in calls]
+        message["content"] = message.get("content") or empty_content
+        yield message
+    elif any(message.get(key) for key in _SUBSTANCE):
+        yield message
+    for call, answer in zip(calls, pair(calls, answers), strict=True):
+        yield _clean(answer or tool_message(call, INTERRUPTED))
+
+
+def _clean(message: Message) -> Message:
+    cleaned = {key: value for key, value in message.items() if value is not None and key not in _OWN_KEYS}
+    if "tool_calls" in cleaned and not cleaned["tool_calls"]:
+        del cleaned["tool_calls"]  # OpenAI refuses an empty list (openai-node#1341)
+    return cleaned
+
+
+def _clean_call(call: Message) -> Message:
+    function = call.get("function")
+    if function is None or function.get("arguments"):
+        return call
+    return {**call, "function": {**function, "arguments": "{}"}}

@@ -1,0 +1,93 @@
+"""What is asked of the model: one request, built from an agent, the history on the wire and the run's settings.
+
+Decides the body. Never sends it; whether the answer comes whole or in chunks is a field that only the completion
+source reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from ._agent import Agent
+from ._messages import Message
+
+# Settings that the agent and the history decide; `model_settings` does not override them.
+_DECIDED = frozenset({"messages", "stream", "tools"})
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """One request for a completion. `body`: the keyword arguments of `chat.completions.create`; `agent`: who asks."""
+
+    agent: Agent
+    body: dict[str, Any]
+
+    @property
+    def stream(self) -> bool:
+        """Whether the answer should come in chunks."""
+        return bool(self.body["stream"])
+
+
+@runtime_checkable
+class CompletionSource(Protocol):
+    """Something that answers requests: the first of the two doors through which a run acts on the world.
+
+    `AsyncSwarm(client=...)` takes one in place of an openai client.
+    """
+
+    def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yield the chunks of one completion (`choices[0].delta`), or one whole completion (`choices[0].message`).
+
+        A `finish_reason` must come. Raises CompletionError. Closing the generator must free what it holds.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSettings:
+    """What is the same for every request of a run."""
+
+    stream: bool
+    model_override: str | None = None
+    include_usage: bool = True
+
+
+def build_request(
+    agent: Agent,
+    instructions: Any,
+    messages: Sequence[Message],
+    tools: Iterable[dict[str, Any]],
+    tool_choice: Any,
+    settings: RequestSettings,
+) -> CompletionRequest:
+    """The request for one completion. `messages` are in wire form; `instructions` are resolved, None for none."""
+    system: list[Message] = [] if instructions is None else [{"role": "system", "content": instructions}]
+    body: dict[str, Any] = {
+        "model": agent.model,
+        "tool_choice": tool_choice,
+        "parallel_tool_calls": agent.parallel_tool_calls,
+        **{key: value for key, value in agent.model_settings.items() if key not in _DECIDED},
+        "tools": [*tools, *agent.model_settings.get("tools", ())],
+        "messages": [*system, *messages],
+        "stream": settings.stream,
+    }
+    if tool_choice is not None:
+        body["tool_choice"] = tool_choice  # relaxed by the run; the settings must not force it again
+    if settings.model_override:
+        body["model"] = settings.model_override
+    if settings.stream and settings.include_usage:
+        body.setdefault("stream_options", {"include_usage": True})
+    if not body["tools"]:
+        # DashScope and DeepSeek refuse `tools: []`; OpenAI refuses the other two without tools.
+        for key in ("tools", "tool_choice", "parallel_tool_calls"):
+            del body[key]
+    elif body["tool_choice"] is None:
+        del body["tool_choice"]
+    return CompletionRequest(agent, body)
+
+
+def is_forced(tool_choice: Any) -> bool:
+    """Whether the choice makes the model call something: "required", a function by name, or a server's own word."""
+    return tool_choice not in (None, "auto", "none")

@@ -1,0 +1,349 @@
+"""From a function's signature: the JSON schema that the model sees, and the check of what the model sends.
+
+Decides types, names, descriptions and conversions. Never calls the function and knows nothing of agents or runs.
+
+The schema is Swarm's where Swarm could express the hint (`{"type": ...}` and nothing else); everything else is
+pydantic's. Arguments are validated from the same hints, lax, so that a function that asks for a `date` gets one.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import types
+import typing
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from typing_extensions import NotRequired, TypedDict
+
+from ._errors import ConfigurationError
+
+CONTEXT = "context_variables"
+_FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # the API's own pattern
+_PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_EMPTY = inspect.Parameter.empty
+# numbers become strings where a string is asked for: models often send 7 for "7".
+_LAX = ConfigDict(arbitrary_types_allowed=True, coerce_numbers_to_str=True)
+
+
+class ArgumentsError(ValueError):
+    """What the model sent does not fit the function; the text says what and where, one line each."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSchema:
+    """What a function offers to the model, without the function itself (so that it can be kept per function).
+
+    `json`: the tool as the API wants it. `context_hint`: the hint of `context_variables`, or None where the function
+    does not take it. `returns`: the return hint, `inspect.Parameter.empty` where there is none.
+    """
+
+    name: str
+    json: dict[str, Any]
+    context_hint: object | None
+    returns: object
+    _arguments: TypeAdapter[dict[str, Any]]
+    _extra: TypeAdapter[dict[str, Any]] | None
+    _known: frozenset[str]
+    _null_is_default: frozenset[str]
+
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the function wants them. Raises ArgumentsError."""
+        sent = {key: value for key, value in arguments.items() if key != CONTEXT and not self._is_unset(key, value)}
+        known = {key: value for key, value in sent.items() if key in self._known}
+        others = {key: value for key, value in sent.items() if key not in self._known}
+        try:
+            valid = dict(self._arguments.validate_python(known if self._extra else sent))
+            if self._extra:
+                valid.update(self._extra.validate_python(others))
+        except ValidationError as error:
+            raise ArgumentsError("\n".join(_line(details) for details in error.errors(include_url=False))) from error
+        return valid
+
+    def _is_unset(self, key: str, value: object) -> bool:
+        return value is None and key in self._null_is_default
+
+
+def _line(details: Any) -> str:
+    place = ".".join(map(str, details["loc"])) or "arguments"
+    given = "" if details["type"] == "missing" else f" (got {_short(details['input'])})"
+    return f"{place}: {details['msg']}{given}"
+
+
+def _short(value: object) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 120 else text[:117] + "..."  # noqa: PLR2004 - one line of a prompt
+
+
+def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: bool = False) -> FunctionSchema:
+    """Build the schema of a function. Raises ConfigurationError that names the function and the parameter."""
+    name = name or name_of(function)
+    if not _FUNCTION_NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"function {name!r} cannot be offered to the model: the API takes names of 1 to 64 letters, digits, _ and -"
+        )
+    parameters = _parameters(function, name)
+    hints = _hints(function, parameters)
+    offered = {key: hints[key] for key in parameters if key != CONTEXT}
+    extra = next((offered.pop(key) for key in list(offered) if parameters[key].kind is _VAR_KEYWORD), None)
+    builder = _Builder(name, {key: parameters[key].default for key in offered}, offered, strict)
+    return FunctionSchema(
+        name=name,
+        json=builder.json(description_of(function)),
+        context_hint=hints.get(CONTEXT),
+        returns=hints["return"],
+        _arguments=builder.validator(),
+        _extra=_extra_validator(name, extra, strict) if extra is not None else None,
+        _known=frozenset(offered),
+        _null_is_default=builder.null_is_default,
+    )
+
+
+_VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
+_REFUSED_KINDS = {
+    inspect.Parameter.VAR_POSITIONAL: "a *parameter",
+    inspect.Parameter.POSITIONAL_ONLY: "a positional-only parameter",
+}
+
+
+def name_of(function: object) -> str:
+    """The name a function has for the model: its own, that of the function behind a partial, or its class's."""
+    while isinstance(function, functools.partial):
+        function = typing.cast("object", function.func)
+    return str(getattr(function, "__name__", None) or type(function).__name__)
+
+
+def description_of(function: object) -> str:
+    """The docstring, whole, cleaned of indentation; that of the function behind a partial, or of `__call__`."""
+    while isinstance(function, functools.partial):
+        function = typing.cast("object", function.func)
+    if not hasattr(function, "__name__"):
+        call = type(function).__call__ if callable(function) else None
+        function = call if getattr(call, "__doc__", None) else type(function)
+    return inspect.cleandoc(getattr(function, "__doc__", None) or "")
+
+
+def _parameters(function: Callable[..., Any], name: str) -> dict[str, inspect.Parameter]:
+    try:
+        parameters = dict(inspect.signature(function).parameters)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"function {name!r} has no signature that can be read: {error}") from error
+    for bound in _bound_by_partial(function):
+        parameters.pop(bound, None)
+    for parameter in parameters.values():
+        if parameter.kind in _REFUSED_KINDS:
+            kind = _REFUSED_KINDS[parameter.kind]
+            raise ConfigurationError(
+                f"function {name!r}: parameter {parameter.name!r} is {kind}; "
+                "the model passes arguments by name, so give it a plain or keyword-only parameter"
+            )
+        if not _PROPERTY_NAME.fullmatch(parameter.name):
+            raise ConfigurationError(
+                f"function {name!r}: the API refuses the parameter name {parameter.name!r}; "
+                "use 1 to 64 ASCII letters, digits and _"
+            )
+    return parameters
+
+
+def _bound_by_partial(function: object) -> set[str]:
+    # What the developer bound is theirs: the model neither sees nor overrides it.
+    bound: set[str] = set()
+    while isinstance(function, functools.partial):
+        bound.update(function.keywords)
+        function = typing.cast("object", function.func)
+    return bound
+
+
+def _hints(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    """The hint of every parameter and of "return"; Any where there is none, `empty` for a missing return hint."""
+    signature = inspect.signature(function)
+    raw = {key: parameter.annotation for key, parameter in parameters.items()}
+    raw["return"] = signature.return_annotation
+    hints: dict[str, Any] = {}
+    for key, hint in raw.items():
+        if hint is _EMPTY:
+            hints[key] = Any if key != "return" else _EMPTY
+        else:
+            hints[key] = _resolve(function, key, hint)
+    return hints
+
+
+def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
+    # get_type_hints resolves nested strings too, and one hint at a time: a name that exists only for the type checker
+    # costs that one parameter its type, not all of them.
+    plain = _innermost(function)
+    closure = inspect.getclosurevars(plain).nonlocals if inspect.isfunction(plain) else {}
+    namespace = getattr(plain, "__globals__", vars(typing))
+    holder = types.SimpleNamespace(__annotations__={key: hint})
+    try:
+        return typing.get_type_hints(holder, namespace, dict(closure), include_extras=True)[key]
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:
+        warnings.warn(
+            f"function {name_of(function)!r}: the hint of {key!r} cannot be resolved ({error}); "
+            "it is offered as a string",
+            UserWarning,
+            stacklevel=2,
+        )
+        return Any if key != "return" else _EMPTY
+
+
+def _innermost(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = typing.cast("Any", function.func)
+    function = inspect.unwrap(function)
+    function = getattr(function, "__func__", function)
+    return function if inspect.isroutine(function) else getattr(type(function).__call__, "__func__", type(function).__call__)
+
+
+class _Builder:
+    """Schema and validator of one function's parameters, from the same hints."""
+
+    def __init__(self, name: str, defaults: Mapping[str, Any], hints: Mapping[str, Any], strict: bool) -> None:
+        self._name = name
+        self._defaults = defaults
+        self._strict = strict
+        self._hints = {key: _describable(_with_description(hint)) for key, hint in hints.items()}
+        self._required = [key for key, default in defaults.items() if default is _EMPTY]
+
+    @property
+    def null_is_default(self) -> frozenset[str]:
+        """Parameters for which null means "not given": strict mode makes the model send every one."""
+        optional = set(self._hints) - set(self._required)
+        return frozenset(key for key in optional if self._strict and not _admits_none(self._hints[key]))
+
+    def validator(self) -> TypeAdapter[dict[str, Any]]:
+        fields = {key: self._accepted(key) for key in self._hints}
+        return _adapter(fields, {**_LAX, "extra": "forbid"})
+
+    def _accepted(self, key: str) -> Any:
+        hint = self._hints[key]
+        if self._defaults[key] is _EMPTY:
+            return hint
+        # A default of None says that None is fine, whatever the hint says.
+        return NotRequired[hint | None if self._defaults[key] is None and hint is not Any else hint]
+
+    def json(self, description: str) -> dict[str, Any]:
+        fields = {key: hint if key in self._required else NotRequired[hint] for key, hint in self._hints.items()}
+        schema = _without_titles(_adapter(fields, _LAX).json_schema())
+        properties = {key: _as_swarm(self._hints[key], schema["properties"][key]) for key in fields}
+        parameters: dict[str, Any] = {"type": "object", "properties": properties, "required": self._required}
+        if "$defs" in schema:
+            parameters["$defs"] = schema["$defs"]
+        function: dict[str, Any] = {"name": self._name, "description": description, "parameters": parameters}
+        if self._strict:
+            function["strict"] = True
+            function["parameters"] = _strict_parameters(self._name, parameters, set(self._required))
+        return {"type": "function", "function": function}
+
+
+def _extra_validator(name: str, hint: Any, strict: bool) -> TypeAdapter[dict[str, Any]]:
+    if strict:
+        raise ConfigurationError(f"function {name!r}: strict mode cannot express **parameters; name them")
+    adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, _describable(hint)], config=_LAX)
+    return adapter
+
+
+def _adapter(fields: Mapping[str, Any], config: ConfigDict) -> TypeAdapter[dict[str, Any]]:
+    # A TypedDict, because its keys may be any parameter name; a model's fields may not.
+    arguments: Any = TypedDict("arguments", dict(fields))  # type: ignore[operator] # pyright: ignore
+    arguments.__pydantic_config__ = config
+    return TypeAdapter(arguments)
+
+
+def _with_description(hint: Any) -> Any:
+    """`Annotated[int, "text"]` describes the parameter, like `Annotated[int, Field(description="text")]`."""
+    if get_origin(hint) is not Annotated:
+        return hint
+    base, *metadata = get_args(hint)
+    described = tuple(Field(description=item) if isinstance(item, str) else item for item in metadata)
+    return Annotated[(base, *described)]
+
+
+def _describable(hint: Any) -> Any:
+    """The hint, or Any where pydantic cannot put it into JSON schema: an object that no JSON value can become."""
+    if hint is Any:
+        return hint
+    try:
+        _adapter({"value": hint}, _LAX).json_schema()
+    except (PydanticUserError, TypeError, ValueError, NameError):
+        return Any
+    return hint
+
+
+def _admits_none(hint: Any) -> bool:
+    if get_origin(hint) is Annotated:
+        return _admits_none(get_args(hint)[0])
+    if get_origin(hint) in (Union, types.UnionType):
+        return any(_admits_none(option) for option in get_args(hint))
+    return hint in (None, type(None), Any)
+
+
+def _as_swarm(hint: Any, schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema without what Swarm does not say: no `items` for a bare list, "string" where nothing is known."""
+    base = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    if base in (list, dict):
+        return {key: value for key, value in schema.items() if key not in ("items", "additionalProperties")}
+    if base in (Any, object):
+        return {"type": "string", **schema}
+    return schema
+
+
+def _without_titles(schema: Any, *, named: bool = False) -> Any:
+    """`schema` without pydantic's titles; `named` says that the keys are names of the user's, not keywords."""
+    if isinstance(schema, list):
+        return [_without_titles(item) for item in typing.cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    items = typing.cast("dict[str, Any]", schema).items()
+    return {
+        key: value if key in ("default", "examples", "enum", "const") and not named
+        else _without_titles(value, named=not named and key in ("properties", "$defs"))
+        for key, value in items
+        if named or key != "title"
+    }  # fmt: skip
+
+
+def _strict_parameters(name: str, parameters: dict[str, Any], required: set[str]) -> dict[str, Any]:
+    nullable = {
+        key: value if key in required or _allows_null(value) else {"anyOf": [value, {"type": "null"}]}
+        for key, value in parameters["properties"].items()
+    }
+    strict: dict[str, Any] = _make_strict({**parameters, "properties": nullable}, f"function {name!r}")
+    return strict
+
+
+def _allows_null(schema: Mapping[str, Any]) -> bool:
+    return schema.get("type") == "null" or any(map(_allows_null, schema.get("anyOf", ())))
+
+
+def _make_strict(schema: Any, place: str) -> Any:
+    """OpenAI's strict form: every object closed, every property required, no defaults.
+
+    Source: the API's guide on structured outputs, "Supported schemas".
+    """
+    if isinstance(schema, list):
+        return [_make_strict(item, place) for item in typing.cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    plain = typing.cast("dict[str, Any]", schema)
+    strict: dict[str, Any] = {}
+    for key, value in plain.items():
+        if key in ("properties", "$defs"):
+            strict[key] = {name: _make_strict(item, f"{place}: {name!r}") for name, item in value.items()}
+        elif key != "default":
+            strict[key] = value if key in ("enum", "const", "required") else _make_strict(value, place)
+    if plain.get("type") == "object":
+        if "properties" not in plain and plain.get("additionalProperties", True) is not False:
+            raise ConfigurationError(f"{place} is a dict of any keys, which strict mode cannot express; use a model")
+        strict["required"] = list(plain.get("properties", ()))
+        strict["additionalProperties"] = False
+    if "$ref" in strict and len(strict) > 1:
+        # A reference may have no neighbours in strict mode.
+        return {"anyOf": [{"$ref": strict.pop("$ref")}], **strict}
+    return strict

@@ -1,0 +1,283 @@
+"""`AsyncSwarm`: the front of the library. Puts a run together and shows it in one of three ways.
+
+It keeps nothing between runs but what belongs to an event loop: a client that it made itself, and worker threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, Self, overload
+
+from ._agent import Agent, Response
+from ._backend import PerLoop
+from ._completions import make_client, source_for
+from ._debug import debug_doors, debug_events
+from ._errors import AswarmError, ConfigurationError
+from ._events import LoopEvent
+from ._execution import Executor, ToolCaller, ToolErrorHook, inline, live, resolve_instructions
+from ._loop import Doors, Loop, RunOptions
+from ._request import RequestSettings
+from ._run_state import RunState
+from ._streams import ClassicStream, EventStream
+from ._threads import ThreadPool
+
+Messages = str | Sequence[Any]
+
+
+class AsyncSwarm:
+    """Runs agents. Cheap to make, shared by any number of concurrent runs, usable from several event loops.
+
+    `client`: an `AsyncOpenAI` (Azure and subclasses included), anything with an async or plain
+    `chat.completions.create`, or a `CompletionSource`. Without one, `AsyncOpenAI()` is made on first use, for each
+    event loop, and closed by `aclose()`. A client that was passed in is never closed.
+
+    `concurrent_tools=False` runs all calls one after another. `tool_error`: gets a `ToolFailure` and returns the text
+    that the model is told, or raises to end the run. `max_threads`: plain functions that run at once, for each event
+    loop and each depth of runs started inside tools. `include_usage=False` for servers that refuse `stream_options`.
+    `empty_content=""` for servers that refuse null as the content of an assistant message with tool calls.
+    """
+
+    def __init__(
+        self,
+        client: Any = None,
+        *,
+        concurrent_tools: bool = True,
+        tool_error: ToolErrorHook | None = None,
+        max_threads: int = 40,
+        include_usage: bool = True,
+        empty_content: Literal[""] | None = None,
+    ) -> None:
+        if max_threads < 1:
+            raise ConfigurationError(f"max_threads must be at least 1, not {max_threads}")
+        if client is not None:
+            source_for(client)
+        self._client = client
+        self._concurrent_tools = concurrent_tools
+        self._tool_error = tool_error
+        self._include_usage = include_usage
+        self._empty_content = empty_content
+        self._own_clients = PerLoop(make_client)
+        self._threads = PerLoop(partial(ThreadPool, max_threads))
+
+    @property
+    def client(self) -> Any:
+        """The client that was passed in, or the one made for the running event loop."""
+        return self._client if self._client is not None else self._own_clients.get()
+
+    # --- the three ways to run ---
+
+    @overload
+    def run(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        stream: Literal[False] = False,
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        *,
+        resume: bool = False,
+    ) -> Coroutine[Any, Any, Response]: ...
+
+    @overload
+    def run(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        *,
+        stream: Literal[True],
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        resume: bool = False,
+    ) -> ClassicStream: ...
+
+    @overload
+    def run(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None,
+        model_override: str | None,
+        stream: Literal[True],
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        *,
+        resume: bool = False,
+    ) -> ClassicStream: ...
+
+    @overload
+    def run(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        stream: bool = False,
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        *,
+        resume: bool = False,
+    ) -> Coroutine[Any, Any, Response] | ClassicStream: ...
+
+    def run(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        stream: bool = False,
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        *,
+        resume: bool = False,
+    ) -> Coroutine[Any, Any, Response] | ClassicStream:
+        """Run until the model answers. `await` it for the `Response`; with `stream=True`, iterate over Swarm's events.
+
+        `messages`: Chat Completions messages (dicts or SDK objects), or a str as short for one user message.
+        `context_variables`: copied (its dicts, lists and sets, recursively); seen by functions and instructions, never
+        by the model. `max_turns`: completions at most; the tools of the last one still run; 0 sends nothing.
+        `execute_tools=False`: return when the model calls something. `resume=True`: run the calls that are open at the
+        end of `messages` first; only for a history that comes from storage you trust. `debug=True`: print and log.
+
+        Raises ConfigurationError (the caller's mistake), CompletionError (the provider's) or RunError; all carry
+        `.response`, what had happened until then. When a plain run is cancelled, the cancellation exception has it.
+        """
+        arguments = _Arguments(
+            agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume
+        )
+        return self._classic_stream(arguments) if stream else self._run_to_end(arguments)
+
+    def run_and_stream(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        *,
+        resume: bool = False,
+    ) -> ClassicStream:
+        """Swarm's name for `run(..., stream=True)`."""
+        return self._classic_stream(
+            _Arguments(agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume)
+        )
+
+    def stream(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        *,
+        resume: bool = False,
+    ) -> EventStream:
+        """Run with typed events, live: `async with swarm.stream(...) as run: async for event in run: ...`.
+
+        Takes what `run` takes and raises what it raises. `run.response` is valid however the block ended.
+        """
+        arguments = _Arguments(
+            agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume
+        )
+        return EventStream(*self._begin(arguments, live, stream=True))
+
+    def _classic_stream(self, arguments: _Arguments) -> ClassicStream:
+        return ClassicStream(*self._begin(arguments, inline, stream=True))
+
+    async def _run_to_end(self, arguments: _Arguments) -> Response:
+        state, events = self._begin(arguments, inline, stream=False)
+        try:
+            async with aclosing(events):
+                async for _ in events:
+                    pass
+        except BaseException as error:
+            if not isinstance(error, AswarmError):
+                with suppress(Exception):  # not every exception takes an attribute
+                    error.response = state.response  # type: ignore[attr-defined]  # pyright: ignore
+            raise
+        return state.response
+
+    # --- putting a run together ---
+
+    def _begin(
+        self, arguments: _Arguments, execute: Executor, *, stream: bool
+    ) -> tuple[RunState, AsyncGenerator[LoopEvent, None]]:
+        options = RunOptions(
+            RequestSettings(stream, arguments.model_override, self._include_usage),
+            arguments.max_turns,
+            arguments.execute_tools,
+            self._concurrent_tools,
+        )
+        state = RunState(
+            arguments.agent,
+            arguments.messages,
+            arguments.context_variables,
+            resume=arguments.resume,
+            empty_content=self._empty_content,
+        )
+        doors = self._debug_doors if arguments.debug else self._doors
+        events = Loop(state, options, doors, execute).events()
+        return state, debug_events(events) if arguments.debug else events
+
+    def _doors(self) -> Doors:
+        """The doors of the running event loop."""
+        threads = self._threads.get()
+        return Doors(
+            source_for(self.client).complete,
+            ToolCaller(threads, self._tool_error),
+            partial(resolve_instructions, threads=threads),
+        )
+
+    def _debug_doors(self) -> Doors:
+        return debug_doors(self._doors())
+
+    # --- closing ---
+
+    async def aclose(self) -> None:
+        """Close the client that was made for this event loop; a client that was passed in belongs to the caller."""
+        client = self._own_clients.pop()
+        if client is not None:
+            await client.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    """What a caller passed to `run`, `run_and_stream` or `stream`."""
+
+    agent: Agent
+    messages: Messages
+    context_variables: Mapping[str, Any] | None
+    model_override: str | None
+    debug: bool
+    max_turns: float
+    execute_tools: bool
+    resume: bool
+
+    def __post_init__(self) -> None:
+        if not self.max_turns >= 0:
+            raise ConfigurationError(f"max_turns counts completions and cannot be {self.max_turns!r}")

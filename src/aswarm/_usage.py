@@ -1,0 +1,55 @@
+"""Token counts of a run: what the provider reported, summed over its completions.
+
+A provider that reports nothing leaves the counts at 0; that is "unknown", never an error. This module never estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+
+
+@dataclass(slots=True)
+class Usage:
+    """Tokens used, in the provider's count.
+
+    `requests` is the number of completions received. `details` holds every other number the provider gave, summed
+    under the provider's own keys, for example `details["prompt_tokens_details"]["cached_tokens"]`.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    requests: int = 0
+    details: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @classmethod
+    def of_completion(cls, reported: Mapping[str, Any] | None) -> Usage:
+        """The usage of one completion; `reported` is the `usage` object of the wire, or None where none came."""
+        reported = reported or {}
+        counts = {key: int(reported.get(key) or 0) for key in _COUNTS}
+        details = {key: value for key, value in reported.items() if key not in _COUNTS}
+        return cls(**counts, requests=1, details=_sum({}, details))
+
+    def __add__(self, other: Usage) -> Usage:
+        """The sum, as a new object."""
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.total_tokens + other.total_tokens,
+            self.requests + other.requests,
+            _sum(self.details, other.details),
+        )
+
+
+def _sum(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
+    total = dict(left)
+    for key, value in right.items():
+        if isinstance(value, Mapping):
+            total[key] = _sum(total.get(key) or {}, value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            total[key] = total.get(key, 0) + value
+    return total

@@ -1,0 +1,129 @@
+"""A raw HTTP server on loopback that says exactly the bytes of a script, and notices when the client goes away.
+
+For what a transport inside the process cannot show: real sockets, real connections, real closing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import anyio.abc
+
+from aswarm.testing import Answer, chunks, completion
+
+
+@dataclass
+class Reply:
+    """Bytes of one answer. `pause` seconds before each piece; then `end`: "close", "reset", or "stall" (say no more)."""
+
+    pieces: Sequence[bytes]
+    pause: float = 0
+    end: str = "close"
+    status: str = "200 OK"
+    content_type: str = "text/event-stream"
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def sse(answer: Answer, *, cut: int | None = None, pause: float = 0, end: str = "close") -> Reply:
+    """A correct streamed answer."""
+    events = [f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks(answer, cut)]
+    return Reply([*events, b"data: [DONE]\n\n"], pause=pause, end=end)
+
+
+def whole(answer: Answer) -> Reply:
+    """A correct whole answer."""
+    return Reply([json.dumps(completion(answer)).encode()], content_type="application/json")
+
+
+@dataclass
+class LoopbackServer:
+    """What the server saw. `closed_at`: times (anyio's clock) at which a client left before its answer had ended."""
+
+    port: int = 0
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    open_now: int = 0
+    closed_at: list[float] = field(default_factory=list)
+    asked: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+
+@asynccontextmanager
+async def serve(reply: Callable[[dict[str, Any]], Reply]) -> AsyncIterator[LoopbackServer]:
+    """Serve `reply(request body)` on a free port, one connection for each answer, until the block ends."""
+    seen = LoopbackServer()
+
+    async def handle(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            try:
+                body = await _read_request(stream)
+            except anyio.EndOfStream:
+                return
+            seen.requests.append(body)
+            seen.asked.set()
+            seen.open_now += 1
+            try:
+                await _answer(stream, reply(body), seen)
+            finally:
+                seen.open_now -= 1
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    seen.port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    async with anyio.create_task_group() as group, listener:
+        group.start_soon(listener.serve, handle)
+        yield seen
+        group.cancel_scope.cancel()
+
+
+async def _read_request(stream: anyio.abc.SocketStream) -> dict[str, Any]:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += await stream.receive()
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = next(
+        int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")
+    )
+    while len(body) < length:
+        body += await stream.receive()
+    parsed: dict[str, Any] = json.loads(body)
+    return parsed
+
+
+async def _answer(stream: anyio.abc.SocketStream, reply: Reply, seen: LoopbackServer) -> None:
+    extra = "".join(f"{name}: {value}\r\n" for name, value in reply.headers.items())
+    head = f"HTTP/1.1 {reply.status}\r\ncontent-type: {reply.content_type}\r\nconnection: close\r\n{extra}\r\n"
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            # The client says nothing more; an end or a reset means that it has gone.
+            try:
+                await stream.receive()
+            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                seen.closed_at.append(anyio.current_time())
+                group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        await stream.send(head.encode())
+        for piece in reply.pieces:
+            await anyio.sleep(reply.pause)
+            await stream.send(piece)
+        if reply.end == "stall":
+            await anyio.sleep_forever()
+        if reply.end == "reset":
+            _reset(stream)
+        group.cancel_scope.cancel()
+
+
+def _reset(stream: anyio.abc.SocketStream) -> None:
+    import socket
+    import struct
+
+    raw = stream.extra(anyio.abc.SocketAttribute.raw_socket)
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
