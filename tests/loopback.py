@@ -76,7 +76,7 @@ async def serve(reply: Callable[[dict[str, Any]], Reply]) -> AsyncIterator[Loopb
 
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     seen.port = listener.extra(anyio.abc.SocketAttribute.local_port)
-    async with anyio.create_task_group() as group, listener:
+    async with listener, anyio.create_task_group() as group:
         group.start_soon(listener.serve, handle)
         yield seen
         group.cancel_scope.cancel()
