@@ -13,9 +13,10 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from ._errors import CompletionError, StreamInterrupted, is_retryable_status
+from ._json import is_array, is_object
 from ._messages import Message, as_plain, text_of
 from ._usage import Usage
 
@@ -123,10 +124,10 @@ class Accumulator:
 
     def _fold_content(self, content: Any) -> None:
         self._text.append(text_of(content))
-        if isinstance(content, list):
+        if is_array(content):
             if self._parts is None:
                 self._parts = [{"type": "text", "text": text} for text in self._text[:-1] if text]
-            self._parts.extend(cast("list[Any]", content))
+            self._parts.extend(content)
         elif self._parts is not None:
             self._parts.append({"type": "text", "text": content})
 
@@ -140,7 +141,11 @@ class Accumulator:
         fresh_id, fresh_type = wire.get("id") if not call.id else None, wire.get("type") if not call.type else None
         # A repeated equal fragment is a repeat; any other continues the name.
         fresh_name = name if name and name != call.name else None
-        call.id, call.type, call.name = call.id or fresh_id or "", call.type or fresh_type or "", call.name + (fresh_name or "")
+        call.id, call.type, call.name = (
+            call.id or fresh_id or "",
+            call.type or fresh_type or "",
+            call.name + (fresh_name or ""),
+        )
         call.kind = kind if call.kind == "function" else call.kind
         call.arguments.append(text)
         shown: Delta = {
@@ -215,8 +220,8 @@ def _is_json(text: str) -> bool:
 
 def _provider_error(error: Any) -> CompletionError:
     plain = as_plain(error)
-    details: Mapping[str, Any] = plain if isinstance(plain, Mapping) else {"message": str(plain)}
-    code = details.get("code") or details.get("status") or details.get("type")
+    details: Mapping[str, Any] = plain if is_object(plain) else {"message": str(plain)}
+    code: Any = details.get("code") or details.get("status") or details.get("type")
     status = int(code) if str(code).isdigit() else None
     text = str(details.get("message") or json.dumps(details, default=str, ensure_ascii=False))
     shown = f" (code {code})" if code else ""
@@ -239,39 +244,40 @@ def _fold(into: dict[str, Any], key: str, value: Any) -> None:
             known.append(value)
         else:
             into[key] = _Pieces([value])
-    elif isinstance(value, Mapping):
-        target = into.setdefault(key, {})
+    elif is_object(value):
+        target: dict[str, Any] = known if isinstance(known, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+        into[key] = target
         for name, item in value.items():
-            if item is not None and isinstance(target, dict):
-                _fold(cast("dict[str, Any]", target), name, item)
-    elif isinstance(value, list) and not isinstance(known, _Pieces):
-        _fold_list(into.setdefault(key, []), cast("list[Any]", value))
+            if item is not None:
+                _fold(target, name, item)
+    elif is_array(value) and not isinstance(known, _Pieces):
+        _fold_list(into.setdefault(key, []), value)
     elif key not in _NAMES or known is None:
         into[key] = value
 
 
 def _fold_list(into: list[Any], items: list[Any]) -> None:
     for item in items:
-        if not isinstance(item, Mapping):
+        if not is_object(item):
             into.append(item)
             continue
         place = item.get("index")
-        target = next((known for known in into if place is not None and _index_of(known) == place), None)
+        target: dict[str, Any] | None = next((known for known in into if _is_at(place, known)), None)
         if target is None:
             target = {}
             into.append(target)
-        for name, value in cast("Mapping[str, Any]", item).items():
+        for name, value in item.items():
             if value is not None:
                 _fold(target, name, value)
 
 
-def _index_of(item: Any) -> Any:
-    return item.get("index") if isinstance(item, dict) else None
+def _is_at(place: Any, item: Any) -> bool:
+    return place is not None and is_object(item) and item.get("index") == place
 
 
 def _joined(value: Any) -> Any:
     if isinstance(value, _Pieces):
         return "".join(value)
-    if isinstance(value, dict):
-        return {key: _joined(item) for key, item in cast("dict[str, Any]", value).items()}
-    return [_joined(item) for item in value] if isinstance(value, list) else value
+    if is_object(value):
+        return {key: _joined(item) for key, item in value.items()}
+    return [_joined(item) for item in value] if is_array(value) else value

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ._messages import text_of
+from ._json import is_object
+from ._messages import Message, text_of
 from ._usage import Usage
 
 StopReason = Literal["answer", "max_turns", "tool_calls", "cancelled", "error"]
@@ -38,18 +39,17 @@ class Agent(BaseModel):
     name: str = "Agent"
     model: str = "gpt-4o"
     instructions: Instructions = "You are a helpful agent."
-    functions: list[Any] = []  # noqa: RUF012 - pydantic copies a field's default for each instance
+    functions: list[Any] = []
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool = True
-    model_settings: dict[str, Any] = {}  # noqa: RUF012 - as above
+    model_settings: dict[str, Any] = {}
 
     @model_validator(mode="before")
     @classmethod
     def _name_unknown_fields(cls, values: object) -> object:
-        if isinstance(values, Mapping):
-            for key in values:
-                if key not in cls.model_fields:
-                    _warn_unknown_field(cls, str(key))
+        for key in values if is_object(values) else ():
+            if key not in cls.model_fields:
+                _warn_unknown_field(cls, key)
         return values
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ class Result(BaseModel):
 
     value: Any = ""
     agent: Agent | None = None
-    context_variables: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies a field's default for each instance
+    context_variables: dict[str, Any] = {}
 
 
 class Response(BaseModel):
@@ -114,14 +114,15 @@ class Response(BaseModel):
     (left early), "error".
     """
 
-    messages: list[Any] = []  # noqa: RUF012 - pydantic copies a field's default for each instance
+    messages: list[Any] = []
     agent: Agent | None = None
-    context_variables: dict[str, Any] = {}  # noqa: RUF012 - as above
+    context_variables: dict[str, Any] = {}
     usage: Usage = Field(default_factory=Usage)
     stop: StopReason = "answer"
 
     @property
     def text(self) -> str:
         """The text of the last assistant message; empty where there is none."""
-        spoken = (message for message in reversed(self.messages) if message.get("role") == "assistant")
-        return text_of(next(spoken, {}).get("content"))
+        messages: list[Message] = self.messages
+        contents = (message.get("content") for message in reversed(messages) if message.get("role") == "assistant")
+        return text_of(next(contents, None))

@@ -57,7 +57,7 @@ def _spawn(work: Callable[[], Awaitable[None]]) -> None:
     if _on_trio():
         _trio().spawn_system_task(work, context=contextvars.copy_context())
         return
-    task: asyncio.Task[None] = asyncio.ensure_future(work())  # type: ignore[arg-type]  # pyright: ignore
+    task = asyncio.ensure_future(work())
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
 

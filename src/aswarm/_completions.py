@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 
 from ._errors import AswarmError, CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
+from ._json import is_array, is_object
 from ._messages import as_plain
 from ._request import CompletionRequest, CompletionSource
 from ._sse import AnswerDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from openai import AsyncOpenAI
 
 # Parameters of `create` that are options of the request, and their names in `post`.
@@ -41,7 +40,7 @@ _CLOSE_SECONDS = 2.0
 def make_client() -> AsyncOpenAI:
     """An `AsyncOpenAI()` from the environment. Raises ConfigurationError where it has no credentials."""
     # Imported here, because openai costs most of a second and many programs bring their own client, or none.
-    import openai
+    import openai  # noqa: PLC0415
 
     try:
         return openai.AsyncOpenAI()
@@ -55,25 +54,27 @@ def make_client() -> AsyncOpenAI:
 def source_for(client: Any) -> CompletionSource:
     """The completion source of a client. Raises ConfigurationError for what is no client."""
     # On the type, because a MagicMock has every attribute that it is asked for.
-    if callable(getattr(type(client), "complete", None)):
+    kind: type = type(client)
+    if callable(getattr(kind, "complete", None)):
         return cast("CompletionSource", client)
     if _is_plain_openai(client):
         return OpenAISource(client)
     if callable(getattr(getattr(getattr(client, "chat", None), "completions", None), "create", None)):
         return CreateSource(client)
     raise ConfigurationError(
-        f"client must be an AsyncOpenAI, have chat.completions.create, or be a CompletionSource; got {type(client).__name__}"
+        f"client must be an AsyncOpenAI, have chat.completions.create, or be a CompletionSource; got {kind.__name__}"
     )
 
 
 def _is_plain_openai(client: Any) -> bool:
-    if not any(kind.__module__.partition(".")[0] == "openai" for kind in type(client).__mro__):
+    kinds = type(cast("object", client)).__mro__
+    if not any(kind.__module__.partition(".")[0] == "openai" for kind in kinds):
         return False
-    from openai import AsyncOpenAI
-    from openai.resources.chat import AsyncChat
-    from openai.resources.chat.completions import AsyncCompletions
+    from openai import AsyncOpenAI  # noqa: PLC0415 - loaded by now
+    from openai.resources.chat import AsyncChat  # noqa: PLC0415
+    from openai.resources.chat.completions import AsyncCompletions  # noqa: PLC0415
 
-    if not issubclass(type(client), AsyncOpenAI):
+    if AsyncOpenAI not in kinds:
         return False
     if type(client.chat) is not AsyncChat or type(client.chat.completions) is not AsyncCompletions:
         return False
@@ -112,9 +113,9 @@ class OpenAISource:
 
 
 @asynccontextmanager
-async def _answer(client: AsyncOpenAI, request: CompletionRequest) -> AsyncIterator[AsyncIterable[bytes]]:
+async def _answer(client: AsyncOpenAI, request: CompletionRequest) -> AsyncGenerator[AsyncIterable[bytes], None]:
     """The body of the answer in pieces; the response is closed whatever happens."""
-    import openai
+    import openai  # noqa: PLC0415 - loaded by now
 
     options = {_OPTIONS[key]: value for key, value in request.body.items() if key in _OPTIONS}
     # What `create` passes: without it, an admin key in the environment would take the place of the API key.
@@ -172,13 +173,13 @@ class CreateSource:
 
 
 def _is_whole(reply: Any) -> bool:
-    return isinstance(reply, Mapping) or hasattr(reply, "choices") or not isinstance(reply, AsyncIterable | Iterable)
+    return is_object(reply) or hasattr(reply, "choices") or not isinstance(reply, AsyncIterable | Iterable)
 
 
 async def _chunks(reply: Any) -> AsyncGenerator[Mapping[str, Any], None]:
-    stream = reply if isinstance(reply, AsyncIterable) else _stepwise(cast("Iterable[Any]", reply))
+    stream: AsyncIterable[Any] = reply if hasattr(reply, "__aiter__") else _stepwise(reply)
     try:
-        async for chunk in cast("AsyncIterable[Any]", stream):
+        async for chunk in stream:
             yield _as_chunk(chunk)
     except AswarmError:
         raise
@@ -204,21 +205,20 @@ async def _close(stream: Any) -> None:
 
 def _as_chunk(item: Any) -> Mapping[str, Any]:
     chunk = _plain_tree(item)
-    if not isinstance(chunk, Mapping):
+    if not is_object(chunk):
         raise CompletionError(f"the client answered with {type(item).__name__}, which is no completion")
-    return cast("Mapping[str, Any]", chunk)
+    return chunk
 
 
 def _plain_tree(item: Any) -> Any:
     """Dicts, pydantic objects and attribute objects (such as SimpleNamespace) as plain dicts and lists."""
     plain = as_plain(item)
-    if isinstance(plain, Mapping):
-        return {key: _plain_tree(value) for key, value in cast("Mapping[str, Any]", plain).items()}
-    if isinstance(plain, list | tuple):
-        return [_plain_tree(value) for value in cast("Iterable[Any]", plain)]
-    if hasattr(plain, "__dict__") and not isinstance(plain, type):
-        return {key: _plain_tree(value) for key, value in vars(plain).items() if not key.startswith("_")}
-    return plain
+    if is_array(plain):
+        return [_plain_tree(value) for value in plain]
+    fields = plain if is_object(plain) else getattr(plain, "__dict__", None)
+    if fields is None:
+        return plain
+    return {key: _plain_tree(value) for key, value in fields.items() if not key.startswith("_")}
 
 
 def _completion_error(error: Exception) -> CompletionError | ConfigurationError:
@@ -234,7 +234,7 @@ def _completion_error(error: Exception) -> CompletionError | ConfigurationError:
 def _is_failed_generation(error: Exception) -> bool:
     # Groq answers 400 where the model wrote a call that does not parse; the next attempt usually does.
     body = getattr(error, "body", None)
-    return isinstance(body, Mapping) and "tool_use_failed" in str(cast("Mapping[str, Any]", body).get("code"))
+    return is_object(body) and body.get("code") == "tool_use_failed"
 
 
 def _text(error: Exception) -> str:

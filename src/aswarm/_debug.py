@@ -17,7 +17,7 @@ from ._execution import ToolDoor
 from ._loop import Doors
 from ._plan import ToolCall, ToolOutcome
 from ._request import CompletionRequest
-from ._tools import parse_arguments
+from ._values import parse_arguments
 
 logger = logging.getLogger("aswarm")
 

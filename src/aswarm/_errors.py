@@ -56,7 +56,7 @@ class CompletionError(RunError):
         self.retryable = retryable
 
 
-class StreamInterrupted(CompletionError):
+class StreamInterrupted(CompletionError):  # noqa: N818 - reads as what happened
     """The answer began and did not end: the stream broke, stalled, or closed without a finish reason."""
 
     def __init__(self, message: str, *, status_code: int | None = None, retryable: bool = True) -> None:

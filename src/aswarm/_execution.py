@@ -14,21 +14,19 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import anyio
 
 from ._agent import Agent
 from ._backend import Supervised, is_cancelled
+from ._context import copy_containers
 from ._events import LoopEvent, ToolCallFinished, ToolCallStarted
 from ._plan import ToolCall, ToolOutcome
-from ._run_state import copy_containers
 from ._schema import ArgumentsError
 from ._threads import DeadlinePassed, ThreadPool, enter_tool
-from ._tools import Limiter, Tool, as_result, bind_context, is_async, parse_arguments, writes_context
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+from ._tools import Limiter, Tool, is_async, writes_context
+from ._values import as_result, bind_context, parse_arguments
 
 logger = logging.getLogger("aswarm")
 
@@ -62,7 +60,7 @@ class ToolDoor(Protocol):
         ...
 
 
-class _Told(Exception):
+class _Told(Exception):  # noqa: N818 - what the model is told
     """A failure that is ours to word; `still_running` where the function could not be stopped."""
 
     def __init__(self, text: str, *, still_running: bool = False) -> None:
@@ -165,7 +163,7 @@ def _describe(error: BaseException) -> str:
 
 
 @asynccontextmanager
-async def _admitted(limiter: Limiter | None) -> AsyncIterator[None]:
+async def _admitted(limiter: Limiter | None) -> AsyncGenerator[None, None]:
     if limiter is None:
         yield
         return
@@ -248,7 +246,9 @@ async def resolve_instructions(agent: Agent, context: dict[str, Any], threads: T
         return instructions
     arguments = (defaultdict(str, copy_containers(context)),) if _accepts_argument(instructions) else ()
     work = functools.partial(instructions, *arguments)
-    value = work() if is_async(instructions) else await Supervised(functools.partial(_lend_thread, threads, work)).result()
+    value = (
+        work() if is_async(instructions) else await Supervised(functools.partial(_lend_thread, threads, work)).result()
+    )
     return await value if inspect.isawaitable(value) else value
 
 

@@ -6,10 +6,11 @@ Nothing here changes a message it was given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ._errors import ConfigurationError
+from ._json import is_array, is_object
 
 Message = dict[str, Any]
 
@@ -29,18 +30,17 @@ def normalize(messages: object) -> list[Message]:
     """
     if isinstance(messages, str):
         return [{"role": "user", "content": messages}]
-    if not isinstance(messages, list | tuple):
+    if not is_array(messages):
         raise ConfigurationError(
             f"messages must be a list of messages or a str, not {type(messages).__name__}; "
             'for example [{"role": "user", "content": "Hi"}]'
         )
-    items: Sequence[object] = messages
-    return [_normalize_one(item, f"messages[{position}]") for position, item in enumerate(items)]
+    return [_normalize_one(item, f"messages[{position}]") for position, item in enumerate(messages)]
 
 
 def _normalize_one(item: object, place: str) -> Message:
-    message = as_plain(item)
-    if not isinstance(message, dict):
+    message: Message = as_plain(item)
+    if not isinstance(message, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - it is whatever the caller passed
         raise ConfigurationError(f"{place} is not a message: expected a dict with a role, got {_show(item)}")
     role = message.get("role")
     if role not in ROLES:
@@ -54,30 +54,30 @@ def _normalize_one(item: object, place: str) -> Message:
 
 
 def _check_content(content: object, place: str) -> None:
-    parts: Iterable[object] = content if isinstance(content, list | tuple) else ()
-    if not (content is None or isinstance(content, str | list | tuple)):
+    if not (content is None or isinstance(content, str) or is_array(content)):
         raise ConfigurationError(f"{place} has content {_show(content)}; expected a str, a list of parts, or None")
-    for part in parts:
-        if not isinstance(part, Mapping):
+    for part in content if is_array(content) else ():
+        if not is_object(part):
             raise ConfigurationError(f"{place} has the content part {_show(part)}; expected a dict with a type")
 
 
 def _normalize_calls(calls: object, role: object, place: str) -> list[Message]:
     if role != "assistant":
-        raise ConfigurationError(f"{place} has tool_calls but the role {_show(role)}; only assistant messages have them")
-    if not isinstance(calls, list | tuple):
+        raise ConfigurationError(
+            f"{place} has tool_calls but the role {_show(role)}; only assistant messages have them"
+        )
+    if not is_array(calls):
         raise ConfigurationError(f"{place} has tool_calls that are not a list: {_show(calls)}")
-    items: Sequence[object] = calls
-    return [_normalize_call(call, f"{place}.tool_calls[{position}]") for position, call in enumerate(items)]
+    return [_normalize_call(call, f"{place}.tool_calls[{position}]") for position, call in enumerate(calls)]
 
 
 def _normalize_call(call: object, place: str) -> Message:
-    plain = as_plain(call)
-    if not isinstance(plain, dict) or not isinstance(plain.get("id"), str):
+    plain: Message = as_plain(call)
+    if not isinstance(plain, dict) or not isinstance(plain.get("id"), str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"{place} is not a tool call with an id: {_show(call)}")
     function = plain.get("function")
     if plain.get("type", "function") == "function" and not (
-        isinstance(function, Mapping) and isinstance(function.get("name"), str)
+        is_object(function) and isinstance(function.get("name"), str)
     ):
         raise ConfigurationError(f"{place} has no function name: {_show(call)}")
     return plain
@@ -85,10 +85,8 @@ def _normalize_call(call: object, place: str) -> Message:
 
 def as_plain(item: object) -> Any:
     """A wire object as plain data: dicts as they are, pydantic objects dumped, attribute objects by their fields."""
-    if isinstance(item, dict):
-        return item
-    if isinstance(item, Mapping):
-        return dict(item)
+    if is_object(item):
+        return item if isinstance(item, dict) else dict(item)
     dump = getattr(type(item), "model_dump", None)
     # exclude_unset keeps the keys that the provider sent and no others.
     return dump(item, exclude_unset=True, warnings=False) if callable(dump) else item
@@ -103,13 +101,13 @@ def text_of(content: object) -> str:
     """The text of a message's content: a str as it is, the text parts of a list joined, otherwise empty."""
     if isinstance(content, str):
         return content
-    parts: Iterable[object] = content if isinstance(content, list) else ()
-    return "".join(str(part.get("text") or "") for part in parts if isinstance(part, Mapping))
+    parts = content if is_array(content) else ()
+    return "".join(str(part.get("text") or "") for part in parts if is_object(part))
 
 
 def call_name(call: Mapping[str, Any]) -> str:
     """The name of a call of any type; empty where the provider gave none."""
-    named = call.get("function") or call.get("custom") or {}
+    named: Mapping[str, Any] = call.get("function") or call.get("custom") or {}
     return str(named.get("name") or "")
 
 
@@ -156,10 +154,8 @@ def _take(call: Mapping[str, Any], left: list[Message]) -> Message | None:
 
 def open_calls(messages: Sequence[Message]) -> list[Message]:
     """The calls at the end of the history that no tool message answers, in call order."""
-    last: tuple[Message, list[Message]] = ({}, [])
-    for last in blocks(messages[_last_head(messages) :]):
-        pass
-    head, answers = last
+    nothing: tuple[Message, list[Message]] = ({}, [])
+    head, answers = next(blocks(messages[_last_head(messages) :]), nothing)
     calls: list[Message] = head.get("tool_calls") or []
     return [call for call, answer in zip(calls, pair(calls, answers), strict=True) if answer is None]
 

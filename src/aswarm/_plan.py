@@ -62,7 +62,8 @@ class ToolCall:
     @property
     def arguments(self) -> str:
         """The arguments as the model sent them; empty text is no arguments."""
-        return str((self.message.get("function") or {}).get("arguments") or "")
+        function: Mapping[str, Any] = self.message.get("function") or {}
+        return str(function.get("arguments") or "")
 
 
 def calls_of(messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool[..., Any]]) -> list[ToolCall]:

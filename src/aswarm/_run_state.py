@@ -6,13 +6,14 @@ that any exit leaves. It never waits for anything. A snapshot may be taken at an
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Iterable
+from typing import Any
 
 from ._accumulator import Accumulator, Completion
 from ._agent import Agent, Response, StopReason
+from ._context import copy_containers
 from ._errors import ConfigurationError
+from ._json import is_object
 from ._messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, normalize, open_calls, tool_message, wire
 from ._plan import ToolCall, calls_of
 from ._request import CompletionRequest, RequestSettings, build_request, is_forced
@@ -31,14 +32,14 @@ class RunState:
         self,
         agent: object,
         messages: object,
-        context_variables: Mapping[str, Any] | None,
+        context_variables: object,
         *,
         resume: bool = False,
         empty_content: str | None = None,
     ) -> None:
         if not isinstance(agent, Agent):
             raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
-        if not (context_variables is None or isinstance(context_variables, Mapping)):
+        if not (context_variables is None or is_object(context_variables)):
             raise ConfigurationError(f"context_variables must be a dict, not {type(context_variables).__name__}")
         self.agent = agent
         self.context: dict[str, Any] = copy_containers(context_variables or {})
@@ -212,23 +213,3 @@ def _replaced(agent: Agent | None, previous: Agent | None) -> str:
     if agent is None or previous is None or agent is previous:
         return ""
     return f" (replaces the handoff to {previous.name})"
-
-
-def copy_containers(value: Any) -> Any:
-    """A copy of dicts, lists and sets, recursively; everything else (locks, clients, models) is shared by reference."""
-    return _copy(value, {})
-
-
-def _copy(value: Any, known: dict[int, Any]) -> Any:
-    if not isinstance(value, dict | list | set):
-        return dict(value) if isinstance(value, Mapping) and not known else value
-    if id(value) in known:
-        return known[id(value)]
-    made = copy.copy(cast("Any", value))
-    known[id(value)] = made
-    if isinstance(made, dict):
-        for key, item in cast("dict[Any, Any]", made).items():
-            made[key] = _copy(item, known)
-    elif isinstance(made, list):
-        made[:] = [_copy(item, known) for item in cast("list[Any]", made)]
-    return made

@@ -16,13 +16,15 @@ import typing
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NotRequired, Union, get_args, get_origin
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from ._errors import ConfigurationError
+from ._json import is_array, is_object
+from ._strict_schema import strict_parameters
 
 CONTEXT = "context_variables"
 _FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # the API's own pattern
@@ -178,8 +180,8 @@ def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
     # get_type_hints resolves nested strings too, and one hint at a time: a name that exists only for the type checker
     # costs that one parameter its type, not all of them.
     plain = _innermost(function)
-    closure = inspect.getclosurevars(plain).nonlocals if inspect.isfunction(plain) else {}
-    namespace = getattr(plain, "__globals__", vars(typing))
+    closure: Mapping[str, Any] = inspect.getclosurevars(plain).nonlocals if inspect.isfunction(plain) else {}
+    namespace: dict[str, Any] = getattr(plain, "__globals__", {})
     holder = types.SimpleNamespace(__annotations__={key: hint})
     try:
         return typing.get_type_hints(holder, namespace, dict(closure), include_extras=True)[key]
@@ -198,7 +200,11 @@ def _innermost(function: Any) -> Any:
         function = typing.cast("Any", function.func)
     function = inspect.unwrap(function)
     function = getattr(function, "__func__", function)
-    return function if inspect.isroutine(function) else getattr(type(function).__call__, "__func__", type(function).__call__)
+    return (
+        function
+        if inspect.isroutine(function)
+        else getattr(type(function).__call__, "__func__", type(function).__call__)
+    )
 
 
 class _Builder:
@@ -238,20 +244,22 @@ class _Builder:
         function: dict[str, Any] = {"name": self._name, "description": description, "parameters": parameters}
         if self._strict:
             function["strict"] = True
-            function["parameters"] = _strict_parameters(self._name, parameters, set(self._required))
+            function["parameters"] = strict_parameters(self._name, parameters, set(self._required))
         return {"type": "function", "function": function}
 
 
 def _extra_validator(name: str, hint: Any, strict: bool) -> TypeAdapter[dict[str, Any]]:
     if strict:
         raise ConfigurationError(f"function {name!r}: strict mode cannot express **parameters; name them")
-    adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, _describable(hint)], config=_LAX)
-    return adapter
+    values: Any = _describable(hint)
+    extra: Any = dict[str, values]
+    return TypeAdapter(extra, config=_LAX)
 
 
 def _adapter(fields: Mapping[str, Any], config: ConfigDict) -> TypeAdapter[dict[str, Any]]:
     # A TypedDict, because its keys may be any parameter name; a model's fields may not.
-    arguments: Any = TypedDict("arguments", dict(fields))  # type: ignore[operator] # pyright: ignore
+    make: Any = TypedDict  # its fields are known only now, which type checkers do not admit
+    arguments: Any = make("arguments", dict(fields))
     arguments.__pydantic_config__ = config
     return TypeAdapter(arguments)
 
@@ -296,54 +304,13 @@ def _as_swarm(hint: Any, schema: dict[str, Any]) -> dict[str, Any]:
 
 def _without_titles(schema: Any, *, named: bool = False) -> Any:
     """`schema` without pydantic's titles; `named` says that the keys are names of the user's, not keywords."""
-    if isinstance(schema, list):
-        return [_without_titles(item) for item in typing.cast("list[Any]", schema)]
-    if not isinstance(schema, dict):
+    if is_array(schema):
+        return [_without_titles(item) for item in schema]
+    if not is_object(schema):
         return schema
-    items = typing.cast("dict[str, Any]", schema).items()
     return {
         key: value if key in ("default", "examples", "enum", "const") and not named
         else _without_titles(value, named=not named and key in ("properties", "$defs"))
-        for key, value in items
+        for key, value in schema.items()
         if named or key != "title"
     }  # fmt: skip
-
-
-def _strict_parameters(name: str, parameters: dict[str, Any], required: set[str]) -> dict[str, Any]:
-    nullable = {
-        key: value if key in required or _allows_null(value) else {"anyOf": [value, {"type": "null"}]}
-        for key, value in parameters["properties"].items()
-    }
-    strict: dict[str, Any] = _make_strict({**parameters, "properties": nullable}, f"function {name!r}")
-    return strict
-
-
-def _allows_null(schema: Mapping[str, Any]) -> bool:
-    return schema.get("type") == "null" or any(map(_allows_null, schema.get("anyOf", ())))
-
-
-def _make_strict(schema: Any, place: str) -> Any:
-    """OpenAI's strict form: every object closed, every property required, no defaults.
-
-    Source: the API's guide on structured outputs, "Supported schemas".
-    """
-    if isinstance(schema, list):
-        return [_make_strict(item, place) for item in typing.cast("list[Any]", schema)]
-    if not isinstance(schema, dict):
-        return schema
-    plain = typing.cast("dict[str, Any]", schema)
-    strict: dict[str, Any] = {}
-    for key, value in plain.items():
-        if key in ("properties", "$defs"):
-            strict[key] = {name: _make_strict(item, f"{place}: {name!r}") for name, item in value.items()}
-        elif key != "default":
-            strict[key] = value if key in ("enum", "const", "required") else _make_strict(value, place)
-    if plain.get("type") == "object":
-        if "properties" not in plain and plain.get("additionalProperties", True) is not False:
-            raise ConfigurationError(f"{place} is a dict of any keys, which strict mode cannot express; use a model")
-        strict["required"] = list(plain.get("properties", ()))
-        strict["additionalProperties"] = False
-    if "$ref" in strict and len(strict) > 1:
-        # A reference may have no neighbours in strict mode.
-        return {"anyOf": [{"$ref": strict.pop("$ref")}], **strict}
-    return strict

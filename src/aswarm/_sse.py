@@ -13,6 +13,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from ._errors import CompletionError, StreamInterrupted
+from ._json import is_object
 
 _BOM = b"\xef\xbb\xbf"
 _SHOWN = 200  # how much of a body that makes no sense is quoted
@@ -102,9 +103,9 @@ class AnswerDecoder:
             decoded = from_json(data)
         except ValueError as error:
             raise StreamInterrupted(f"the answer is not JSON ({error}): {_quote(data)}") from error
-        if not isinstance(decoded, dict):
+        if not is_object(decoded):
             raise CompletionError(f"the answer is not a completion: {_quote(data)}")
-        return decoded
+        return dict(decoded)
 
 
 def _quote(data: bytes) -> str:

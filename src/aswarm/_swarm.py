@@ -210,7 +210,7 @@ class AsyncSwarm:
         except BaseException as error:
             if not isinstance(error, AswarmError):
                 with suppress(Exception):  # not every exception takes an attribute
-                    error.response = state.response  # type: ignore[attr-defined]  # pyright: ignore
+                    setattr(error, "response", state.response)  # noqa: B010 - no attribute that type checkers know
             raise
         return state.response
 

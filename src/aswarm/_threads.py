@@ -29,7 +29,7 @@ def enter_tool() -> None:
     _depth.set(_depth.get() + 1)
 
 
-class DeadlinePassed(Exception):
+class DeadlinePassed(Exception):  # noqa: N818 - reads as what happened
     """The function did not return in time; it may still be running."""
 
 
@@ -69,7 +69,9 @@ class Lease:
         """
         abandon = abandon_on_cancel or deadline < math.inf
         with anyio.CancelScope(shield=not abandon_on_cancel), anyio.CancelScope(deadline=deadline):
-            value = await anyio.to_thread.run_sync(self._enter, work, abandon_on_cancel=abandon, limiter=self._unbounded)
+            value = await anyio.to_thread.run_sync(
+                self._enter, work, abandon_on_cancel=abandon, limiter=self._unbounded
+            )
             return cast("T", value)
         raise DeadlinePassed
 

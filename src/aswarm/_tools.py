@@ -13,18 +13,29 @@ import re
 import types
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar, Union, cast, get_args, get_origin, overload
-
-from pydantic import BaseModel
-from pydantic_core import from_json, to_jsonable_python
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    overload,
+)
 
 from ._agent import Agent, Result
 from ._errors import ConfigurationError
-from ._schema import CONTEXT, ArgumentsError, FunctionSchema, name_of, schema_of
+from ._schema import FunctionSchema, name_of, schema_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _EMPTY = inspect.Parameter.empty
+_LOOK = ("__module__", "__qualname__", "__doc__", "__annotations__")
 
 
 class Limiter(Protocol):
@@ -54,7 +65,7 @@ class Tool(Generic[P, R]):
 
     def __post_init__(self) -> None:
         # functools.update_wrapper would assign, which a frozen dataclass refuses.
-        look = {key: getattr(self.function, key) for key in functools.WRAPPER_ASSIGNMENTS if hasattr(self.function, key)}
+        look: dict[str, Any] = {key: getattr(self.function, key) for key in _LOOK if hasattr(self.function, key)}
         self.__dict__.update(look, __name__=self.name or name_of(self.function), __wrapped__=self.function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -273,58 +284,15 @@ def _admits_result(hint: Any) -> bool:
         return _admits_result(get_args(hint)[0])
     if origin in (Union, types.UnionType) or (isinstance(origin, type) and issubclass(origin, Awaitable)):
         return any(map(_admits_result, get_args(hint)))
-    kind = origin or hint
-    if hint is None or not isinstance(kind, type) or kind is _EMPTY:
-        # Literal is the only other form that says for sure what comes back.
-        return hint is not None and str(origin) != "typing.Literal"
+    if hint is None or origin is Literal:
+        return False
+    return _is_related_to_result(origin or hint)
+
+
+def _is_related_to_result(kind: object) -> bool:
+    if kind is _EMPTY or not isinstance(kind, type):
+        return True  # nothing is said, or something (a type variable, a NewType) that does not tell
     try:
         return issubclass(Result, kind) or issubclass(kind, Result)
     except TypeError:  # a protocol that cannot be asked
         return True
-
-
-# --- arguments and results --------------------------------------------------------------------------------------------
-
-
-def parse_arguments(text: str) -> dict[str, Any]:
-    """The arguments as JSON; empty text is no arguments. Raises ArgumentsError with the parser's reason."""
-    if not text.strip():
-        return {}
-    try:
-        arguments = from_json(text)
-    except ValueError as error:
-        raise ArgumentsError(f"the arguments are not JSON: {error}") from error
-    if not isinstance(arguments, dict):
-        raise ArgumentsError(f"the arguments must be a JSON object, not {type(arguments).__name__}")
-    return cast("dict[str, Any]", arguments)
-
-
-def as_result(value: object) -> Result:
-    """What a function returned, as a `Result` whose value is the text for the model.
-
-    Raises whatever making the text raises.
-    """
-    match value:
-        case Result():
-            return value.model_copy(update={"value": to_text(value.value)})
-        case Agent():
-            return Result(value=json.dumps({"assistant": value.name}, ensure_ascii=False), agent=value)
-        case _:
-            return Result(value=to_text(value))
-
-
-def to_text(value: object) -> str:
-    """A result as the model reads it: a str as it is, data as JSON (not ASCII-escaped), everything else `str()`."""
-    if isinstance(value, str):
-        return str.__str__(value)  # the text itself, also of a str that is an Enum
-    if isinstance(value, dict | list | BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        return json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)
-    return str(value)
-
-
-def bind_context(tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-    """The keyword arguments of the call; a `Mapping` gets a read-only view of `context`."""
-    if not takes_context(tool):
-        return arguments
-    return {**arguments, CONTEXT: types.MappingProxyType(context) if reads_context(tool) else context}
-

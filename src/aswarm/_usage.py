@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ._json import is_object
+
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
@@ -48,7 +50,7 @@ class Usage:
 def _sum(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
     total = dict(left)
     for key, value in right.items():
-        if isinstance(value, Mapping):
+        if is_object(value):
             total[key] = _sum(total.get(key) or {}, value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             total[key] = total.get(key, 0) + value

@@ -138,11 +138,18 @@ class ScriptedModel:
 
     def client(self, **options: Any) -> AsyncOpenAI:
         """A real `AsyncOpenAI` that talks to this model; `options` are its own. It does not retry unless told to."""
-        from openai import AsyncOpenAI  # heavy, and not needed to import this module
+        from openai import AsyncOpenAI  # noqa: PLC0415 - heavy, and not needed to import this module
 
-        http_client = httpx.AsyncClient(transport=_Transport(self))
-        settings = {"api_key": "scripted", "base_url": "http://scripted.test/v1", "max_retries": 0, **options}
-        return AsyncOpenAI(http_client=http_client, **settings)
+        # openai 3 is typed for httpx2 and takes httpx as well, openai 2 knows only httpx.
+        http_client: Any = httpx.AsyncClient(transport=_Transport(self))
+        settings: dict[str, Any] = {
+            "api_key": "scripted",
+            "base_url": "http://scripted.test/v1",
+            "max_retries": 0,
+            "http_client": http_client,
+            **options,
+        }
+        return AsyncOpenAI(**settings)
 
     def next_step(self, request: Request) -> Step:
         """Record the request and take the step that answers it. Raises AssertionError when the script is at its end."""

@@ -1,0 +1,16 @@
+"""JSON-like data: telling objects from arrays, in a way that type checkers follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+
+def is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """Whether it is a dict, or something that reads like one."""
+    return isinstance(value, Mapping)
+
+
+def is_array(value: object) -> TypeGuard[list[Any]]:
+    """Whether it is a list (or a tuple, which reads like one)."""
+    return isinstance(value, list | tuple)
