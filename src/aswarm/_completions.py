@@ -54,7 +54,7 @@ def make_client() -> AsyncOpenAI:
 def source_for(client: Any) -> CompletionSource:
     """The completion source of a client. Raises ConfigurationError for what is no client."""
     # On the type, because a MagicMock has every attribute that it is asked for.
-    kind: type = type(client)
+    kind = _type_of(client)
     if callable(getattr(kind, "complete", None)):
         return cast("CompletionSource", client)
     if _is_plain_openai(client):
@@ -66,8 +66,12 @@ def source_for(client: Any) -> CompletionSource:
     )
 
 
+def _type_of(client: object) -> type:
+    return type(client)  # not `__class__`, which a mock with a spec feigns
+
+
 def _is_plain_openai(client: Any) -> bool:
-    kinds = type(cast("object", client)).__mro__
+    kinds = _type_of(client).__mro__
     if not any(kind.__module__.partition(".")[0] == "openai" for kind in kinds):
         return False
     from openai import AsyncOpenAI  # noqa: PLC0415 - loaded by now

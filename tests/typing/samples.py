@@ -1,0 +1,135 @@
+"""Typed use of the public face: checked by mypy and pyright strict, never run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, assert_type
+
+from anyio import CapacityLimiter
+
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    ClassicStream,
+    CompletionError,
+    CompletionFinished,
+    Event,
+    EventStream,
+    HandedOff,
+    ReasoningDelta,
+    RefusalDelta,
+    Response,
+    Result,
+    RunFinished,
+    TextDelta,
+    Tool,
+    ToolCallDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    ToolFailure,
+    TurnStarted,
+    Usage,
+    function_to_json,
+    tool,
+)
+from aswarm.testing import ScriptedModel, call, check_history
+
+
+def look_up(order: int, context_variables: Mapping[str, Any]) -> str:
+    return f"{order} of {context_variables['user']}"
+
+
+@tool
+async def fetch(url: str) -> bytes:
+    return url.encode()
+
+
+@tool(limiter=CapacityLimiter(3), timeout=1.5, concurrent=True)
+def slow(seconds: float) -> Result:
+    return Result(value=str(seconds))
+
+
+class Shop:
+    @tool
+    async def refund(self, order: int) -> bool:
+        return order > 0
+
+
+def hide(failure: ToolFailure) -> str:
+    return "It failed." if isinstance(failure.error, ValueError) else failure.text
+
+
+agent = Agent(name="A", functions=[look_up, fetch, slow, Shop().refund, Agent(name="B")], tool_choice="auto")
+swarm = AsyncSwarm(tool_error=hide)
+
+
+async def plain() -> None:
+    response = await swarm.run(agent, "Hi", {"user": "Ann"}, max_turns=3)
+    assert_type(response, Response)
+    assert_type(response.text, str)
+    assert_type(response.usage, Usage)
+    assert_type(response.agent, Agent | None)
+    assert_type(await fetch("x"), bytes)
+    assert_type(slow(1), Result)
+    assert_type(fetch.schema.name, str)
+    assert_type(function_to_json(look_up), dict[str, Any])
+    await swarm.run(agent, [{"role": "user", "content": "Hi"}], None, "gpt-4o", False, True, 2, True, resume=True)
+
+
+async def classic() -> None:
+    stream = swarm.run(agent, "Hi", stream=True)
+    assert_type(stream, ClassicStream)
+    async for event in stream:
+        assert_type(event, dict[str, Any])
+    async for event in await swarm.run(agent, "Hi", {}, None, True):
+        assert_type(event, dict[str, Any])
+    assert_type(stream.response, Response)
+
+
+async def typed() -> None:
+    async with swarm.stream(agent, "Hi") as run:
+        assert_type(run, EventStream)
+        async for event in run:
+            assert_type(event, Event)
+            show(event)
+    assert_type(run.partial, str)
+
+
+def show(event: Event) -> str:
+    """A match over the closed union needs no default."""
+    match event:
+        case TextDelta(text) | ReasoningDelta(text) | RefusalDelta(text):
+            return text
+        case TurnStarted(speaker, turn):
+            return f"{speaker.name} {turn}"
+        case ToolCallDelta(index=index, arguments=arguments):
+            return f"{index}: {arguments}"
+        case CompletionFinished(message):
+            return str(message["content"])
+        case ToolCallStarted(name=name):
+            return name
+        case ToolCallFinished(name=name, content=content):
+            return f"{name}: {content}"
+        case HandedOff(source, target):
+            return f"{source.name} to {target.name}"
+        case RunFinished(response):
+            return response.stop
+
+
+async def errors() -> None:
+    try:
+        await swarm.run(agent, "Hi")
+    except CompletionError as error:
+        assert_type(error.status_code, int | None)
+        assert_type(error.retryable, bool)
+        assert_type(error.response, Response | None)
+
+
+async def scripted() -> None:
+    model = ScriptedModel([call("look_up", order=1), "Done."], cut=2)
+    response = await AsyncSwarm(client=model.client()).run(agent, "Hi")
+    check_history(response.messages)
+    assert_type(model.requests[0].messages, list[dict[str, Any]])
+
+
+made: Tool[[float], Result] = slow
