@@ -128,8 +128,15 @@ class PerLoop(Generic[T]):
         loop = current_loop()
         with self._lock:
             if loop not in self._values:
+                self._forget_closed()
                 self._values[loop] = self._make()
             return self._values[loop]
+
+    def _forget_closed(self) -> None:
+        # A client's connections refer to their loop, which would keep it here although nobody else does.
+        for loop in [known for known in self._values if isinstance(known, asyncio.AbstractEventLoop)]:
+            if loop.is_closed():
+                del self._values[loop]
 
     def pop(self) -> T | None:
         """Forget and return the value of the running loop, or None where there is none."""

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
 # A close that hangs must not hold a cancelled run for ever.
 _CLOSE_SECONDS = 2.0
+# A server that says [DONE] and keeps the body open is not waited for; the connection is then not used again.
+_DRAIN_SECONDS = 0.1
 
 
 def make_client() -> AsyncOpenAI:
@@ -107,6 +109,7 @@ class OpenAISource:
                     for chunk in decoder.feed(piece):
                         yield chunk
                     if decoder.is_done:
+                        await _drain(pieces)
                         break
             except AswarmError:
                 raise
@@ -137,10 +140,18 @@ async def _answer(client: AsyncOpenAI, request: CompletionRequest) -> AsyncGener
     except Exception as error:
         raise _completion_error(error) from error
     try:
-        yield response.aiter_bytes()
+        async with aclosing(response.aiter_bytes()) as pieces:
+            yield pieces
     finally:
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await response.aclose()
+
+
+async def _drain(pieces: AsyncIterable[bytes]) -> None:
+    """Read what follows the last event, normally nothing: a body that was read to its end leaves the connection usable."""
+    with anyio.move_on_after(_DRAIN_SECONDS):
+        async for _ in pieces:
+            pass
 
 
 def _response_type(version: str) -> type:

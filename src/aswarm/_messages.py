@@ -196,7 +196,7 @@ def _wire_assistant(head: Message, answers: list[Message], empty_content: str | 
     elif any(message.get(key) for key in _SUBSTANCE):
         yield message
     for call, answer in zip(calls, pair(calls, answers), strict=True):
-        yield _clean(answer or tool_message(call, INTERRUPTED))
+        yield {"content": "", **_clean(answer or tool_message(call, INTERRUPTED))}
 
 
 def _clean(message: Message) -> Message:

@@ -20,6 +20,9 @@ from ._request import CompletionRequest, RequestSettings, build_request, is_forc
 from ._tools import Tool, toolbox
 from ._usage import Usage
 
+# What an assistant message always has; the rest is what the provider sent.
+OWN_FIELDS = frozenset({"role", "content", "sender", "tool_calls"})
+
 
 class RunState:
     """The record of one run.
@@ -109,8 +112,14 @@ class RunState:
     def record_completion(self, completion: Completion) -> Message:
         """Record a whole completion; `calls` are then those it asks for. Returns the message as recorded."""
         wired = completion.message
-        role, content, calls = wired.pop("role"), wired.pop("content"), wired.pop("tool_calls")
-        message = {"role": role, "content": content, "sender": self.agent.name, "tool_calls": calls, **wired}
+        calls = wired["tool_calls"]
+        message = {
+            "role": wired["role"],
+            "content": wired["content"],
+            "sender": self.agent.name,
+            "tool_calls": calls,
+            **{key: value for key, value in wired.items() if key not in OWN_FIELDS},
+        }
         self.completing = None
         self.usage += completion.usage
         self._made.append(message)
