@@ -25,11 +25,10 @@ from ._run_state import RunState
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """How a run acts on the world. Tracing, recording and caching wrap these; the loop does not know of them."""
+    """The two doors: how a run acts on the world. Tracing, recording and caching wrap them; the loop does not know."""
 
     complete: Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]
     call_tool: ToolDoor
-    resolve_instructions: Callable[[Agent, dict[str, Any]], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +48,7 @@ class Loop:
     state: RunState
     options: RunOptions
     open_doors: Callable[[], Doors]  # called in the event loop of the run: a client may belong to it
+    instruct: Callable[[Agent, dict[str, Any]], Awaitable[Any]]
     execute: Executor
 
     async def events(self) -> AsyncGenerator[LoopEvent, None]:
@@ -72,7 +72,7 @@ class Loop:
     async def _complete(self, doors: Doors) -> AsyncGenerator[LoopEvent, None]:
         state, agent = self.state, self.state.agent
         _ = state.tools  # a function that cannot be offered is found before anything is done for the request
-        request = state.request(await doors.resolve_instructions(agent, state.context), self.options.request)
+        request = state.request(await self.instruct(agent, state.context), self.options.request)
         state.turns += 1
         yield TurnStarted(agent, state.turns)
         state.completing = accumulator = Accumulator()

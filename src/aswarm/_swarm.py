@@ -233,20 +233,18 @@ class AsyncSwarm:
             empty_content=self._empty_content,
         )
         doors = self._debug_doors if arguments.debug else self._doors
-        events = Loop(state, options, doors, execute).events()
+        events = Loop(state, options, doors, self._instruct, execute).events()
         return state, debug_events(events) if arguments.debug else events
 
     def _doors(self) -> Doors:
         """The doors of the running event loop."""
-        threads = self._threads.get()
-        return Doors(
-            source_for(self.client).complete,
-            ToolCaller(threads, self._tool_error),
-            partial(resolve_instructions, threads=threads),
-        )
+        return Doors(source_for(self.client).complete, ToolCaller(self._threads.get(), self._tool_error))
 
     def _debug_doors(self) -> Doors:
         return debug_doors(self._doors())
+
+    async def _instruct(self, agent: Agent, context: dict[str, Any]) -> Any:
+        return await resolve_instructions(agent, context, self._threads.get())
 
     # --- closing ---
 
