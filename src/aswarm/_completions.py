@@ -253,5 +253,6 @@ def _is_failed_generation(error: Exception) -> bool:
 
 
 def _text(error: Exception) -> str:
-    cause = f" ({type(error.__cause__).__name__}: {error.__cause__})" if error.__cause__ else ""
-    return f"{type(error).__name__}: {error}{cause}"
+    cause = error.__cause__
+    hidden = cause is not None and str(cause) not in str(error)
+    return f"{type(error).__name__}: {error}" + (f" ({type(cause).__name__}: {cause})" if hidden else "")
