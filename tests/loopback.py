@@ -19,7 +19,10 @@ from aswarm.testing import Answer, chunks, completion
 
 @dataclass
 class Reply:
-    """Bytes of one answer. `pause` seconds before each piece; then `end`: "close", "reset", or "stall" (say no more)."""
+    """Bytes of one answer. `pause` seconds before each piece; then `end`: "close", "reset", or "stall" (say no more).
+
+    `silent`: not even the head is sent; the request is read and nothing follows.
+    """
 
     pieces: Sequence[bytes]
     pause: float = 0
@@ -27,6 +30,7 @@ class Reply:
     status: str = "200 OK"
     content_type: str = "text/event-stream"
     headers: dict[str, str] = field(default_factory=dict)
+    silent: bool = False
 
 
 def sse(answer: Answer, *, cut: int | None = None, pause: float = 0, end: str = "close") -> Reply:
@@ -110,15 +114,24 @@ async def _answer(stream: anyio.abc.SocketStream, reply: Reply, seen: LoopbackSe
                 group.cancel_scope.cancel()
 
         group.start_soon(watch)
-        await stream.send(head.encode())
-        for piece in reply.pieces:
-            await anyio.sleep(reply.pause)
-            await stream.send(piece)
-        if reply.end == "stall":
-            await anyio.sleep_forever()
-        if reply.end == "reset":
-            _reset(stream)
+        try:
+            await _say(stream, head.encode(), reply)
+        except anyio.BrokenResourceError:
+            await anyio.sleep(1)  # `watch` sees it too, and is the one to tell
         group.cancel_scope.cancel()
+
+
+async def _say(stream: anyio.abc.SocketStream, head: bytes, reply: Reply) -> None:
+    if reply.silent:
+        await anyio.sleep_forever()
+    await stream.send(head)
+    for piece in reply.pieces:
+        await anyio.sleep(reply.pause)
+        await stream.send(piece)
+    if reply.end == "stall":
+        await anyio.sleep_forever()
+    if reply.end == "reset":
+        _reset(stream)
 
 
 def _reset(stream: anyio.abc.SocketStream) -> None:

@@ -47,9 +47,11 @@ class Agent(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _name_unknown_fields(cls, values: object) -> object:
-        for key in values if is_object(values) else ():
-            if key not in cls.model_fields:
-                _warn_unknown_field(cls, key)
+        if cls.model_config.get("extra", "ignore") == "ignore":
+            known = {*cls.model_fields, *(field.alias for field in cls.model_fields.values())}
+            for key in values if is_object(values) else ():
+                if key not in known:
+                    _warn_unknown_field(cls, key)
         return values
 
     def __repr__(self) -> str:
@@ -102,7 +104,7 @@ class Result(BaseModel):
 
     value: Any = ""
     agent: Agent | None = None
-    context_variables: dict[str, Any] = {}
+    context_variables: dict[Any, Any] = {}
 
 
 class Response(BaseModel):
@@ -116,7 +118,7 @@ class Response(BaseModel):
 
     messages: list[Any] = []
     agent: Agent | None = None
-    context_variables: dict[str, Any] = {}
+    context_variables: dict[Any, Any] = {}
     usage: Usage = Field(default_factory=Usage)
     stop: StopReason = "answer"
 

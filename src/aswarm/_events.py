@@ -132,12 +132,12 @@ LoopEvent: TypeAlias = Event | CompletionDelta
 
 def typed(delta: dict[str, Any]) -> Iterator[Event]:
     """The typed events of one delta."""
-    if text := delta.get("reasoning_content") or delta.get("reasoning"):
-        yield ReasoningDelta(text if isinstance(text, str) else text_of(text))
+    if reasoning := text_of(delta.get("reasoning_content") or delta.get("reasoning")):
+        yield ReasoningDelta(reasoning)
     if text := text_of(delta["content"]):
         yield TextDelta(text)
-    if text := delta.get("refusal"):
-        yield RefusalDelta(text)
+    if refusal := delta.get("refusal"):
+        yield RefusalDelta(refusal)
     for call in delta["tool_calls"] or ():
         function = call["function"]
         yield ToolCallDelta(call["index"], call["id"], function["name"], function["arguments"])

@@ -6,7 +6,7 @@ Nothing here changes a message it was given.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ._errors import ConfigurationError
@@ -140,16 +140,31 @@ def pair(calls: Sequence[Mapping[str, Any]], answers: Sequence[Message]) -> list
     Equal ids are told apart by the tool's name where the message has one, then by order.
     """
     left = list(answers)
-    return [_take(call, left) for call in calls]
-
-
-def _take(call: Mapping[str, Any], left: list[Message]) -> Message | None:
-    same_id = [answer for answer in left if answer["tool_call_id"] == call["id"]]
-    same_name = [answer for answer in same_id if answer.get("tool_name", call_name(call)) == call_name(call)]
-    found = next(iter(same_name or same_id), None)
-    if found is not None:
-        left[:] = [answer for answer in left if answer is not found]
+    found: list[Message | None] = [None] * len(calls)
+    # An answer that names its call must not go to a namesake: that call would then be run a second time.
+    for fits in (_same_name, _no_name, _any_name):
+        for position, call in enumerate(calls):
+            found[position] = found[position] or _take(call, left, fits)
     return found
+
+
+def _take(call: Mapping[str, Any], left: list[Message], fits: Callable[[Message, str], bool]) -> Message | None:
+    for position, answer in enumerate(left):
+        if answer["tool_call_id"] == call["id"] and fits(answer, call_name(call)):
+            return left.pop(position)
+    return None
+
+
+def _same_name(answer: Message, name: str) -> bool:
+    return answer.get("tool_name") == name
+
+
+def _no_name(answer: Message, _: str) -> bool:
+    return answer.get("tool_name") is None
+
+
+def _any_name(_answer: Message, _name: str) -> bool:
+    return True
 
 
 def open_calls(messages: Sequence[Message]) -> list[Message]:
@@ -207,7 +222,8 @@ def _clean(message: Message) -> Message:
 
 
 def _clean_call(call: Message) -> Message:
+    cleaned = {key: value for key, value in call.items() if value is not None}
     function = call.get("function")
-    if function is None or function.get("arguments"):
-        return call
-    return {**call, "function": {**function, "arguments": "{}"}}
+    if function is not None and not str(function.get("arguments") or "").strip():
+        cleaned["function"] = {**function, "arguments": "{}"}
+    return cleaned

@@ -17,7 +17,8 @@ from ._json import is_object
 from ._messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, normalize, open_calls, tool_message, wire
 from ._plan import ToolCall, calls_of
 from ._request import CompletionRequest, RequestSettings, build_request, is_forced
-from ._tools import Tool, toolbox
+from ._toolbox import toolbox
+from ._tools import Tool
 from ._usage import Usage
 
 # What an assistant message always has; the rest is what the provider sent.

@@ -13,25 +13,29 @@ import inspect
 import re
 import types
 import typing
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, Union, get_args, get_origin
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic_core import SchemaError, to_json
 from typing_extensions import TypedDict
 
 from ._errors import ConfigurationError
+from ._hints import EMPTY, name_of, resolve_hints
 from ._json import is_array, is_object
 from ._strict_schema import strict_parameters
 
 CONTEXT = "context_variables"
 _FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # the API's own pattern
 _PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-_EMPTY = inspect.Parameter.empty
 # numbers become strings where a string is asked for: models often send 7 for "7".
 _LAX = ConfigDict(arbitrary_types_allowed=True, coerce_numbers_to_str=True)
+
+
+_SAYS_WHAT = frozenset(("type", "anyOf", "oneOf", "allOf", "$ref", "enum", "const"))
 
 
 class ArgumentsError(ValueError):
@@ -58,14 +62,17 @@ class FunctionSchema:
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as the function wants them. Raises ArgumentsError."""
         sent = {key: value for key, value in arguments.items() if key != CONTEXT and not self._is_unset(key, value)}
-        known = {key: value for key, value in sent.items() if key in self._known}
-        others = {key: value for key, value in sent.items() if key not in self._known}
-        try:
-            valid = dict(self._arguments.validate_python(known if self._extra else sent))
-            if self._extra:
-                valid.update(self._extra.validate_python(others))
-        except ValidationError as error:
-            raise ArgumentsError("\n".join(_line(details) for details in error.errors(include_url=False))) from error
+        others = {key: sent.pop(key) for key in list(sent) if self._extra and key not in self._known}
+        valid: dict[str, Any] = {}
+        faults: list[str] = []
+        for adapter, part in ((self._arguments, sent), (self._extra, others)):
+            try:
+                # As JSON, which it was: a strict model takes its date from a str only there.
+                valid.update(adapter.validate_json(to_json(part, inf_nan_mode="constants")) if adapter else {})
+            except ValidationError as error:
+                faults += map(_line, error.errors(include_url=False))
+        if faults:
+            raise ArgumentsError("\n".join(faults))
         return valid
 
     def _is_unset(self, key: str, value: object) -> bool:
@@ -75,7 +82,7 @@ class FunctionSchema:
 def _line(details: Any) -> str:
     place = ".".join(map(str, details["loc"])) or "arguments"
     given = "" if details["type"] == "missing" else f" (got {_short(details['input'])})"
-    return f"{place}: {details['msg']}{given}"
+    return " ".join(f"{place}: {details['msg']}{given}".split())  # one line, whatever a validator or the model wrote
 
 
 def _short(value: object) -> str:
@@ -91,7 +98,7 @@ def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: 
             f"function {name!r} cannot be offered to the model: the API takes names of 1 to 64 letters, digits, _ and -"
         )
     parameters = _parameters(function, name)
-    hints = _hints(function, parameters)
+    hints = resolve_hints(function, parameters)
     offered = {key: hints[key] for key in parameters if key != CONTEXT}
     extra = next((offered.pop(key) for key in list(offered) if parameters[key].kind is _VAR_KEYWORD), None)
     builder = _Builder(name, {key: parameters[key].default for key in offered}, offered, strict)
@@ -102,7 +109,8 @@ def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: 
         returns=hints["return"],
         _arguments=builder.validator(),
         _extra=_extra_validator(name, extra, strict) if extra is not None else None,
-        _known=frozenset(offered),
+        # What a partial binds counts as known and is not among the arguments: `**rest` does not let it in.
+        _known=frozenset(offered) | _bound_by_partial(function),
         _null_is_default=builder.null_is_default,
     )
 
@@ -112,13 +120,6 @@ _REFUSED_KINDS = {
     inspect.Parameter.VAR_POSITIONAL: "a *parameter",
     inspect.Parameter.POSITIONAL_ONLY: "a positional-only parameter",
 }
-
-
-def name_of(function: object) -> str:
-    """The name a function has for the model: its own, that of the function behind a partial, or its class's."""
-    while isinstance(function, functools.partial):
-        function = typing.cast("object", function.func)
-    return str(getattr(function, "__name__", None) or type(function).__name__)
 
 
 def description_of(function: object) -> str:
@@ -150,6 +151,11 @@ def _parameters(function: Callable[..., Any], name: str) -> dict[str, inspect.Pa
                 f"function {name!r}: the API refuses the parameter name {parameter.name!r}; "
                 "use 1 to 64 ASCII letters, digits and _"
             )
+        if isinstance(parameter.default, FieldInfo):
+            raise ConfigurationError(
+                f"function {name!r}: parameter {parameter.name!r} has a Field as its default, which the function would "
+                "get as value; write Annotated[<type>, Field(...)]"
+            )
     return parameters
 
 
@@ -162,51 +168,6 @@ def _bound_by_partial(function: object) -> set[str]:
     return bound
 
 
-def _hints(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    """The hint of every parameter and of "return"; Any where there is none, `empty` for a missing return hint."""
-    signature = inspect.signature(function)
-    raw = {key: parameter.annotation for key, parameter in parameters.items()}
-    raw["return"] = signature.return_annotation
-    hints: dict[str, Any] = {}
-    for key, hint in raw.items():
-        if hint is _EMPTY:
-            hints[key] = Any if key != "return" else _EMPTY
-        else:
-            hints[key] = _resolve(function, key, hint)
-    return hints
-
-
-def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
-    # get_type_hints resolves nested strings too, and one hint at a time: a name that exists only for the type checker
-    # costs that one parameter its type, not all of them.
-    plain = _innermost(function)
-    closure: Mapping[str, Any] = inspect.getclosurevars(plain).nonlocals if inspect.isfunction(plain) else {}
-    namespace: dict[str, Any] = getattr(plain, "__globals__", {})
-    holder = types.SimpleNamespace(__annotations__={key: hint})
-    try:
-        return typing.get_type_hints(holder, namespace, dict(closure), include_extras=True)[key]
-    except (NameError, AttributeError, TypeError, SyntaxError) as error:
-        warnings.warn(
-            f"function {name_of(function)!r}: the hint of {key!r} cannot be resolved ({error}); "
-            "it is offered as a string",
-            UserWarning,
-            stacklevel=2,
-        )
-        return Any if key != "return" else _EMPTY
-
-
-def _innermost(function: Any) -> Any:
-    while isinstance(function, functools.partial):
-        function = typing.cast("Any", function.func)
-    function = inspect.unwrap(function)
-    function = getattr(function, "__func__", function)
-    return (
-        function
-        if inspect.isroutine(function)
-        else getattr(type(function).__call__, "__func__", type(function).__call__)
-    )
-
-
 class _Builder:
     """Schema and validator of one function's parameters, from the same hints."""
 
@@ -214,8 +175,11 @@ class _Builder:
         self._name = name
         self._defaults = defaults
         self._strict = strict
-        self._hints = {key: _describable(_with_description(hint)) for key, hint in hints.items()}
-        self._required = [key for key, default in defaults.items() if default is _EMPTY]
+        self._hints = {
+            key: _describable(_with_description(hint), f"function {name!r}: parameter {key!r}")
+            for key, hint in hints.items()
+        }
+        self._required = [key for key, default in defaults.items() if default is EMPTY]
 
     @property
     def null_is_default(self) -> frozenset[str]:
@@ -229,14 +193,18 @@ class _Builder:
 
     def _accepted(self, key: str) -> Any:
         hint = self._hints[key]
-        if self._defaults[key] is _EMPTY:
+        if self._defaults[key] is EMPTY:
             return hint
         # A default of None says that None is fine, whatever the hint says.
-        return NotRequired[hint | None if self._defaults[key] is None and hint is not Any else hint]
+        return NotRequired[Union[hint, None] if self._defaults[key] is None and hint is not Any else hint]  # noqa: UP007 - not every hint has |
 
     def json(self, description: str) -> dict[str, Any]:
         fields = {key: hint if key in self._required else NotRequired[hint] for key, hint in self._hints.items()}
         schema = _without_titles(_adapter(fields, _LAX).json_schema())
+        if aliased := fields.keys() - schema["properties"].keys():
+            raise ConfigurationError(
+                f"function {self._name!r}: parameter {min(aliased)!r} has an alias; rename the parameter instead"
+            )
         properties = {key: _as_swarm(self._hints[key], schema["properties"][key]) for key in fields}
         parameters: dict[str, Any] = {"type": "object", "properties": properties, "required": self._required}
         if "$defs" in schema:
@@ -251,7 +219,7 @@ class _Builder:
 def _extra_validator(name: str, hint: Any, strict: bool) -> TypeAdapter[dict[str, Any]]:
     if strict:
         raise ConfigurationError(f"function {name!r}: strict mode cannot express **parameters; name them")
-    values: Any = _describable(hint)
+    values: Any = _describable(hint, f"function {name!r}: **parameter")
     extra: Any = dict[str, values]
     return TypeAdapter(extra, config=_LAX)
 
@@ -266,6 +234,8 @@ def _adapter(fields: Mapping[str, Any], config: ConfigDict) -> TypeAdapter[dict[
 
 def _with_description(hint: Any) -> Any:
     """`Annotated[int, "text"]` describes the parameter, like `Annotated[int, Field(description="text")]`."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return Union[tuple(map(_with_description, get_args(hint)))]  # noqa: UP007 - options known only now
     if get_origin(hint) is not Annotated:
         return hint
     base, *metadata = get_args(hint)
@@ -273,15 +243,26 @@ def _with_description(hint: Any) -> Any:
     return Annotated[(base, *described)]
 
 
-def _describable(hint: Any) -> Any:
+def _describable(hint: Any, place: str) -> Any:
     """The hint, or Any where pydantic cannot put it into JSON schema: an object that no JSON value can become."""
-    if hint is Any:
-        return hint
+    if hint is Any or not _is_hint(hint):
+        return Any
     try:
         _adapter({"value": hint}, _LAX).json_schema()
-    except (PydanticUserError, TypeError, ValueError, NameError):
+    except PydanticUserError as error:
+        if error.code == "typed-dict-version":
+            raise ConfigurationError(f"{place}: {error.message}") from error
+        return Any
+    except SchemaError as error:
+        raise ConfigurationError(f"{place} has a constraint that cannot be used: {error}") from error
+    except (TypeError, ValueError, NameError):
         return Any
     return hint
+
+
+def _is_hint(hint: Any) -> bool:
+    # `any`, a number, a lock's constructor: pydantic would take them with a warning of its own.
+    return isinstance(hint, type) or get_origin(hint) is not None or type(hint).__module__.startswith("typing")
 
 
 def _admits_none(hint: Any) -> bool:
@@ -297,7 +278,7 @@ def _as_swarm(hint: Any, schema: dict[str, Any]) -> dict[str, Any]:
     base = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     if base in (list, dict):
         return {key: value for key, value in schema.items() if key not in ("items", "additionalProperties")}
-    if base in (Any, object):
+    if base in (Any, object) or not _SAYS_WHAT & schema.keys():
         return {"type": "string", **schema}
     return schema
 

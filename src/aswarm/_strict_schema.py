@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ._errors import ConfigurationError
-from ._json import is_array, is_object
+from ._json import is_array
 
 
 def strict_parameters(name: str, parameters: dict[str, Any], required: set[str]) -> dict[str, Any]:
@@ -29,17 +29,23 @@ def _allows_null(schema: Mapping[str, Any]) -> bool:
     return schema.get("type") == "null" or any(map(_allows_null, schema.get("anyOf", ())))
 
 
+# What the guide lists. The rest (uniqueItems, other formats) is still checked when arguments come.
+_KEYWORDS = frozenset({
+    "type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf", "$ref", "$defs",
+    "description", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+    "minItems", "maxItems", "minLength", "maxLength",
+})  # fmt: skip
+_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
+
+
 def _make_strict(schema: Any, place: str) -> Any:
     if is_array(schema):
         return [_make_strict(item, place) for item in schema]
-    if not is_object(schema):
-        return schema
-    strict: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key in ("properties", "$defs"):
-            strict[key] = {name: _make_strict(item, f"{place}: {name!r}") for name, item in value.items()}
-        elif key != "default":
-            strict[key] = value if key in ("enum", "const", "required") else _make_strict(value, place)
+    strict = _keywords(schema, place)
+    if not {"type", "anyOf", "$ref", "enum", "const"} & strict.keys() or (
+        strict.get("type") == "array" and "items" not in strict
+    ):
+        raise ConfigurationError(f"{place} holds values of any type, which strict mode cannot express; say which")
     if schema.get("type") == "object":
         if "properties" not in schema and schema.get("additionalProperties", True) is not False:
             raise ConfigurationError(f"{place} is a dict of any keys, which strict mode cannot express; use a model")
@@ -48,4 +54,18 @@ def _make_strict(schema: Any, place: str) -> Any:
     if "$ref" in strict and len(strict) > 1:
         # A reference may have no neighbours in strict mode.
         return {"anyOf": [{"$ref": strict.pop("$ref")}], **strict}
+    return strict
+
+
+def _keywords(schema: Mapping[str, Any], place: str) -> dict[str, Any]:
+    strict: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in ("properties", "$defs"):
+            strict[key] = {name: _make_strict(item, f"{place}: {name!r}") for name, item in value.items()}
+        elif key == "oneOf":  # a discriminated union
+            strict["anyOf"] = _make_strict(value, place)
+        elif key in ("items", "anyOf"):
+            strict[key] = _make_strict(value, place)
+        elif key in _KEYWORDS and (key != "format" or value in _FORMATS):
+            strict[key] = value
     return strict

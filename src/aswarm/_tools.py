@@ -9,10 +9,9 @@ import dataclasses
 import functools
 import inspect
 import json
-import re
 import types
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import (
     Annotated,
     Any,
@@ -28,9 +27,10 @@ from typing import (
     overload,
 )
 
-from ._agent import Agent, Result
+from ._agent import Result
 from ._errors import ConfigurationError
-from ._schema import FunctionSchema, name_of, schema_of
+from ._hints import name_of
+from ._schema import FunctionSchema, schema_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -75,14 +75,14 @@ class Tool(Generic[P, R]):
     def __get__(self, instance: object, owner: type | None = None) -> Tool[..., R]:
         """A tool in a class body binds like a method."""
         bind = getattr(self.function, "__get__", None)
-        if instance is None or bind is None:
-            return self
-        return dataclasses.replace(self, function=bind(instance, owner))
+        # Looked up on the class, a function stays itself; a classmethod or staticmethod becomes callable.
+        bound = self.function if bind is None else bind(instance, owner)
+        return self if bound is self.function else dataclasses.replace(self, function=bound)
 
     @functools.cached_property
     def schema(self) -> FunctionSchema:
         """What the model sees, and the check of what it sends."""
-        return schema_of(self.function, name=self.name, strict=self.strict)
+        return _schema_once(self.function, self.name, self.strict)
 
     @functools.cached_property
     def is_async(self) -> bool:
@@ -119,7 +119,7 @@ def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     Raises ConfigurationError for a timeout that is not a positive number.
     """
     timeout = options.get("timeout")
-    if timeout is not None and not timeout > 0:
+    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
         raise ConfigurationError(f"timeout is in seconds and must be positive, not {timeout!r}")
     if function is None:
         return functools.partial(_make_tool, options)
@@ -127,6 +127,8 @@ def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
 
 
 def _make_tool(options: dict[str, Any], function: Callable[P, R]) -> Tool[P, R]:
+    if not (callable(function) or isinstance(function, classmethod)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"@tool takes a function, not {function!r}; a name is given as @tool(name=...)")
     if isinstance(function, Tool):  # a second @tool adds to the first
         return dataclasses.replace(cast("Tool[P, R]", function), **options)
     return Tool(function, **options)
@@ -139,113 +141,48 @@ def function_to_json(function: Callable[..., Any]) -> dict[str, Any]:
     `context_variables` is hidden. Raises ConfigurationError for what the API or the model could not use: `*args`,
     positional-only parameters, refused names.
     """
-    return cast("dict[str, Any]", json.loads(json.dumps(_as_tool(function).schema.json)))
+    return cast("dict[str, Any]", json.loads(json.dumps(as_tool(function).schema.json)))
 
 
 # Weak, so that a schema goes with its function. By identity, because a callable need not be hashable; the schema
 # holds no reference to the function, or the entry would keep itself alive.
-_schemas: dict[int, tuple[weakref.ref[Any], FunctionSchema]] = {}
+_schemas: dict[object, tuple[weakref.ref[Any], FunctionSchema]] = {}
 
 
-def _schema_once(function: Callable[..., Any]) -> FunctionSchema:
-    key = id(function)
+def _schema_once(function: Callable[..., Any], name: str | None = None, strict: bool = False) -> FunctionSchema:
+    # A bound method is a new object each time it is looked up; what stays is its function.
+    kept: Any = function.__func__ if inspect.ismethod(function) else function
+    key = (id(kept), kept is function, name, strict)
     known = _schemas.get(key)
-    if known is not None and known[0]() is function:
+    if known is not None and known[0]() is kept:
         return known[1]
-    schema = schema_of(function)
+    schema = schema_of(function, name=name, strict=strict)
     try:
-        reference = weakref.ref(function, lambda _: _schemas.pop(key, None))
+        reference = weakref.ref(kept, lambda _: _schemas.pop(key, None))
     except TypeError:  # an instance with __slots__ and no __weakref__
         return schema
     _schemas[key] = (reference, schema)
     return schema
 
 
-def _as_tool(function: Any) -> Tool[..., Any]:
+def as_tool(function: Any) -> Tool[..., Any]:
+    """The tool that a function is. Raises ConfigurationError for what cannot be called."""
     if isinstance(function, Tool):
         return cast("Tool[..., Any]", function)
     if not callable(function):
         raise ConfigurationError(
             f"{function!r} cannot be offered as a function: expected a callable, something made by @tool, or an Agent"
         )
-    made: Tool[..., Any] = Tool(function)
-    made.__dict__["schema"] = _schema_once(function)
-    return made
+    return Tool(function)
 
 
 def is_async(function: Any) -> bool:
     """Whether calling the function gives a coroutine."""
     while isinstance(function, functools.partial | Tool):
         function = cast("Any", function.func if isinstance(function, functools.partial) else function.function)
+    if isinstance(function, type):  # calling it makes an instance, whatever the instance's own __call__ is
+        return False
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - asks what calling it does
-
-
-# --- handoffs: an Agent among the functions ---------------------------------------------------------------------------
-
-
-def _handoff(agent: Agent, number: int) -> Tool[[], Agent]:
-    def transfer() -> Agent:
-        return agent
-
-    made = Tool(transfer, concurrent=True, thread=False)
-    made.__dict__["schema"] = _handoff_schema(agent.name, number)
-    return made
-
-
-@functools.lru_cache(maxsize=1024)
-def _handoff_schema(agent_name: str, number: int) -> FunctionSchema:
-    def transfer() -> Agent: ...  # type: ignore[empty-body]  # only its signature is read
-
-    transfer.__doc__ = f"Hand the conversation over to {agent_name}."
-    return schema_of(transfer, name=f"transfer_to_{_slug(agent_name) or number}"[:64])
-
-
-def _slug(agent_name: str) -> str:
-    return re.sub(r"[^a-z0-9_-]+", "_", agent_name.lower()).strip("_")
-
-
-# --- the tools of an agent --------------------------------------------------------------------------------------------
-
-
-def toolbox(agent: Agent) -> dict[str, Tool[..., Any]]:
-    """The tools of an agent by name, in the order in which they are listed.
-
-    A function listed twice counts once; another agent is a handoff named `transfer_to_<name>`: lowercased, illegal
-    runs as `_`, at most 64 characters, numbered where nothing is left. Raises ConfigurationError where two different
-    functions have one name.
-    """
-    tools: dict[str, Tool[..., Any]] = {}
-    for made in _distinct_tools(agent.functions):
-        name = made.schema.name
-        if name in tools:
-            raise ConfigurationError(
-                f"agent {agent.name!r} has two different functions named {name!r}; rename one, or use @tool(name=...)"
-            )
-        tools[name] = made
-    return tools
-
-
-def _distinct_tools(functions: Iterable[Any]) -> Iterator[Tool[..., Any]]:
-    nameless = 0
-    for function in _distinct(functions):
-        if isinstance(function, Agent):
-            nameless += not _slug(function.name)
-            yield _handoff(function, nameless)
-        else:
-            yield _as_tool(function)
-
-
-def _distinct(functions: Iterable[Any]) -> Iterator[Any]:
-    seen: set[object] = set()
-    for function in functions:
-        # A bound method is a new object each time it is looked up; its equality is that of function and instance.
-        identity = function if inspect.ismethod(function) else id(function)
-        if identity not in seen:
-            seen.add(identity)
-            yield function
-
-
-# --- how a tool may run -----------------------------------------------------------------------------------------------
 
 
 def takes_context(tool: Tool[..., Any]) -> bool:
@@ -289,8 +226,8 @@ def _admits_result(hint: Any) -> bool:
     return _is_related_to_result(get_origin(hint) or hint)
 
 
-def _is_related_to_result(kind: object) -> bool:
-    if kind is _EMPTY or not isinstance(kind, type):
+def _is_related_to_result(kind: Any) -> bool:
+    if kind is Any or kind is _EMPTY or not isinstance(kind, type):
         return True  # nothing is said, or something (a type variable, a NewType) that does not tell
     try:
         return issubclass(Result, kind) or issubclass(kind, Result)

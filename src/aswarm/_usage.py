@@ -5,9 +5,10 @@ A provider that reports nothing leaves the counts at 0; that is "unknown", never
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from ._json import is_object
 
@@ -32,7 +33,7 @@ class Usage:
     def of_completion(cls, reported: Mapping[str, Any] | None) -> Usage:
         """The usage of one completion; `reported` is the `usage` object of the wire, or None where none came."""
         reported = reported or {}
-        counts = {key: int(reported.get(key) or 0) for key in _COUNTS}
+        counts = {key: int(value) for key in _COUNTS if _is_number(value := reported.get(key))}
         details = {key: value for key, value in reported.items() if key not in _COUNTS}
         return cls(**counts, requests=1, details=_sum({}, details))
 
@@ -48,10 +49,16 @@ class Usage:
 
 
 def _sum(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
-    total = dict(left)
+    total = {key: _sum({}, value) if is_object(value) else value for key, value in left.items()}
     for key, value in right.items():
+        known: Any = total.get(key)
         if is_object(value):
-            total[key] = _sum(total.get(key) or {}, value)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            total[key] = total.get(key, 0) + value
+            # Where one provider sends a number and the other an object, the object says more.
+            total[key] = _sum(known if is_object(known) else {}, value)
+        elif _is_number(value) and not is_object(known):
+            total[key] = (known or 0) + value
     return total
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

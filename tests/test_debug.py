@@ -1,0 +1,74 @@
+"""`debug=True` prints what Swarm prints, and logs the same to the logger `aswarm`."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+import pytest
+
+from aswarm import Agent, AsyncSwarm
+from aswarm.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+# Swarm's own line: the time and the text, in its colours.
+LINE = re.compile(r"\033\[97m\[\033\[90m\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\033\[97m\]\033\[90m (.*)\033\[0m")
+
+
+def look(what: str) -> str:
+    return f"{what} seen"
+
+
+async def through(face: str, **options: Any) -> None:
+    model = ScriptedModel([[call("look", what="x"), call("nobody"), call("look", "{")], "Done"])
+    swarm, agent = AsyncSwarm(client=model.client()), Agent(functions=[look])
+    if face == "run":
+        await swarm.run(agent, "Go", **options)
+    elif face == "classic":
+        async for _ in swarm.run(agent, "Go", stream=True, **options):
+            pass
+    else:
+        async with swarm.stream(agent, "Go", **options) as run:
+            async for _ in run:
+                pass
+
+
+@pytest.mark.parametrize("face", ["run", "classic", "stream"])
+async def test_what_is_printed(
+    face: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every step of a run is one line, in order and in Swarm's wording; the log has the same texts."""
+    with caplog.at_level(logging.DEBUG, logger="aswarm"):
+        await through(face, debug=True)
+    out, err = capsys.readouterr()
+    texts = LINE.findall(out)
+    assert len(texts) == len(out.splitlines()) and err == ""
+    begins = [
+        "Getting chat completion for...: [{'role': 'system', 'content': 'You are a helpful agent.'}, {'role': 'user', ",
+        "Received completion: {'role': 'assistant', 'content': None, 'sender': 'Agent', 'tool_calls': [{'id': ",
+        "Processing tool call: look with arguments {'what': 'x'}",
+        "Tool nobody not found in function map.",
+        "Processing tool call: look with arguments {",
+        "Getting chat completion for...: [{'role': 'system', ",
+        "Received completion: {'role': 'assistant', 'content': 'Done', ",
+        "Ending turn.",
+    ]
+    assert [text[: len(begin)] for text, begin in zip(texts, begins, strict=True)] == begins
+    logged = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
+    assert logged == texts
+    assert {record.name for record in caplog.records} == {"aswarm"}
+
+
+@pytest.mark.parametrize("face", ["run", "classic", "stream"])
+async def test_nothing_is_printed_without_it(face: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without `debug` nothing is printed, whatever goes wrong with a tool."""
+    await through(face)
+    assert capsys.readouterr() == ("", "")
+
+
+async def test_the_end_of_a_turn_with_open_calls(capsys: pytest.CaptureFixture[str]) -> None:
+    """`execute_tools=False` ends the turn as Swarm does, without calling anything."""
+    await through("run", debug=True, execute_tools=False)
+    texts = LINE.findall(capsys.readouterr().out)
+    assert [text.split(":")[0] for text in texts] == ["Getting chat completion for...", "Received completion", "Ending turn."]

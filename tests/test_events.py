@@ -1,0 +1,124 @@
+"""Typed events: what one delta becomes, and what an event is."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import aswarm
+from aswarm import Event, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta
+from aswarm._events import typed
+
+
+def delta(content: Any = None, tool_calls: Any = None, **extra: Any) -> dict[str, Any]:
+    return {"role": None, "content": content, "tool_calls": tool_calls, **extra}
+
+
+def fragment(index: int = 0, id: str | None = None, name: str | None = None, arguments: str | None = None) -> Any:
+    return {"index": index, "id": id, "type": None, "function": {"name": name, "arguments": arguments}}
+
+
+def test_text_is_a_text_delta() -> None:
+    """A piece of content is one TextDelta."""
+    assert list(typed(delta("Hi"))) == [TextDelta("Hi")]
+
+
+@pytest.mark.parametrize("empty", [delta(), delta(""), delta([]), delta(None, []), delta(refusal="", reasoning="")])
+def test_nothing_is_no_event(empty: dict[str, Any]) -> None:
+    """A delta that says nothing is no event."""
+    assert list(typed(empty)) == []
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
+def test_reasoning_is_a_reasoning_delta(key: str) -> None:
+    """DeepSeek's and OpenRouter's key mean the same."""
+    assert list(typed(delta(**{key: "Hm."}))) == [ReasoningDelta("Hm.")]
+
+
+def test_reasoning_sent_under_both_keys_is_told_once() -> None:
+    """Servers in between send both keys with the same text."""
+    assert list(typed(delta(reasoning_content="Hm.", reasoning="Hm."))) == [ReasoningDelta("Hm.")]
+
+
+def test_reasoning_in_parts_is_joined() -> None:
+    """Reasoning may come as a list of parts, like content."""
+    assert list(typed(delta(reasoning=[{"text": "H"}, {"text": "m."}]))) == [ReasoningDelta("Hm.")]
+
+
+@pytest.mark.parametrize("odd", [{"effort": "high"}, [{"type": "encrypted", "data": "…"}], 5, True])
+def test_reasoning_without_text_is_no_event(odd: object) -> None:
+    """An event is a piece of text; what carries none (encrypted reasoning, settings) is no event."""
+    assert list(typed(delta(reasoning=odd))) == []
+
+
+def test_content_in_parts_is_joined() -> None:
+    """Mistral streams content as a list of parts."""
+    assert list(typed(delta([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]))) == [TextDelta("ab")]
+
+
+def test_a_refusal_is_a_refusal_delta() -> None:
+    """A refusal is not text of the answer."""
+    assert list(typed(delta(refusal="No."))) == [RefusalDelta("No.")]
+
+
+def test_each_fragment_of_a_call_is_one_event_with_what_it_carries() -> None:
+    """What a fragment does not carry is None; fragments come in their order."""
+    fragments = [fragment(0, "c1", "f", ""), fragment(1, arguments='{"x"')]
+    assert list(typed(delta(tool_calls=fragments))) == [
+        ToolCallDelta(0, "c1", "f", ""),
+        ToolCallDelta(1, None, None, '{"x"'),
+    ]
+
+
+def test_a_delta_with_everything_is_told_in_the_order_of_thought() -> None:
+    """Reasoning, text, refusal, calls."""
+    everything = delta("Hi", [fragment(name="f")], reasoning="Hm.", refusal="No.")
+    kinds = [type(event) for event in typed(everything)]
+    assert kinds == [ReasoningDelta, TextDelta, RefusalDelta, ToolCallDelta]
+
+
+@given(st.lists(st.text(max_size=5)))
+def test_the_text_deltas_together_are_the_text(pieces: list[str]) -> None:
+    """Nothing is lost or added, and no event is empty."""
+    events = [event for piece in pieces for event in typed(delta(piece))]
+    assert all(isinstance(event, TextDelta) and event.text for event in events)
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "".join(pieces)
+
+
+def test_a_delta_is_not_changed() -> None:
+    """The classic stream yields the same dict."""
+    given_delta = delta("Hi", [fragment(0, "c1", "f", "{}")], reasoning="Hm.")
+    before = repr(given_delta)
+    list(typed(given_delta))
+    assert repr(given_delta) == before
+
+
+@pytest.mark.parametrize("kind", get_args(Event))
+def test_an_event_is_frozen_and_slotted(kind: type[Any]) -> None:
+    """Events are shared among consumers: none can change one."""
+    assert dataclasses.is_dataclass(kind)
+    assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert "__slots__" in vars(kind)
+
+
+def test_the_union_of_events_is_closed_and_public() -> None:
+    """Every event of the contract is in `Event`, and has a name in `aswarm`."""
+    kinds = get_args(Event)
+    assert {kind.__name__ for kind in kinds} == {
+        "TurnStarted",
+        "TextDelta",
+        "ReasoningDelta",
+        "RefusalDelta",
+        "ToolCallDelta",
+        "CompletionFinished",
+        "ToolCallStarted",
+        "ToolCallFinished",
+        "HandedOff",
+        "RunFinished",
+    }
+    for kind in kinds:
+        assert getattr(aswarm, kind.__name__) is kind

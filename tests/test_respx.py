@@ -1,0 +1,105 @@
+"""With respx, as the users of httpx test: an `AsyncOpenAI(http_client=httpx.AsyncClient())`, on openai 2.x and 3.x.
+
+respx patches the transport of `httpx`. openai 3.x is on `httpx2`, hence the `http_client`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import respx
+from openai import AsyncOpenAI
+
+from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
+from aswarm.testing import Answer, call, check_history, chunks, completion
+
+pytestmark = pytest.mark.asyncio
+URL = "https://api.respx.test/v1/chat/completions"
+
+
+def get_weather(city: str) -> str:
+    return f"Sunny in {city}"
+
+
+@pytest.fixture
+def api() -> Iterator[respx.Route]:
+    """The one route of the API."""
+    with respx.mock(assert_all_called=False) as router:
+        yield router.post(URL)
+
+
+def client(**options: Any) -> AsyncOpenAI:
+    settings = {"max_retries": 0, **options}
+    base_url = URL.removesuffix("/chat/completions")
+    return AsyncOpenAI(api_key="k", base_url=base_url, http_client=httpx.AsyncClient(), **settings)
+
+
+def whole(answer: Answer) -> httpx.Response:
+    return httpx.Response(200, json=completion(answer))
+
+
+def streamed(answer: Answer) -> httpx.Response:
+    text = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks(answer, 4)) + "data: [DONE]\n\n"
+    return httpx.Response(200, headers={"content-type": "text/event-stream"}, text=text)
+
+
+async def test_a_conversation(api: respx.Route) -> None:
+    """A run over respx: the tool is called and the second request carries its answer."""
+    made = call("get_weather", city="Oslo", call_id="c1")
+    api.side_effect = [whole(Answer(calls=[made])), whole(Answer("Sunny."))]
+    response = await AsyncSwarm(client=client()).run(Agent(functions=[get_weather]), "Weather in Oslo?")
+    assert response.text == "Sunny."
+    second = json.loads(api.calls[1].request.content)
+    assert second["messages"][-1] == {"role": "tool", "tool_call_id": "c1", "content": "Sunny in Oslo"}
+    assert api.calls[0].request.headers["authorization"] == "Bearer k"
+    check_history(response.messages)
+
+
+async def test_a_streamed_conversation(api: respx.Route) -> None:
+    """The same, streamed."""
+    made = call("get_weather", city="Oslo", call_id="c1")
+    api.side_effect = [streamed(Answer(calls=[made])), streamed(Answer("Sunny."))]
+    async with AsyncSwarm(client=client()).stream(Agent(functions=[get_weather]), "Weather in Oslo?") as run:
+        async for _ in run:
+            pass
+    assert run.response.text == "Sunny."
+    assert run.response.usage.requests == api.call_count == 2
+
+
+async def test_retries_are_the_sdks(api: respx.Route) -> None:
+    """A 429 is tried again by the SDK, as often as the client says."""
+    api.side_effect = [httpx.Response(429, headers={"retry-after-ms": "1"}), whole(Answer("Hi"))]
+    response = await AsyncSwarm(client=client(max_retries=1)).run(Agent(), "Hello")
+    assert (response.text, api.call_count) == ("Hi", 2)
+
+
+async def test_an_error_status(api: respx.Route) -> None:
+    """A 401 is a CompletionError with its status and the provider's own words."""
+    api.mock(return_value=httpx.Response(401, json={"error": {"message": "Incorrect API key", "code": "invalid"}}))
+    with pytest.raises(CompletionError, match="Incorrect API key") as caught:
+        await AsyncSwarm(client=client()).run(Agent(), "Hello")
+    assert (caught.value.status_code, caught.value.retryable) == (401, False)
+
+
+@pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ReadTimeout("slow")])
+async def test_a_transport_error(api: respx.Route, error: httpx.HTTPError) -> None:
+    """An httpx error of the transport is a retryable CompletionError without a status."""
+    api.mock(side_effect=error)
+    with pytest.raises(CompletionError) as caught:
+        await AsyncSwarm(client=client()).run(Agent(), "Hello")
+    assert (caught.value.status_code, caught.value.retryable) == (None, True)
+
+
+async def test_a_stream_that_is_cut(api: respx.Route) -> None:
+    """A stream that ends without a finish is a StreamInterrupted with the text so far."""
+    body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in list(chunks(Answer("Hello there"), 4))[:3])
+    api.mock(return_value=httpx.Response(200, headers={"content-type": "text/event-stream"}, text=body))
+    stream = AsyncSwarm(client=client()).run(Agent(), "Hello", stream=True)
+    with pytest.raises(StreamInterrupted) as caught:
+        async for _ in stream:
+            pass
+    assert caught.value.partial == stream.partial == "Hello th"

@@ -1,0 +1,233 @@
+"""One swarm on several event loops: one after another, in several threads at once, and on both backends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import anyio
+import pytest
+
+from aswarm import Agent, AsyncSwarm, CompletionRequest, tool
+from aswarm.testing import Answer, ScriptedModel, call, check_history, completion
+
+
+class Source:
+    """Bound to no loop: calls every function once, then says what they said."""
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        await anyio.sleep(0)
+        messages = request.body["messages"]
+        said = [message["content"] for message in messages if message["role"] == "tool"]
+        names = [offered["function"]["name"] for offered in request.body.get("tools", ())]
+        yield completion(Answer(" ".join(said)) if said else Answer(calls=[call(name) for name in names]))
+
+
+async def slow() -> str:
+    await anyio.sleep(0.001)
+    return "async"
+
+
+def plain() -> str:
+    return "plain"
+
+
+async def several_runs(swarm: AsyncSwarm, agent: Agent, runs: int = 5) -> list[str]:
+    texts: list[str] = []
+
+    async def one() -> None:
+        response = await swarm.run(agent, "Go")
+        check_history(response.messages)
+        texts.append(response.text)
+
+    with anyio.fail_after(8):
+        async with anyio.create_task_group() as group:
+            for _ in range(runs):
+                group.start_soon(one)
+    return texts
+
+
+def in_threads(work: Callable[[], Coroutine[Any, Any, Any]], backends: list[str]) -> list[Any]:
+    """The work on a loop of its own in each of several threads, all of them at once."""
+    start = threading.Barrier(len(backends))
+
+    def thread(backend: str) -> Any:
+        start.wait(10)
+        return anyio.run(work, backend=backend)
+
+    with ThreadPoolExecutor(len(backends)) as pool:
+        return list(pool.map(thread, backends))
+
+
+def test_one_after_another() -> None:
+    """A module-level swarm works in each of several `asyncio.run`s, and then in a `trio.run`."""
+    swarm, agent = AsyncSwarm(client=Source(), max_threads=1), Agent(functions=[slow, plain])
+    for backend in ("asyncio", "asyncio", "trio", "asyncio", "trio"):
+        assert anyio.run(several_runs, swarm, agent, backend=backend) == ["async plain"] * 5
+
+
+def test_several_threads_at_once() -> None:
+    """Loops in several threads share a swarm and an agent, plain functions and few worker threads included."""
+    swarm, agent = AsyncSwarm(client=Source(), max_threads=2), Agent(functions=[slow, plain])
+
+    async def work() -> list[str]:
+        return await several_runs(swarm, agent, 20)
+
+    assert in_threads(work, ["asyncio", "trio", "asyncio", "asyncio"]) == [["async plain"] * 20] * 4
+
+
+@pytest.mark.parametrize("backends", [["asyncio"] * 3, ["asyncio", "trio"]], ids=repr)
+def test_a_limiter_on_several_loops_at_once(backends: list[str]) -> None:
+    """A tool with a limiter, made at module level as decorators are, works on every loop at once; no run hangs."""
+    inside: dict[int, int] = {}
+    most: dict[int, int] = {}
+
+    @tool(limiter=anyio.CapacityLimiter(1))
+    async def one_at_a_time() -> str:
+        loop = threading.get_ident()
+        inside[loop] = inside.get(loop, 0) + 1
+        most[loop] = max(most.get(loop, 0), inside[loop])
+        await anyio.sleep(0.002)
+        inside[loop] -= 1
+        return "ok"
+
+    swarm, agent = AsyncSwarm(client=Source()), Agent(functions=[one_at_a_time])
+
+    async def work() -> list[str]:
+        return await several_runs(swarm, agent, 10)
+
+    assert in_threads(work, backends) == [["ok"] * 10] * len(backends)
+    assert set(most.values()) == {1}
+
+
+@pytest.mark.parametrize("backends", [["asyncio"] * 3, ["asyncio", "trio", "asyncio"]], ids=repr)
+def test_a_limiter_on_one_loop_after_another(backends: list[str]) -> None:
+    """The same limiter serves `asyncio.run` after `asyncio.run`, and trio in between."""
+
+    @tool(limiter=anyio.CapacityLimiter(1))
+    async def one_at_a_time() -> str:
+        await anyio.sleep(0)
+        return "ok"
+
+    swarm, agent = AsyncSwarm(client=Source()), Agent(functions=[one_at_a_time])
+    for backend in backends:
+        assert anyio.run(several_runs, swarm, agent, backend=backend) == ["ok"] * 5
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers "Hi" and keeps the connection open."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:  # noqa: N802 - the name that http.server asks for
+        self.rfile.read(int(self.headers["content-length"]))
+        body = json.dumps(completion(Answer(self.headers["authorization"]))).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What `AsyncOpenAI()` reads: a key, and the address of a server that keeps its connections."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    monkeypatch.setenv("OPENAI_API_KEY", "from the environment")
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
+    yield
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.usefixtures("environment")
+def test_an_own_client_for_each_loop() -> None:
+    """Without a client each loop gets one from the environment, made on first use and closed by `aclose()`."""
+    swarm = AsyncSwarm()
+    clients: list[Any] = []
+
+    async def work() -> None:
+        async with swarm:
+            first = await swarm.run(Agent(), "Hi")
+            second = await swarm.run(Agent(), "Hi")
+            clients.append(swarm.client)
+            assert swarm.client is clients[-1]
+            assert not clients[-1].is_closed()
+        assert clients[-1].is_closed()
+        assert {first.text, second.text} == {"Bearer from the environment"}
+
+    asyncio.run(work())
+    asyncio.run(work())
+    in_threads(work, ["asyncio", "asyncio"])
+    assert len({id(client) for client in clients}) == 4
+
+
+@pytest.mark.usefixtures("environment")
+def test_after_aclose_a_swarm_works_again() -> None:
+    """`aclose()` twice is fine, and the next run makes a new client."""
+
+    async def work() -> None:
+        swarm = AsyncSwarm()
+        await swarm.aclose()
+        await swarm.run(Agent(), "Hi")
+        first = swarm.client
+        await swarm.aclose()
+        await swarm.aclose()
+        assert (await swarm.run(Agent(), "Hi")).text == "Bearer from the environment"
+        assert swarm.client is not first
+        await swarm.aclose()
+
+    asyncio.run(work())
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_loop_that_is_gone_takes_its_client_along() -> None:
+    """A long-lived swarm does not collect the clients and loops of every `asyncio.run` that forgot `aclose()`."""
+    swarm = AsyncSwarm()
+    loops: list[weakref.ref[Any]] = []
+
+    async def work() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        await swarm.run(Agent(), "Hi")
+
+    for _ in range(4):
+        asyncio.run(work())
+    gc.collect()
+    left = len([loop for loop in loops if loop() is not None])
+    del swarm
+    gc.collect()  # inside this test, where the warnings about what nobody closed are expected
+    assert left <= 1
+
+
+@pytest.mark.anyio
+async def test_a_callers_client_is_never_closed() -> None:
+    """A client that was passed in stays open after `aclose()` and after `async with`."""
+    client = ScriptedModel(["one", "two"]).client()
+    async with AsyncSwarm(client=client) as swarm:
+        assert swarm.client is client
+        await swarm.run(Agent(), "Hi")
+    await swarm.aclose()
+    assert not client.is_closed()
+    assert (await swarm.run(Agent(), "Hi")).text == "two"
+
+
+def test_making_a_swarm_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A swarm can be made at module level: without a key, without a loop, and a thousand times at little cost."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert len({id(swarm) for swarm in [AsyncSwarm() for _ in range(1000)]}) == 1000

@@ -1,0 +1,366 @@
+"""What Swarm does, `aswarm` does: answers, tool calls, handoffs, context, streaming, and the examples of Swarm's README.
+
+Facts from Swarm's README and its tests/test_core.py. Every run goes through a real `AsyncOpenAI` over a scripted model.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aswarm import Agent, AsyncSwarm, Response, Result, function_to_json
+from aswarm.testing import Answer, ScriptedModel, call, check_history
+
+pytestmark = pytest.mark.anyio
+
+
+def swarm_of(*steps: Any, cut: int | None = None) -> tuple[AsyncSwarm, ScriptedModel]:
+    model = ScriptedModel(steps, cut=cut)
+    return AsyncSwarm(client=model.client()), model
+
+
+async def test_simple_answer() -> None:
+    """One answer is one request and one assistant message with all four keys."""
+    swarm, model = swarm_of("Hello!")
+    response = await swarm.run(Agent(), [{"role": "user", "content": "Hi"}])
+    assert response.messages == [{"role": "assistant", "content": "Hello!", "sender": "Agent", "tool_calls": None}]
+    assert (response.text, response.stop, response.agent, response.context_variables) == ("Hello!", "answer", Agent(), {})
+    assert model.requests[0].body == {
+        "model": "gpt-4o",
+        "messages": [{"role": "system", "content": "You are a helpful agent."}, {"role": "user", "content": "Hi"}],
+        "stream": False,
+    }
+
+
+async def test_a_str_is_one_user_message() -> None:
+    """`messages` may be a str, short for one user message."""
+    swarm, model = swarm_of("Hello!")
+    await swarm.run(Agent(), "Hi")
+    assert model.requests[0].messages[-1] == {"role": "user", "content": "Hi"}
+
+
+async def test_tool_call() -> None:
+    """A called function gets the model's arguments, and its result goes back as a tool message of exactly four keys."""
+    seen: list[str] = []
+
+    def get_weather(location: str) -> str:
+        seen.append(location)
+        return "It's sunny today."
+
+    swarm, model = swarm_of(call("get_weather", location="San Francisco", call_id="c1"), "Sunny.")
+    response = await swarm.run(Agent(name="Weather", functions=[get_weather]), "Weather?")
+    assert seen == ["San Francisco"]
+    assert response.messages[1] == {
+        "role": "tool",
+        "tool_call_id": "c1",
+        "tool_name": "get_weather",
+        "content": "It's sunny today.",
+    }
+    assert [message["role"] for message in response.messages] == ["assistant", "tool", "assistant"]
+    assert model.requests[1].messages[-1] == {"role": "tool", "tool_call_id": "c1", "content": "It's sunny today."}
+
+
+async def test_several_tool_calls() -> None:
+    """The calls of one message run in order and each is answered, in order."""
+    seen: list[int] = []
+
+    def note(number: int) -> int:
+        seen.append(number)
+        return number * 10
+
+    swarm, _ = swarm_of([call("note", number=1), call("note", number=2), call("note", number=3)], "Done")
+    response = await swarm.run(Agent(functions=[note]), "Go")
+    assert seen == [1, 2, 3]
+    assert [message["content"] for message in response.messages[1:4]] == ["10", "20", "30"]
+    check_history(response.messages)
+
+
+async def test_handoff() -> None:
+    """A function that returns an agent makes it active: it gets the same history under its own instructions."""
+    second = Agent(name="Second", instructions="Only speak in haikus.")
+
+    def transfer_to_second() -> Agent:
+        return second
+
+    swarm, model = swarm_of(call("transfer_to_second"), "Hope glimmers brightly")
+    response = await swarm.run(Agent(name="First", functions=[transfer_to_second]), "Second, please.")
+    assert response.agent is second
+    assert response.messages[1]["content"] == '{"assistant": "Second"}'
+    assert [message.get("sender") for message in response.messages] == ["First", None, "Second"]
+    assert model.requests[1].messages[0] == {"role": "system", "content": "Only speak in haikus."}
+    assert model.requests[1].messages[1] == {"role": "user", "content": "Second, please."}
+    assert "tools" not in model.requests[1].body
+
+
+async def test_a_message_may_call_and_speak() -> None:
+    """Text beside tool calls is kept in the same assistant message."""
+    swarm, _ = swarm_of(Answer("Let me see.", calls=[call("look")]), "Found.")
+    response = await swarm.run(Agent(functions=[_named("look")]), "Look!")
+    assert response.messages[0]["content"] == "Let me see."
+    assert response.text == "Found."
+
+
+def _named(name: str) -> Callable[[], str]:
+    def function() -> str:
+        return "nothing"
+
+    function.__name__ = name
+    return function
+
+
+async def test_result_with_value_agent_and_context() -> None:
+    """Swarm's README, `talk_to_sales`: value, agent and context variables in one `Result`."""
+    sales_agent = Agent(name="Sales Agent")
+
+    def talk_to_sales() -> Result:
+        return Result(value="Done", agent=sales_agent, context_variables={"department": "sales"})
+
+    swarm, _ = swarm_of(call("talk_to_sales"), "Hello, sales here.")
+    given = {"user_name": "John"}
+    response = await swarm.run(Agent(functions=[talk_to_sales]), "Transfer me to sales", context_variables=given)
+    assert response.agent is not None and response.agent.name == "Sales Agent"
+    assert response.context_variables == {"department": "sales", "user_name": "John"}
+    assert response.messages[1]["content"] == "Done"
+    assert given == {"user_name": "John"}
+
+
+async def test_context_variables_into_functions() -> None:
+    """Swarm's README, `greet`: the function gets the context variables, which the model never sees and cannot set."""
+    said: list[str] = []
+
+    def greet(context_variables: dict[str, Any], language: str) -> str:
+        greeting = "Hola" if language.lower() == "spanish" else "Hello"
+        said.append(f"{greeting}, {context_variables['user_name']}!")
+        return "Done"
+
+    forged = call("greet", language="Spanish", context_variables={"user_name": "Mallory"})
+    swarm, model = swarm_of(forged, "¡Listo!")
+    await swarm.run(Agent(functions=[greet]), "Usa greet() por favor.", context_variables={"user_name": "John"})
+    assert said == ["Hola, John!"]
+    parameters = model.requests[0].body["tools"][0]["function"]["parameters"]
+    assert (list(parameters["properties"]), parameters["required"]) == (["language"], ["language"])
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_context_variables_into_instructions(is_async: bool) -> None:
+    """Swarm's README: instructions may be a function of the context; a key that is missing is an empty text."""
+
+    def instructions(context_variables: dict[str, str]) -> str:
+        return f"Help the user, {context_variables['user_name']}{context_variables['missing']}."
+
+    async def slowly(context_variables: dict[str, str]) -> str:
+        return instructions(context_variables)
+
+    swarm, model = swarm_of("Hi John")
+    agent = Agent(instructions=slowly if is_async else instructions)
+    response = await swarm.run(agent, "Hi!", context_variables={"user_name": "John"})
+    assert model.requests[0].messages[0]["content"] == "Help the user, John."
+    assert response.context_variables == {"user_name": "John"}
+
+
+async def test_context_changed_by_one_turn_is_seen_by_the_next() -> None:
+    """What a function writes into the context, or returns in a `Result`, later functions and instructions see."""
+
+    def write(context_variables: dict[str, Any]) -> str:
+        context_variables["written"] = True
+        return "ok"
+
+    def give() -> Result:
+        return Result(value="ok", context_variables={"given": True})
+
+    def look(context_variables: dict[str, Any]) -> str:
+        return str(sorted(context_variables))
+
+    swarm, model = swarm_of([call("write"), call("give")], call("look"), "Done")
+    agent = Agent(functions=[write, give, look], instructions=lambda variables: str(sorted(variables)))
+    response = await swarm.run(agent, "Go")
+    assert model.requests[2].messages[-1]["content"] == "['given', 'written']"
+    assert [request.messages[0]["content"] for request in model.requests] == ["[]", *["['given', 'written']"] * 2]
+    assert response.context_variables == {"written": True, "given": True}
+
+
+@pytest.mark.parametrize("key", [7, ("a", 1), None])
+async def test_context_keys_need_not_be_text(key: object) -> None:
+    """Context variables are the caller's dict: any key is kept, whoever sets it."""
+
+    def put(context_variables: dict[Any, Any]) -> Result:
+        context_variables[key, "written"] = 1
+        return Result(value="ok", context_variables={(key, "returned"): 2})  # type: ignore[dict-item]
+
+    swarm, _ = swarm_of(call("put"), "Done")
+    response = await swarm.run(Agent(functions=[put]), "Go", context_variables={key: 0})  # type: ignore[dict-item]
+    assert response.messages[1]["content"] == "ok"
+    assert response.context_variables == {key: 0, (key, "written"): 1, (key, "returned"): 2}
+
+
+async def test_execute_tools_false() -> None:
+    """With `execute_tools=False` the run returns with the calls open, and nothing is called."""
+    called: list[str] = []
+
+    def get_weather(location: str) -> str:
+        called.append(location)
+        return "sunny"
+
+    swarm, model = swarm_of(call("get_weather", location="San Francisco"), "never sent")
+    agent = Agent(functions=[get_weather])
+    response = await swarm.run(agent, "Weather?", execute_tools=False)
+    (open_call,) = response.messages[-1]["tool_calls"]
+    assert json.loads(open_call["function"]["arguments"]) == {"location": "San Francisco"}
+    assert (called, response.stop, len(model.requests)) == ([], "tool_calls", 1)
+
+    history = [{"role": "user", "content": "Weather?"}, *response.messages]
+    resumed = await swarm.run(agent, history, resume=True)
+    assert called == ["San Francisco"]
+    assert resumed.text == "never sent"
+    check_history([*history, *resumed.messages])
+
+
+async def test_model_override() -> None:
+    """`model_override` is the model of every request of the run, whatever agent speaks."""
+    second = Agent(name="Second", model="small")
+    swarm, model = swarm_of(call("transfer_to_second"), "Hi")
+    await swarm.run(Agent(model="large", functions=[second]), "Hi", model_override="huge")
+    assert [request.body["model"] for request in model.requests] == ["huge", "huge"]
+
+
+@pytest.mark.parametrize(("max_turns", "requests"), [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3), (math.inf, 3)])
+async def test_max_turns(max_turns: float, requests: int) -> None:
+    """`max_turns` counts completions; the tools of the last allowed one run; 0 sends nothing."""
+    ran: list[int] = []
+
+    def step() -> str:
+        ran.append(1)
+        return "ok"
+
+    swarm, model = swarm_of(call("step"), call("step"), "Done")
+    response = await swarm.run(Agent(functions=[step]), "Go", max_turns=max_turns)
+    assert len(model.requests) == requests
+    assert len(ran) == min(requests, 2)
+    assert response.stop == ("answer" if requests == 3 else "max_turns")
+    check_history(response.messages)
+
+
+async def test_streaming_event_order() -> None:
+    """Per turn: start, deltas, end before the tools run; last the response, once."""
+    order: list[str] = []
+
+    def look() -> str:
+        order.append("tool")
+        return "ok"
+
+    swarm, _ = swarm_of(Answer("Wait", calls=[call("look")]), "All is well", cut=2)
+    stream = swarm.run(Agent(name="A", functions=[look]), "Go", stream=True)
+    events = []
+    async for event in stream:
+        order.append(event.get("delim") or ("response" if "response" in event else "delta"))
+        events.append(event)
+    squeezed = [kind for kind, before in zip(order, [None, *order], strict=False) if kind != before]
+    assert squeezed == ["start", "delta", "end", "tool", "start", "delta", "end", "response"]
+    assert isinstance(events[-1]["response"], Response)
+    assert events[-1]["response"] is stream.response
+    firsts = [event for event in events if event.get("sender")]
+    assert [(event["role"], event["sender"]) for event in firsts] == [("assistant", "A"), ("assistant", "A")]
+    assert "".join(event["content"] for event in events if event.get("content")) == "WaitAll is well"
+
+
+async def test_streamed_dicts_have_every_key_and_stay_as_they_were() -> None:
+    """Each delta has role, content and tool_calls; each fragment index, id, type and function; none changes later."""
+    swarm, _ = swarm_of(call("look", what="everything"), "Well", cut=3)
+    events: list[dict[str, Any]] = []
+    copies: list[str] = []
+    async for event in swarm.run_and_stream(Agent(functions=[_named("look")]), "Go"):
+        events.append(event)
+        copies.append(repr(event) if "response" not in event else "")
+    assert copies == [repr(event) if "response" not in event else "" for event in events]
+    deltas = [event for event in events if not {"delim", "response"} & set(event)]
+    assert all({"role", "content", "tool_calls"} <= set(delta) for delta in deltas)
+    fragments = [fragment for delta in deltas for fragment in delta["tool_calls"] or ()]
+    assert all(set(fragment) == {"index", "id", "type", "function"} for fragment in fragments)
+    assert all(set(fragment["function"]) == {"name", "arguments"} for fragment in fragments)
+    assert "".join(fragment["function"]["arguments"] or "" for fragment in fragments) == '{"what": "everything"}'
+    assert [fragment["id"] is None for fragment in fragments] == [False, *[True] * (len(fragments) - 1)]
+
+
+async def test_the_stream_is_its_own_awaitable() -> None:
+    """`async for` works on `run(stream=True)` and on `await run(stream=True)`, and it is an async generator."""
+    swarm, _ = swarm_of("one", "two")
+    stream = swarm.run(Agent(), "Hi", stream=True)
+    assert await stream is stream
+    assert [event["response"].text async for event in stream if "response" in event] == ["one"]
+    texts = [e["response"].text async for e in await swarm.run(Agent(), "Hi", stream=True) if "response" in e]
+    assert texts == ["two"]
+    assert hasattr(stream, "asend") and hasattr(stream, "athrow") and hasattr(stream, "aclose")
+
+
+async def test_run_takes_swarms_arguments_in_swarms_order() -> None:
+    """The first eight parameters and their defaults are Swarm's."""
+    expected = {
+        "agent": inspect.Parameter.empty,
+        "messages": inspect.Parameter.empty,
+        "context_variables": None,
+        "model_override": None,
+        "stream": False,
+        "debug": False,
+        "max_turns": math.inf,
+        "execute_tools": True,
+    }
+    parameters = list(inspect.signature(AsyncSwarm.run).parameters.values())[1:9]
+    assert {parameter.name: parameter.default for parameter in parameters} == expected
+
+
+async def test_schema_of_greet() -> None:
+    """Swarm's README: `function_to_json(greet)` is this dict, and is what is sent."""
+
+    def greet(name, age: int, location: str = "New York"):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        """Greets the user. Make sure to get their name and age before calling.
+
+        Args:
+           name: Name of the user.
+           age: Age of the user.
+           location: Best place on earth.
+        """
+        return f"Hello {name}, glad you are {age} in {location}!"
+
+    expected = {
+        "type": "function",
+        "function": {
+            "name": "greet",
+            "description": "Greets the user. Make sure to get their name and age before calling.\n\nArgs:\n   name: Name "
+            "of the user.\n   age: Age of the user.\n   location: Best place on earth.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string"},
+                    "age": {"type": "integer"},
+                    "location": {"type": "string"},
+                },
+                "required": ["name", "age"],
+            },
+        },
+    }
+    assert function_to_json(greet) == expected
+    swarm, model = swarm_of(call("greet", name="Ann", age=40), "Done")
+    response = await swarm.run(Agent(functions=[greet]), "Greet Ann")
+    assert model.requests[0].body["tools"] == [expected]
+    assert response.messages[1]["content"] == "Hello Ann, glad you are 40 in New York!"
+
+
+async def test_continuing_a_conversation() -> None:
+    """Swarm's loop of a REPL: the messages of a response are appended, the user's next follows, the agent is kept."""
+    second = Agent(name="Second")
+    swarm, model = swarm_of(call("transfer_to_second"), "Second here.", "Still here.")
+    messages: list[Any] = [{"role": "user", "content": "Second, please"}]
+    response = await swarm.run(Agent(functions=[second]), messages)
+    messages += [*response.messages, {"role": "user", "content": "Still there?"}]
+    assert response.agent is not None
+    response = await swarm.run(response.agent, messages, response.context_variables)
+    assert response.text == "Still here."
+    assert [message["role"] for message in model.requests[2].messages] == [
+        *("system", "user", "assistant", "tool", "assistant", "user"),
+    ]
+    check_history(model.requests[2].messages)

@@ -1,0 +1,192 @@
+"""`aswarm.testing` itself: the scripted model says what the script says, and `check_history` finds every fault."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
+from aswarm.testing import Answer, Failure, RawAnswer, Request, ScriptedModel, call, check_history, chunks, completion
+
+QUESTION = {"role": "user", "content": "Go"}
+
+
+def asking(*ids: str, name: str = "f") -> dict[str, Any]:
+    calls = [{"id": made, "type": "function", "function": {"name": name, "arguments": "{}"}} for made in ids]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def answering(call_id: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": "ok"}
+
+
+SAID = {"role": "assistant", "content": "Done"}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [QUESTION],
+        [QUESTION, SAID, QUESTION, SAID],
+        [QUESTION, asking("1"), answering("1"), SAID],
+        [QUESTION, asking("1", "2"), answering("1"), answering("2"), asking("3"), answering("3")],
+        [QUESTION, asking("same", "same"), answering("same"), answering("same")],
+        [QUESTION, asking("same"), answering("same"), asking("same"), answering("same")],
+    ],
+)
+def test_valid_histories(messages: list[dict[str, Any]]) -> None:
+    """Histories that the API accepts pass, equal ids included."""
+    check_history(messages)
+
+
+@pytest.mark.parametrize(
+    ("messages", "says"),
+    [
+        ([QUESTION, asking("1"), SAID], "'1'"),
+        ([QUESTION, asking("1")], "'1'"),
+        ([QUESTION, asking("1", "2"), answering("1")], "'2'"),
+        ([QUESTION, answering("1")], "'1'"),
+        ([answering("1")], "'1'"),
+        ([QUESTION, asking("1"), answering("1"), answering("1")], "'1'"),
+        ([QUESTION, asking("1"), answering("2")], "'2'"),
+        ([QUESTION, asking("1"), SAID, answering("1")], "'1'"),
+        ([QUESTION, asking("1", "2"), answering("2"), answering("1")], "order"),
+        ([{"role": "robot", "content": "x"}], "robot"),
+        ([{"content": "x"}], "None"),
+    ],
+)
+def test_faulty_histories(messages: list[dict[str, Any]], says: str) -> None:
+    """Every fault is an AssertionError that names it."""
+    with pytest.raises(AssertionError, match="not a valid history") as caught:
+        check_history(messages)
+    assert says in str(caught.value)
+
+
+def test_what_may_be_allowed() -> None:
+    """`allow_open` accepts open calls of the last assistant message only; `ordered=False` accepts any order."""
+    check_history([QUESTION, asking("1", "2"), answering("2")], allow_open=True)
+    check_history([QUESTION, asking("1", "2"), answering("2"), answering("1")], ordered=False)
+    with pytest.raises(AssertionError):
+        check_history([QUESTION, asking("1"), SAID], allow_open=True)
+
+
+def test_call_writes_its_arguments_as_json() -> None:
+    """Arguments by name become JSON; raw text stays as it is; ids are made, and differ."""
+    made = call("greet", name="Zoë", arguments=None)
+    assert json.loads(made.arguments) == {"name": "Zoë"}
+    assert call("greet", "{broken").arguments == "{broken"
+    assert call("greet").id != call("greet").id
+    assert call("greet", call_id="c1").id == "c1"
+
+
+@pytest.mark.parametrize("cut", [None, 1, 3, lambda text: [text[:1], text[1:]]])
+def test_chunks_and_completion_say_the_same(cut: Any) -> None:
+    """However it is cut, the pieces of the chunks joined are the whole completion."""
+    answer = Answer("Hello you", calls=[call("f", x=1)], extra={"reasoning_content": "Hm, so"})
+    deltas = [choice["delta"] for chunk in chunks(answer, cut) for choice in chunk["choices"]]
+    whole = completion(answer)["choices"][0]["message"]
+    assert "".join(delta.get("content") or "" for delta in deltas) == whole["content"]
+    assert "".join(delta.get("reasoning_content") or "" for delta in deltas) == "Hm, so" == whole["reasoning_content"]
+    fragments = [fragment["function"]["arguments"] for delta in deltas for fragment in delta.get("tool_calls") or ()]
+    assert "".join(fragments) == whole["tool_calls"][0]["function"]["arguments"]
+
+
+@pytest.mark.anyio
+async def test_steps_of_every_kind() -> None:
+    """A str, a call, calls, an Answer, a Failure, raw bytes, an exception, and functions of the request."""
+    raw = json.dumps(completion(Answer("raw"))).encode()
+    model = ScriptedModel(
+        [
+            call("f"),
+            [call("f"), call("f")],
+            lambda request: f"said {len(request.messages)}",
+            Answer("an answer"),
+            RawAnswer([raw[:5], raw[5:]], "application/json"),
+            Failure(418, "teapot"),
+            httpx.ConnectError("no route"),
+        ]
+    )
+    swarm = AsyncSwarm(client=model.client())
+    agent = Agent(functions=[f])
+    assert (await swarm.run(agent, "Go")).text == "said 7"
+    assert (await swarm.run(agent, "Go")).text == "an answer"
+    assert (await swarm.run(agent, "Go")).text == "raw"
+    for words in ("teapot", "no route"):
+        with pytest.raises(CompletionError, match=words):
+            await swarm.run(agent, "Go")
+    assert [request.tool_names for request in model.requests] == [["f"]] * 7
+
+
+def f() -> str:
+    return "ok"
+
+
+@pytest.mark.anyio
+async def test_a_script_may_be_one_function() -> None:
+    """A function answers every request, and sees its body and headers."""
+    seen: list[Request] = []
+
+    def script(request: Request) -> str:
+        seen.append(request)
+        return request.messages[-1]["content"].upper()
+
+    model = ScriptedModel(script)
+    swarm = AsyncSwarm(client=model.client(default_headers={"x-test": "1"}))
+    assert [(await swarm.run(Agent(), text)).text for text in ("a", "b")] == ["A", "B"]
+    assert seen == model.requests
+    assert seen[0].headers["x-test"] == "1" and seen[0].body["model"] == "gpt-4o"
+
+
+@pytest.mark.anyio
+async def test_the_end_of_the_script_says_so() -> None:
+    """A request beyond the script fails, and the error says which request it was and what it asked."""
+    model = ScriptedModel(["one"])
+    swarm = AsyncSwarm(client=model.client())
+    await swarm.run(Agent(), "first")
+    with pytest.raises(Exception, match="no answer for request 2.*second"):
+        await swarm.run(Agent(), "second")
+
+
+@pytest.mark.anyio
+async def test_streams_are_counted_and_break_where_told() -> None:
+    """`open_streams` counts bodies that are being read; `break_after` breaks after so many chunks."""
+    model = ScriptedModel([Answer("Hello"), Answer("Hello", break_after=3)], cut=1)
+    swarm = AsyncSwarm(client=model.client())
+    counted = []
+    async with swarm.stream(Agent(), "Go") as run:
+        async for event in run:
+            counted.append((type(event).__name__, model.open_streams))
+    assert ("TextDelta", 1) in counted and counted[-1] == ("RunFinished", 0)
+    with pytest.raises(StreamInterrupted, match="scripted break") as caught:
+        async with swarm.stream(Agent(), "Go") as run:
+            async for _ in run:
+                pass
+    assert caught.value.partial == "He"
+    assert model.open_streams == 0
+
+
+@pytest.mark.anyio
+async def test_delays_are_on_the_clock_of_the_event_loop() -> None:
+    """`delay` and `pause` wait with anyio, so that other tasks run meanwhile."""
+    model = ScriptedModel([Answer("Hello", delay=0.05, pause=0.01)], cut=1)
+    before, ticks = anyio.current_time(), 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await anyio.sleep(0.005)
+            ticks += 1
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(tick)
+        async with AsyncSwarm(client=model.client()).stream(Agent(), "Go") as run:
+            async for _ in run:
+                pass
+        group.cancel_scope.cancel()
+    assert anyio.current_time() - before >= 0.1
+    assert ticks >= 2

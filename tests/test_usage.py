@@ -1,0 +1,137 @@
+"""Token counts: what the provider reported, summed; nothing it reports may break a run."""
+
+from __future__ import annotations
+
+import copy
+from functools import reduce
+from operator import add
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aswarm import Usage
+
+counts = st.integers(min_value=0, max_value=10**9)
+keys = st.sampled_from(["cached_tokens", "audio_tokens", "cost"])
+details = st.recursive(
+    st.dictionaries(keys, counts, max_size=3), lambda inner: st.dictionaries(st.just("details"), inner), max_leaves=5
+)
+usages = st.builds(Usage, counts, counts, counts, counts, details)
+# Whatever a server may put there.
+json_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=3)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(keys, inner, max_size=3)),
+    max_leaves=8,
+)
+reports = st.dictionaries(keys, json_values, max_size=3)
+
+
+@given(usages, usages, usages)
+def test_sums_do_not_depend_on_grouping(a: Usage, b: Usage, c: Usage) -> None:
+    """(a + b) + c is a + (b + c): a run's usage is that of its turns, however they are added."""
+    assert (a + b) + c == a + (b + c)
+
+
+@given(usages, usages)
+def test_sums_do_not_depend_on_order(a: Usage, b: Usage) -> None:
+    """a + b is b + a."""
+    assert a + b == b + a
+
+
+@given(usages)
+def test_nothing_is_the_neutral_element(usage: Usage) -> None:
+    """Adding an empty Usage changes nothing."""
+    assert usage + Usage() == usage == Usage() + usage
+
+
+@given(usages, usages)
+def test_a_sum_changes_neither_part_and_shares_nothing_with_them(a: Usage, b: Usage) -> None:
+    """The sum is a new object, its details included: writing to it leaves the parts as they were."""
+    before = copy.deepcopy((a, b))
+    total = a + b
+    _write_everywhere(total.details)
+    assert (a, b) == before
+
+
+def _write_everywhere(details: dict[str, Any]) -> None:
+    for value in list(details.values()):
+        if isinstance(value, dict):
+            _write_everywhere(value)
+    details["written"] = 1
+
+
+@given(st.lists(st.tuples(counts, counts), max_size=5))
+def test_a_run_sums_its_completions(reported: list[tuple[int, int]]) -> None:
+    """Each count is the sum of what was reported, `requests` the number of completions."""
+    each = [
+        Usage.of_completion({"prompt_tokens": p, "completion_tokens": c, "total_tokens": p + c}) for p, c in reported
+    ]
+    total = reduce(add, each, Usage())
+    prompt, completion = sum(p for p, _ in reported), sum(c for _, c in reported)
+    assert (total.prompt_tokens, total.completion_tokens) == (prompt, completion)
+    assert (total.total_tokens, total.requests) == (prompt + completion, len(reported))
+
+
+@given(reports, reports)
+def test_whatever_details_come_they_can_be_summed(first: dict[str, Any], second: dict[str, Any]) -> None:
+    """Two providers of one run may report different kinds of things under one key; that never ends the run."""
+    total = Usage.of_completion(first) + Usage.of_completion(second)
+    assert total.requests == 2
+
+
+@given(st.dictionaries(st.sampled_from(["prompt_tokens", "completion_tokens", "total_tokens"]), json_values))
+def test_whatever_counts_come_the_completion_counts(reported: dict[str, Any]) -> None:
+    """A count that is no number is unknown, never an error: the answer was paid for and must not be lost."""
+    assert Usage.of_completion(reported).requests == 1
+
+
+def test_what_is_not_reported_is_zero() -> None:
+    """No usage object is one request with unknown counts."""
+    assert Usage.of_completion(None) == Usage.of_completion({}) == Usage(requests=1)
+
+
+def test_nulls_are_zero() -> None:
+    """A server that sends null for a count has not said anything."""
+    assert Usage.of_completion({"prompt_tokens": None, "completion_tokens": 3}) == Usage(0, 3, 0, 1)
+
+
+def test_details_are_kept_under_the_providers_keys() -> None:
+    """Every further number is kept where the provider put it; words, flags, nulls and lists are not numbers."""
+    reported = {
+        "prompt_tokens": 10,
+        "prompt_tokens_details": {"cached_tokens": 4, "audio_tokens": None},
+        "cost": 0.5,
+        "is_byok": True,
+        "tier": "default",
+        "choices": [1],
+    }
+    assert Usage.of_completion(reported).details == {"prompt_tokens_details": {"cached_tokens": 4}, "cost": 0.5}
+
+
+def test_details_are_summed_key_by_key() -> None:
+    """Numbers under the same keys are added, at any depth; others are kept."""
+    first = Usage.of_completion({"prompt_tokens_details": {"cached_tokens": 4}, "cost": 0.5})
+    second = Usage.of_completion({"prompt_tokens_details": {"cached_tokens": 1, "audio_tokens": 2}})
+    expected = {"prompt_tokens_details": {"cached_tokens": 5, "audio_tokens": 2}, "cost": 0.5}
+    assert (first + second).details == expected
+
+
+def test_the_report_is_not_changed() -> None:
+    """The usage object of the wire stays what it was."""
+    reported = {"prompt_tokens": 1, "details": {"cached_tokens": 1}}
+    before = copy.deepcopy(reported)
+    _ = Usage.of_completion(reported) + Usage.of_completion(reported)
+    assert reported == before
+
+
+def test_a_usage_has_four_counts() -> None:
+    """`Usage(prompt_tokens, completion_tokens, total_tokens, requests)`, all zero at first."""
+    assert Usage() == Usage(0, 0, 0, 0, {})
+
+
+def test_usage_has_no_field_by_accident() -> None:
+    """A misspelled count is an error, not a new attribute."""
+    with pytest.raises(AttributeError):
+        Usage().prompt_token = 1  # type: ignore[attr-defined]
