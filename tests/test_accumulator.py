@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aswarm import CompletionError, StreamInterrupted
+from aswarm import CompletionError, StreamInterrupted, Usage
 from aswarm._accumulator import Accumulator, Completion
 
 Json = dict[str, Any]
@@ -413,6 +413,12 @@ def test_no_usage_is_unknown() -> None:
     """Where no usage came the counts are 0 and one request is counted."""
     usage = fold([chunk({"content": "a"}, "stop")]).usage
     assert (usage.total_tokens, usage.requests, usage.details) == (0, 1, {})
+
+
+@pytest.mark.parametrize("usage", ["x", [1], 7, {"total_tokens": "many"}, {"total_tokens": [1], "x": None}])
+def test_usage_that_is_none_is_unknown(usage: object) -> None:
+    """Usage that is no usage is unknown, and no error."""
+    assert fold([chunk({"content": "a"}, "stop", usage=usage)]).usage == Usage(requests=1)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,10 @@ pytestmark = pytest.mark.anyio
 
 Face = Literal["run", "classic", "run_and_stream", "stream"]
 FACES: tuple[Face, ...] = ("run", "classic", "run_and_stream", "stream")
-ASKED = {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}}]}
+ASKED = {
+    "role": "assistant",
+    "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}}],
+}
 
 
 async def through(swarm: AsyncSwarm, face: Face, agent: Any, messages: Any, **options: Any) -> None:

@@ -35,9 +35,7 @@ async def through(face: str, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("face", ["run", "classic", "stream"])
-async def test_what_is_printed(
-    face: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_is_printed(face: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
     """Every step of a run is one line, in order and in Swarm's wording; the log has the same texts."""
     with caplog.at_level(logging.DEBUG, logger="aswarm"):
         await through(face, debug=True)
@@ -71,4 +69,8 @@ async def test_the_end_of_a_turn_with_open_calls(capsys: pytest.CaptureFixture[s
     """`execute_tools=False` ends the turn as Swarm does, without calling anything."""
     await through("run", debug=True, execute_tools=False)
     texts = LINE.findall(capsys.readouterr().out)
-    assert [text.split(":")[0] for text in texts] == ["Getting chat completion for...", "Received completion", "Ending turn."]
+    assert [text.split(":")[0] for text in texts] == [
+        "Getting chat completion for...",
+        "Received completion",
+        "Ending turn.",
+    ]

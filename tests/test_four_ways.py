@@ -78,7 +78,10 @@ TABLE = {
     "no text at all": Conversation(one_agent, [Answer("", usage=USAGE)], ["assistant"], text=""),
     "no usage": Conversation(one_agent, [Answer("Done", usage=None)], ["assistant"]),
     "not ASCII": Conversation(
-        one_agent, [Answer("Ça va? 你好 👩‍🚀\u2028\r\n\n", usage=USAGE)], ["assistant"], text="Ça va? 你好 👩‍🚀\u2028\r\n\n"
+        one_agent,
+        [Answer("Ça va? 你好 👩‍🚀\u2028\r\n\n", usage=USAGE)],
+        ["assistant"],
+        text="Ça va? 你好 👩‍🚀\u2028\r\n\n",
     ),
     "reasoning": Conversation(
         one_agent, [Answer("Done", usage=USAGE, extra={"reasoning_content": "Hm, well"})], ["assistant"]
@@ -86,9 +89,7 @@ TABLE = {
     "a refusal": Conversation(
         one_agent, [Answer(None, usage=USAGE, extra={"refusal": "I cannot"})], ["assistant"], text=""
     ),
-    "cut by its length": Conversation(
-        one_agent, [Answer("Done", usage=USAGE, finish_reason="length")], ["assistant"]
-    ),
+    "cut by its length": Conversation(one_agent, [Answer("Done", usage=USAGE, finish_reason="length")], ["assistant"]),
     "a call": Conversation(
         one_agent, [calls(call("add", a=1, b=2, call_id="c1")), DONE], ["assistant", "tool", "assistant"]
     ),

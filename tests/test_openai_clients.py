@@ -144,7 +144,9 @@ async def test_request_options_in_model_settings() -> None:
 async def test_options_mean_the_same_as_on_create() -> None:
     """The request that `post` sends is the one that `create` would have sent: URL, headers and body."""
     seen = Recorder()
-    client = AsyncOpenAI(api_key="k", organization="o", project="p", base_url="https://one.test/v1", http_client=seen.http)
+    client = AsyncOpenAI(
+        api_key="k", organization="o", project="p", base_url="https://one.test/v1", http_client=seen.http
+    )
     agent = Agent(model_settings={"temperature": 0.5, "stop": ["x"], "metadata": {"a": "b"}, "logit_bias": {"1": 2}})
     await both_ways(client, agent)
     body = {

@@ -126,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
-    def do_POST(self) -> None:  # noqa: N802 - the name that http.server asks for
+    def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
         body = json.dumps(completion(Answer(self.headers["authorization"]))).encode()
         self.send_response(200)
@@ -202,12 +202,12 @@ def test_a_loop_that_is_gone_takes_its_client_along() -> None:
     swarm = AsyncSwarm()
     loops: list[weakref.ref[Any]] = []
 
-    async def work() -> None:
+    async def work(swarm: AsyncSwarm) -> None:
         loops.append(weakref.ref(asyncio.get_running_loop()))
         await swarm.run(Agent(), "Hi")
 
     for _ in range(4):
-        asyncio.run(work())
+        asyncio.run(work(swarm))
     gc.collect()
     left = len([loop for loop in loops if loop() is not None])
     del swarm

@@ -5,7 +5,6 @@ Facts from Swarm's README and its tests/test_core.py. Every run goes through a r
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Response, Result, function_to_json
+from aswarm import Agent, AsyncSwarm, Result, function_to_json
 from aswarm.testing import Answer, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +28,12 @@ async def test_simple_answer() -> None:
     swarm, model = swarm_of("Hello!")
     response = await swarm.run(Agent(), [{"role": "user", "content": "Hi"}])
     assert response.messages == [{"role": "assistant", "content": "Hello!", "sender": "Agent", "tool_calls": None}]
-    assert (response.text, response.stop, response.agent, response.context_variables) == ("Hello!", "answer", Agent(), {})
+    assert (response.text, response.stop, response.agent, response.context_variables) == (
+        "Hello!",
+        "answer",
+        Agent(),
+        {},
+    )
     assert model.requests[0].body == {
         "model": "gpt-4o",
         "messages": [{"role": "system", "content": "You are a helpful agent."}, {"role": "user", "content": "Hi"}],
@@ -129,75 +133,6 @@ async def test_result_with_value_agent_and_context() -> None:
     assert given == {"user_name": "John"}
 
 
-async def test_context_variables_into_functions() -> None:
-    """Swarm's README, `greet`: the function gets the context variables, which the model never sees and cannot set."""
-    said: list[str] = []
-
-    def greet(context_variables: dict[str, Any], language: str) -> str:
-        greeting = "Hola" if language.lower() == "spanish" else "Hello"
-        said.append(f"{greeting}, {context_variables['user_name']}!")
-        return "Done"
-
-    forged = call("greet", language="Spanish", context_variables={"user_name": "Mallory"})
-    swarm, model = swarm_of(forged, "¡Listo!")
-    await swarm.run(Agent(functions=[greet]), "Usa greet() por favor.", context_variables={"user_name": "John"})
-    assert said == ["Hola, John!"]
-    parameters = model.requests[0].body["tools"][0]["function"]["parameters"]
-    assert (list(parameters["properties"]), parameters["required"]) == (["language"], ["language"])
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-async def test_context_variables_into_instructions(is_async: bool) -> None:
-    """Swarm's README: instructions may be a function of the context; a key that is missing is an empty text."""
-
-    def instructions(context_variables: dict[str, str]) -> str:
-        return f"Help the user, {context_variables['user_name']}{context_variables['missing']}."
-
-    async def slowly(context_variables: dict[str, str]) -> str:
-        return instructions(context_variables)
-
-    swarm, model = swarm_of("Hi John")
-    agent = Agent(instructions=slowly if is_async else instructions)
-    response = await swarm.run(agent, "Hi!", context_variables={"user_name": "John"})
-    assert model.requests[0].messages[0]["content"] == "Help the user, John."
-    assert response.context_variables == {"user_name": "John"}
-
-
-async def test_context_changed_by_one_turn_is_seen_by_the_next() -> None:
-    """What a function writes into the context, or returns in a `Result`, later functions and instructions see."""
-
-    def write(context_variables: dict[str, Any]) -> str:
-        context_variables["written"] = True
-        return "ok"
-
-    def give() -> Result:
-        return Result(value="ok", context_variables={"given": True})
-
-    def look(context_variables: dict[str, Any]) -> str:
-        return str(sorted(context_variables))
-
-    swarm, model = swarm_of([call("write"), call("give")], call("look"), "Done")
-    agent = Agent(functions=[write, give, look], instructions=lambda variables: str(sorted(variables)))
-    response = await swarm.run(agent, "Go")
-    assert model.requests[2].messages[-1]["content"] == "['given', 'written']"
-    assert [request.messages[0]["content"] for request in model.requests] == ["[]", *["['given', 'written']"] * 2]
-    assert response.context_variables == {"written": True, "given": True}
-
-
-@pytest.mark.parametrize("key", [7, ("a", 1), None])
-async def test_context_keys_need_not_be_text(key: object) -> None:
-    """Context variables are the caller's dict: any key is kept, whoever sets it."""
-
-    def put(context_variables: dict[Any, Any]) -> Result:
-        context_variables[key, "written"] = 1
-        return Result(value="ok", context_variables={(key, "returned"): 2})  # type: ignore[dict-item]
-
-    swarm, _ = swarm_of(call("put"), "Done")
-    response = await swarm.run(Agent(functions=[put]), "Go", context_variables={key: 0})  # type: ignore[dict-item]
-    assert response.messages[1]["content"] == "ok"
-    assert response.context_variables == {key: 0, (key, "written"): 1, (key, "returned"): 2}
-
-
 async def test_execute_tools_false() -> None:
     """With `execute_tools=False` the run returns with the calls open, and nothing is called."""
     called: list[str] = []
@@ -245,78 +180,10 @@ async def test_max_turns(max_turns: float, requests: int) -> None:
     check_history(response.messages)
 
 
-async def test_streaming_event_order() -> None:
-    """Per turn: start, deltas, end before the tools run; last the response, once."""
-    order: list[str] = []
-
-    def look() -> str:
-        order.append("tool")
-        return "ok"
-
-    swarm, _ = swarm_of(Answer("Wait", calls=[call("look")]), "All is well", cut=2)
-    stream = swarm.run(Agent(name="A", functions=[look]), "Go", stream=True)
-    events = []
-    async for event in stream:
-        order.append(event.get("delim") or ("response" if "response" in event else "delta"))
-        events.append(event)
-    squeezed = [kind for kind, before in zip(order, [None, *order], strict=False) if kind != before]
-    assert squeezed == ["start", "delta", "end", "tool", "start", "delta", "end", "response"]
-    assert isinstance(events[-1]["response"], Response)
-    assert events[-1]["response"] is stream.response
-    firsts = [event for event in events if event.get("sender")]
-    assert [(event["role"], event["sender"]) for event in firsts] == [("assistant", "A"), ("assistant", "A")]
-    assert "".join(event["content"] for event in events if event.get("content")) == "WaitAll is well"
-
-
-async def test_streamed_dicts_have_every_key_and_stay_as_they_were() -> None:
-    """Each delta has role, content and tool_calls; each fragment index, id, type and function; none changes later."""
-    swarm, _ = swarm_of(call("look", what="everything"), "Well", cut=3)
-    events: list[dict[str, Any]] = []
-    copies: list[str] = []
-    async for event in swarm.run_and_stream(Agent(functions=[_named("look")]), "Go"):
-        events.append(event)
-        copies.append(repr(event) if "response" not in event else "")
-    assert copies == [repr(event) if "response" not in event else "" for event in events]
-    deltas = [event for event in events if not {"delim", "response"} & set(event)]
-    assert all({"role", "content", "tool_calls"} <= set(delta) for delta in deltas)
-    fragments = [fragment for delta in deltas for fragment in delta["tool_calls"] or ()]
-    assert all(set(fragment) == {"index", "id", "type", "function"} for fragment in fragments)
-    assert all(set(fragment["function"]) == {"name", "arguments"} for fragment in fragments)
-    assert "".join(fragment["function"]["arguments"] or "" for fragment in fragments) == '{"what": "everything"}'
-    assert [fragment["id"] is None for fragment in fragments] == [False, *[True] * (len(fragments) - 1)]
-
-
-async def test_the_stream_is_its_own_awaitable() -> None:
-    """`async for` works on `run(stream=True)` and on `await run(stream=True)`, and it is an async generator."""
-    swarm, _ = swarm_of("one", "two")
-    stream = swarm.run(Agent(), "Hi", stream=True)
-    assert await stream is stream
-    assert [event["response"].text async for event in stream if "response" in event] == ["one"]
-    texts = [e["response"].text async for e in await swarm.run(Agent(), "Hi", stream=True) if "response" in e]
-    assert texts == ["two"]
-    assert hasattr(stream, "asend") and hasattr(stream, "athrow") and hasattr(stream, "aclose")
-
-
-async def test_run_takes_swarms_arguments_in_swarms_order() -> None:
-    """The first eight parameters and their defaults are Swarm's."""
-    expected = {
-        "agent": inspect.Parameter.empty,
-        "messages": inspect.Parameter.empty,
-        "context_variables": None,
-        "model_override": None,
-        "stream": False,
-        "debug": False,
-        "max_turns": math.inf,
-        "execute_tools": True,
-    }
-    parameters = list(inspect.signature(AsyncSwarm.run).parameters.values())[1:9]
-    assert {parameter.name: parameter.default for parameter in parameters} == expected
-
-
 async def test_schema_of_greet() -> None:
     """Swarm's README: `function_to_json(greet)` is this dict, and is what is sent."""
 
-    def greet(name, age: int, location: str = "New York"):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def greet(name, age: int, location: str = "New York"):  # type: ignore[no-untyped-def]
         """Greets the user. Make sure to get their name and age before calling.
 
         Args:

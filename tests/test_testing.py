@@ -148,7 +148,7 @@ async def test_the_end_of_the_script_says_so() -> None:
     model = ScriptedModel(["one"])
     swarm = AsyncSwarm(client=model.client())
     await swarm.run(Agent(), "first")
-    with pytest.raises(Exception, match="no answer for request 2.*second"):
+    with pytest.raises(Exception, match=r"no answer for request 2.*second"):
         await swarm.run(Agent(), "second")
 
 
@@ -157,10 +157,8 @@ async def test_streams_are_counted_and_break_where_told() -> None:
     """`open_streams` counts bodies that are being read; `break_after` breaks after so many chunks."""
     model = ScriptedModel([Answer("Hello"), Answer("Hello", break_after=3)], cut=1)
     swarm = AsyncSwarm(client=model.client())
-    counted = []
     async with swarm.stream(Agent(), "Go") as run:
-        async for event in run:
-            counted.append((type(event).__name__, model.open_streams))
+        counted = [(type(event).__name__, model.open_streams) async for event in run]
     assert ("TextDelta", 1) in counted and counted[-1] == ("RunFinished", 0)
     with pytest.raises(StreamInterrupted, match="scripted break") as caught:
         async with swarm.stream(Agent(), "Go") as run:

@@ -63,9 +63,7 @@ def raising(kind: str, error: BaseException) -> Any:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-async def test_an_exception_is_told(
-    kind: str, error: Exception, text: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_exception_is_told(kind: str, error: Exception, text: str, caplog: pytest.LogCaptureFixture) -> None:
     """A raised exception becomes `Error: Type: message`, and a log record with its traceback."""
     function = raising(kind, error)
     with caplog.at_level(logging.ERROR, logger="aswarm"):
@@ -155,7 +153,9 @@ async def test_what_a_failed_result_wanted_is_not_done() -> None:
     assert response.context_variables == {}
 
 
-@pytest.mark.parametrize("arguments", ["{", "[]", "null", '"x"', '{"number": "many"}', "{}", '{"number": 1, "more": 2}'])
+@pytest.mark.parametrize(
+    "arguments", ["{", "[]", "null", '"x"', '{"number": "many"}', "{}", '{"number": 1, "more": 2}']
+)
 async def test_bad_arguments_never_reach_the_function(arguments: str) -> None:
     """Arguments that are not JSON, not an object, wrong, missing or unexpected are told, without links."""
     called: list[int] = []

@@ -12,7 +12,7 @@ from typing import Any
 
 from ._agent import Agent, Result
 from ._messages import Message, call_name
-from ._tools import Tool, may_return_result, reads_context, runs_together
+from ._tools import Tool, may_return_result, reads_context, runs_together, writes_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +78,25 @@ def calls_of(messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool
 def plan(calls: Iterable[ToolCall], *, concurrent: bool = True) -> list[list[ToolCall]]:
     """The calls in groups: groups run in order, the calls of a group together."""
     groups: list[list[ToolCall]] = []
-    alone = True  # whether the last group takes no other call
-    may_change = False  # whether a call of the last group may change the context when the group ends
     for call in calls:
-        together = concurrent and (call.tool is None or runs_together(call.tool))
-        if alone or not together or (may_change and _must_see_changes(call.tool)):
+        if not groups or not concurrent or not _fits(call, groups[-1]):
             groups.append([])
-            may_change = False
         groups[-1].append(call)
-        alone = not together
-        may_change = may_change or (call.tool is not None and may_return_result(call.tool))
     return groups
 
 
-def _must_see_changes(tool: Tool[..., Any] | None) -> bool:
-    # @tool(concurrent=True) is the user's word that it need not see them.
-    return tool is not None and tool.concurrent is None and reads_context(tool)
+def _fits(call: ToolCall, group: Iterable[ToolCall]) -> bool:
+    """Whether the call may run together with those of the group, which come before it."""
+    tools = [member.tool for member in group if member.tool is not None]
+    if call.tool is None:  # nothing runs, it is only answered
+        return all(map(runs_together, tools))
+    if not runs_together(call.tool) or not all(map(runs_together, tools)):
+        return False
+    if _must_see_order(call.tool):
+        return not any(may_return_result(tool) or writes_context(tool) for tool in tools)
+    return not (writes_context(call.tool) and any(map(_must_see_order, tools)))
+
+
+def _must_see_order(tool: Tool[..., Any]) -> bool:
+    # @tool(concurrent=True) is the user's word that it need not see what its neighbours change.
+    return tool.concurrent is None and reads_context(tool)
