@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 Face = Literal["run", "classic", "run_and_stream", "stream"]
 FACES: tuple[Face, ...] = ("run", "classic", "run_and_stream", "stream")
-ASKED = {
+ASKED: dict[str, Any] = {
     "role": "assistant",
     "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}}],
 }

@@ -1,4 +1,4 @@
-"""Leaving a run while it waits: every way × every moment × every face, over real sockets.
+"""Leaving a run while it waits: every way by every moment by every face, over real sockets.
 
 The first half holds the words (moments, faces, tools that note what they did), which the other `test_leaving_*` files
 share; the second half the ways and the matrix.
@@ -21,11 +21,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 import sniffio
-from loopback import LoopbackServer, Reply, serve, sse, whole
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from aswarm import Agent, AsyncSwarm, Response, tool
 from aswarm.testing import Answer, call, check_history
+from loopback import LoopbackServer, Reply, serve, sse, whole
 
 UNKNOWN = "cancelled; its outcome is unknown"
 INTERRUPTED = "not run: interrupted"
@@ -277,7 +277,7 @@ class Journey:
         self._face = face
         self._run: Any = None
         self._carried: Response | None = None
-        self.has_read_half = face == "run"  # a whole answer shows nothing of itself before its end
+        self.has_read_half: bool = face == "run"  # a whole answer shows nothing of itself before its end
 
     @property
     def response(self) -> Response:
@@ -417,7 +417,7 @@ async def by_asyncio_timeout(travel: Travel, ready: Travel) -> None:
         await ready()
         timeout.reschedule(asyncio.get_running_loop().time())
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError):  # noqa: PT012 - the block is what is left
         async with asyncio.timeout(None) as timeout:
             watch = asyncio.ensure_future(pass_the_deadline())
             await travel()
@@ -440,7 +440,7 @@ async def by_fail_after(travel: Travel, ready: Travel) -> None:
         scope.deadline = anyio.current_time()
 
     async with anyio.create_task_group() as group:
-        with pytest.raises(TimeoutError), anyio.fail_after(30) as scope:
+        with pytest.raises(TimeoutError), anyio.fail_after(30) as scope:  # noqa: PT012 - the block is what is left
             group.start_soon(pass_the_deadline)
             await travel()
 

@@ -11,6 +11,17 @@ from typing import Any
 
 import anyio
 import pytest
+
+from aswarm import (
+    CompletionFinished,
+    HandedOff,
+    Response,
+    TextDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    TurnStarted,
+)
+from aswarm.testing import Answer, call
 from loopback import Reply, sse
 from test_leaving import (
     BOUND,
@@ -18,7 +29,6 @@ from test_leaving import (
     INTERRUPTED,
     UNKNOWN,
     USER,
-    Journey,
     Moment,
     Scene,
     asked,
@@ -31,17 +41,6 @@ from test_leaving import (
     settle,
     until,
 )
-
-from aswarm import (
-    CompletionFinished,
-    HandedOff,
-    Response,
-    TextDelta,
-    ToolCallFinished,
-    ToolCallStarted,
-    TurnStarted,
-)
-from aswarm.testing import Answer, call
 
 Held = Callable[[Any], bool]
 
@@ -161,7 +160,8 @@ async def by_aclose(scene: Scene, face: str, held: Held) -> Response:
 
 async def by_exception(scene: Scene, face: str, held: Held) -> Response:
     """An exception of the body, which leaves as itself."""
-    with pytest.raises(Abandoned) as caught:
+    run: Any
+    with pytest.raises(Abandoned) as caught:  # noqa: PT012 - the body raises
         if face == "classic":
             async with aclosing(scene.swarm.run(scene.agent, [USER], stream=True)) as run:
                 await read_until(run, held)
@@ -171,7 +171,8 @@ async def by_exception(scene: Scene, face: str, held: Held) -> Response:
             raise Abandoned
     assert type(caught.value) is Abandoned
     assert caught.value.__cause__ is None
-    return run.response
+    response: Response = run.response
+    return response
 
 
 async def by_dropping(scene: Scene, face: str, held: Held) -> Response:
@@ -230,8 +231,8 @@ async def own_generator(scene: Scene, face: str, runs: list[_State], _box: objec
     else:
         async with scene.swarm.stream(scene.agent, [USER]) as run:
             runs.append(_State(run))
-            async for got in run:
-                yield got
+            async for happened in run:
+                yield happened
 
 
 class _State:
@@ -249,7 +250,7 @@ class _State:
 
 async def read_until(source: Any, held: Held) -> None:
     """Consume up to the held event."""
-    while not held(got := await anext(source)):
+    while not held(await anext(source)):
         pass
     await settle()
 

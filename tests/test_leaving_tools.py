@@ -11,12 +11,11 @@ from threading import Event
 from typing import Any
 
 import anyio
-import anyio.from_thread
 import pytest
-from test_leaving import UNKNOWN, USER, nothing_left_behind, settle, until
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, RunError, ToolFailure, tool
 from aswarm.testing import Answer, Request, ScriptedModel, Step, call, check_history
+from test_leaving import UNKNOWN, USER, nothing_left_behind, settle, until
 
 FACES = ("run", "run(stream=True)", "stream")
 
@@ -38,6 +37,7 @@ def swarm_of(*names: str, **options: Any) -> AsyncSwarm:
 
 async def consume(swarm: AsyncSwarm, agent: Agent, face: str, left: list[Response], **options: Any) -> None:
     """Consume a run to its end; `left` gets the response, however it ends."""
+    run: Any
     if face == "run":
         try:
             left.append(await swarm.run(agent, [USER], **options))
@@ -51,7 +51,7 @@ async def consume(swarm: AsyncSwarm, agent: Agent, face: str, left: list[Respons
                 async for _ in run:
                     pass
         else:
-            run = swarm.run(agent, [USER], stream=True, **options)  # type: ignore[assignment]
+            run = swarm.run(agent, [USER], stream=True, **options)
             async for _ in run:
                 pass
     finally:
@@ -63,7 +63,9 @@ def answers(response: Response) -> dict[str, str]:
     return {message["tool_name"]: message["content"] for message in response.messages if message["role"] == "tool"}
 
 
-async def cancel_when(condition: Callable[[], object], swarm: AsyncSwarm, agent: Agent, face: str, **options: Any) -> Response:
+async def cancel_when(
+    condition: Callable[[], object], swarm: AsyncSwarm, agent: Agent, face: str, **options: Any
+) -> Response:
     """The response of a run whose scope is cancelled once the condition holds."""
     left: list[Response] = []
     async with anyio.create_task_group() as group:
@@ -452,7 +454,7 @@ async def test_each_step_may_have_a_timeout_of_its_own() -> None:
     model = ScriptedModel([Answer("Hello", pause=0.03), "never"], cut=1)
     stream = AsyncSwarm(model.client()).run(Agent(), [USER], stream=True)
     async with nothing_left_behind():
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError):  # noqa: PT012 - some step times out
             while True:
                 seconds = 0.001 if stream.partial == "He" else 5
                 await asyncio.wait_for(anext(stream), seconds)

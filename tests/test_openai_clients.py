@@ -30,7 +30,7 @@ class Recorder(httpx.AsyncBaseTransport):
         return httpx.Response(200, text=events, headers={"content-type": "text/event-stream"})
 
     @property
-    def http(self) -> httpx.AsyncClient:
+    def http(self) -> Any:  # openai 3.x takes one of httpx too, but its hint says httpx2
         return httpx.AsyncClient(transport=self)
 
 

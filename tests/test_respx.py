@@ -35,7 +35,8 @@ def api() -> Iterator[respx.Route]:
 def client(**options: Any) -> AsyncOpenAI:
     settings = {"max_retries": 0, **options}
     base_url = URL.removesuffix("/chat/completions")
-    return AsyncOpenAI(api_key="k", base_url=base_url, http_client=httpx.AsyncClient(), **settings)
+    http_client: Any = httpx.AsyncClient()  # openai 3.x takes one of httpx too, but its hint says httpx2
+    return AsyncOpenAI(api_key="k", base_url=base_url, http_client=http_client, **settings)
 
 
 def whole(answer: Answer) -> httpx.Response:

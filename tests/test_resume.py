@@ -6,17 +6,16 @@ import asyncio
 import json
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
-from test_leaving import INTERRUPTED, UNKNOWN, USER, answered, made_calls, nothing_left_behind
 
 from aswarm import Agent, AsyncSwarm, Response, Result
 from aswarm.testing import Answer, Request, ScriptedModel, Step, call, check_history
+from test_leaving import INTERRUPTED, UNKNOWN, USER, answered, made_calls, nothing_left_behind
 
 FACES = ("run", "run(stream=True)", "stream")
 FIRST = ("quick", "slow", "write", "look", "note")

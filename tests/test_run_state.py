@@ -517,6 +517,16 @@ def test_equal_ids_of_which_one_is_open() -> None:
     assert [made.name for made in by_place.calls] == ["other"]
 
 
+def test_a_finished_call_is_never_run_again_for_its_open_twin() -> None:
+    """Of two calls of one id and name the second has finished: resuming must not take its answer for the first's."""
+    state = run_of()
+    complete(state, wire_call("x", arguments='{"n": 1}'), wire_call("x", arguments='{"n": 2}'))
+    finish(state.calls[1], "second")
+    resumed = run_of(USER, *state.response.messages, resume=True)
+    assert '{"n": 2}' not in [made.arguments for made in resumed.calls]
+    check_history([USER, *state.response.messages], allow_open=True)
+
+
 def test_open_calls_in_the_middle_are_answered_as_interrupted() -> None:
     """Open calls followed by other messages are answered on the wire, so that an invalid history is never sent."""
     state = run_of(USER, asking(wire_call("1"), wire_call("2")), told("2"), USER)

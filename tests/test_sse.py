@@ -67,6 +67,7 @@ GOOD: dict[str, tuple[bytes, list[Json]]] = {
     "BOM": (BOM + A_DATA + b"\n\n", [A]),
     "BOM and JSON": (BOM + b'{"n": 1}', [A]),
     "blank lines first": (b"\r\n\n \n" + A_DATA + b"\n\n", [A]),
+    "an escape that is only text": (rb'data: {"text": "\\ud83d"}' + b"\n\n", [{"text": "\\ud83d"}]),
     "only DONE": (b"data: [DONE]\n\n", []),
     "nothing": (b"", []),
     "blank": (b" \r\n\t", []),

@@ -133,7 +133,7 @@ async def test_a_script_may_be_one_function() -> None:
 
     def script(request: Request) -> str:
         seen.append(request)
-        return request.messages[-1]["content"].upper()
+        return str(request.messages[-1]["content"]).upper()
 
     model = ScriptedModel(script)
     swarm = AsyncSwarm(client=model.client(default_headers={"x-test": "1"}))
@@ -161,9 +161,7 @@ async def test_streams_are_counted_and_break_where_told() -> None:
         counted = [(type(event).__name__, model.open_streams) async for event in run]
     assert ("TextDelta", 1) in counted and counted[-1] == ("RunFinished", 0)
     with pytest.raises(StreamInterrupted, match="scripted break") as caught:
-        async with swarm.stream(Agent(), "Go") as run:
-            async for _ in run:
-                pass
+        _ = [event async for event in swarm.run(Agent(), "Go", stream=True)]
     assert caught.value.partial == "He"
     assert model.open_streams == 0
 

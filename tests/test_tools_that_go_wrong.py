@@ -142,6 +142,12 @@ async def test_results_that_cannot_be_turned_into_text(value: object, is_async: 
     assert text.startswith("Error: ")
 
 
+async def test_an_error_text_that_cannot_be_sent_is_made_sendable() -> None:
+    """A lone surrogate in an exception's text (a broken file name, half an emoji) does not end the run."""
+    function = raising("plain", ValueError("half \ud83d"))
+    assert contents(await run_turn([function], [call("plain")])) == ["Error: ValueError: half \\ud83d"]
+
+
 async def test_what_a_failed_result_wanted_is_not_done() -> None:
     """A `Result` whose value has no text is a failed call: neither its handoff nor its context changes happen."""
 
@@ -173,7 +179,7 @@ async def test_tools_that_are_generators_or_return_classes_are_told_as_text() ->
     """Odd but harmless results (a class, a generator, None, a number) become their `str()`."""
 
     def give(what: str) -> Any:
-        return {"class": Agent, "none": None, "number": 1.5, "generator": (n for n in ())}[what]
+        return {"class": Agent, "none": None, "number": 1.5, "generator": (n for n in [1])}[what]
 
     response = await run_turn([give], [call("give", what=what) for what in ("class", "none", "number", "generator")])
     texts = contents(response)

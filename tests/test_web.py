@@ -14,7 +14,6 @@ from typing import Any
 import anyio
 import pytest
 import uvicorn
-from loopback import Reply, serve, sse
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
@@ -22,6 +21,10 @@ from starlette.requests import Request
 from starlette.responses import Response as WebResponse
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
+
+from aswarm import Agent, AsyncSwarm
+from aswarm.testing import Answer, check_history
+from loopback import Reply, serve, sse
 from test_leaving import (
     BOUND,
     USER,
@@ -36,9 +39,6 @@ from test_leaving import (
     scene_of,
     until,
 )
-
-from aswarm import Agent, AsyncSwarm
-from aswarm.testing import Answer, check_history
 
 UNKNOWN = {"slow": "cancelled; its outcome is unknown"}
 

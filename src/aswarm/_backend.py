@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import math
 import sys
 import threading
 from collections.abc import Awaitable, Callable
@@ -42,14 +41,6 @@ def soon() -> Callable[[Callable[[], None]], object]:
         run_soon: Callable[[Callable[[], None]], object] = _trio().current_trio_token().run_sync_soon
         return run_soon
     return asyncio.get_running_loop().call_soon_threadsafe
-
-
-def is_cancelled() -> bool:
-    """Whether the running task is being cancelled, by a cancel scope or by a plain `task.cancel()`."""
-    if anyio.current_effective_deadline() == -math.inf:
-        return True
-    task = None if _on_trio() else asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _spawn(work: Callable[[], Awaitable[None]]) -> None:

@@ -178,12 +178,14 @@ class CreateSource:
         if _is_whole(reply):
             yield {"choices": (), **_as_chunk(reply)}
             return
+        has_begun = has_finished = False
         async with aclosing(_chunks(reply)) as chunks:
-            finished = False
             async for chunk in chunks:
-                finished = finished or any(choice.get("finish_reason") for choice in chunk.get("choices") or ())
+                choices: Iterable[Any] = chunk.get("choices") or ()
+                has_begun = has_begun or bool(choices)
+                has_finished = has_finished or any(choice.get("finish_reason") for choice in choices)
                 yield chunk
-        if not finished:
+        if has_begun and not has_finished:
             yield {"choices": [{"delta": {}, "finish_reason": "stop"}]}
 
 

@@ -16,6 +16,24 @@ def copy_containers(value: Any) -> Any:
     return _copy(dict(value) if is_object(value) and not _is_dict(value) else value, {})
 
 
+def merge_changes(context: dict[Any, Any], before: dict[Any, Any], after: dict[Any, Any]) -> None:
+    """Bring into `context` what has changed between `before` and `after`, two copies of it; other keys stay."""
+    for key in before.keys() - after.keys():
+        context.pop(key, None)
+    context.update({key: value for key, value in after.items() if key not in before or _differs(before[key], value)})
+
+
+def _differs(before: Any, after: Any) -> bool:
+    # Only containers are compared: anything else may have an `==` of its own, and is shared by reference.
+    if _is_dict(before) and _is_dict(after):
+        return before.keys() != after.keys() or any(_differs(before[key], after[key]) for key in before)
+    if is_array(before) and is_array(after):
+        return len(before) != len(after) or any(map(_differs, before, after))
+    if isinstance(before, set) and isinstance(after, set):
+        return before != after  # pyright: ignore[reportUnknownVariableType]
+    return before is not after
+
+
 def _copy(value: Any, known: dict[int, Any]) -> Any:
     identity = id(value)
     if identity in known:  # a container may contain itself

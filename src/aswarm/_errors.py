@@ -65,4 +65,4 @@ class StreamInterrupted(CompletionError):  # noqa: N818 - reads as what happened
 
 def is_retryable_status(status: int | None) -> bool:
     """Whether an HTTP status says "later, maybe": 408, 409, 429 and every 5xx (the openai SDK's own rule)."""
-    return status is not None and (status in (408, 409, 429) or status >= 500)  # noqa: PLR2004 - HTTP's own numbers
+    return status is not None and (status in (408, 409, 429) or 500 <= status < 600)  # noqa: PLR2004 - HTTP's own numbers

@@ -19,14 +19,14 @@ from typing import Any, Protocol, TypeAlias
 import anyio
 
 from ._agent import Agent
-from ._backend import Supervised, is_cancelled
-from ._context import copy_containers
+from ._backend import Supervised
+from ._context import copy_containers, merge_changes
 from ._events import LoopEvent, ToolCallFinished, ToolCallStarted
 from ._plan import ToolCall, ToolOutcome
 from ._schema import ArgumentsError
 from ._threads import DeadlinePassed, ThreadPool, enter_tool
-from ._tools import Limiter, Tool, is_async, writes_context
-from ._values import as_result, bind_context, parse_arguments
+from ._tools import Limiter, Tool, is_async, takes_context
+from ._values import as_result, bind_context, parse_arguments, sendable
 
 logger = logging.getLogger("aswarm")
 
@@ -82,8 +82,8 @@ class ToolCaller:
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
             return self._failed(call, error)
         except anyio.get_cancelled_exc_class() as error:
-            if is_cancelled():
-                raise
+            if anyio.current_effective_deadline() == -math.inf:
+                raise  # the run is cancelled
             # The tool raised it itself, or awaited something that somebody else had cancelled.
             return self._failed(call, _Told(_describe(error)))
 
@@ -100,9 +100,10 @@ class ToolCaller:
     async def _in_thread(
         self, tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], started: Callable[[], None]
     ) -> Any:
-        may_be_left = tool.abandon_on_cancel or tool.timeout is not None
-        own = copy_containers(context) if may_be_left else context
-        work = functools.partial(tool.function, **bind_context(tool, arguments, own))
+        may_be_left = takes_context(tool) and (tool.abandon_on_cancel or tool.timeout is not None)
+        before = copy_containers(context) if may_be_left else context
+        own = copy_containers(before) if may_be_left else context
+        work = functools.partial(_call, tool, bind_context(tool, arguments, own))
         lease = await self._threads.lease()
         deadline = _deadline(tool)
         try:
@@ -113,14 +114,12 @@ class ToolCaller:
         finally:
             lease.leave()
         value = await _settle(tool, value, deadline)
-        if may_be_left and writes_context(tool):
-            context.clear()
-            context.update(own)
+        merge_changes(context, before, own)
         return value
 
     def _failed(self, call: ToolCall, error: Exception) -> ToolOutcome:
         ours = isinstance(error, _Told | ArgumentsError)
-        text = f"Error: {error if ours else _describe(error)}"
+        text = sendable(f"Error: {error if ours else _describe(error)}")
         logger.log(logging.INFO if ours else logging.ERROR, "tool %s: %s", call.name, text, exc_info=not ours)
         if self._on_error is not None:
             text = self._on_error(ToolFailure(text, error, call.id, call.name, call.arguments, call.agent))
@@ -132,7 +131,14 @@ async def _on_loop(
 ) -> Any:
     deadline = _deadline(tool)
     _begin(started)
-    return await _settle(tool, tool.function(**bind_context(tool, arguments, context)), deadline)
+    return await _settle(tool, _call(tool, bind_context(tool, arguments, context)), deadline)
+
+
+def _call(tool: Tool[..., Any], arguments: dict[str, Any]) -> Any:
+    try:
+        return tool.function(**arguments)
+    except StopIteration as error:  # no coroutine lets it through as what it is
+        raise _Told(_describe(error)) from error
 
 
 async def _settle(tool: Tool[..., Any], value: Any, deadline: float) -> Any:
@@ -159,7 +165,10 @@ def _timed_out(tool: Tool[..., Any], *more: str, still_running: bool = False) ->
 
 
 def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - an exception of which no text can be made is still a failure of the tool
+        return type(error).__name__
 
 
 @asynccontextmanager
@@ -254,6 +263,7 @@ async def resolve_instructions(agent: Agent, context: dict[str, Any], threads: T
 
 async def _lend_thread(threads: ThreadPool, work: Callable[[], Any]) -> Any:
     lease = await threads.lease()
+    enter_tool()  # instructions may start runs too
     try:
         return await lease.run(work)
     finally:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from ._agent import Agent
+from ._json import is_object
 from ._messages import Message
 
 # Settings that the agent and the history decide; `model_settings` does not override them.
@@ -69,7 +70,7 @@ def build_request(
         "tool_choice": tool_choice,
         "parallel_tool_calls": agent.parallel_tool_calls,
         **{key: value for key, value in agent.model_settings.items() if key not in _DECIDED},
-        "tools": [*tools, *agent.model_settings.get("tools", ())],
+        "tools": [*tools, *(agent.model_settings.get("tools") or ())],
         "messages": [*system, *messages],
         "stream": settings.stream,
     }
@@ -77,17 +78,28 @@ def build_request(
         body["tool_choice"] = tool_choice  # relaxed by the run; the settings must not force it again
     if settings.model_override:
         body["model"] = settings.model_override
-    if settings.stream and settings.include_usage:
+    if not settings.stream:
+        body.pop("stream_options", None)  # OpenAI refuses it there
+    elif settings.include_usage:
         body.setdefault("stream_options", {"include_usage": True})
     if not body["tools"]:
         # DashScope and DeepSeek refuse `tools: []`; OpenAI refuses the other two without tools.
         for key in ("tools", "tool_choice", "parallel_tool_calls"):
             del body[key]
-    elif body["tool_choice"] is None:
-        del body["tool_choice"]
-    return CompletionRequest(agent, body)
+    return CompletionRequest(agent, {key: value for key, value in body.items() if value is not None})
 
 
 def is_forced(tool_choice: Any) -> bool:
     """Whether the choice makes the model call something: "required", a function by name, or a server's own word."""
+    if is_object(tool_choice) and "allowed_tools" in tool_choice:
+        return is_forced(tool_choice["allowed_tools"].get("mode"))
     return tool_choice not in (None, "auto", "none")
+
+
+def relaxed(tool_choice: Any) -> Any:
+    """The choice without the force; what it allows stays as it is."""
+    if not is_forced(tool_choice):
+        return tool_choice
+    if is_object(tool_choice) and "allowed_tools" in tool_choice:
+        return {**tool_choice, "allowed_tools": {**tool_choice["allowed_tools"], "mode": "auto"}}
+    return "auto"

@@ -16,7 +16,7 @@ from ._errors import ConfigurationError
 from ._json import is_object
 from ._messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, normalize, open_calls, tool_message, wire
 from ._plan import ToolCall, calls_of
-from ._request import CompletionRequest, RequestSettings, build_request, is_forced
+from ._request import CompletionRequest, RequestSettings, build_request, relaxed
 from ._toolbox import toolbox
 from ._tools import Tool
 from ._usage import Usage
@@ -46,7 +46,7 @@ class RunState:
         if not (context_variables is None or is_object(context_variables)):
             raise ConfigurationError(f"context_variables must be a dict, not {type(context_variables).__name__}")
         self.agent = agent
-        self.context: dict[str, Any] = copy_containers(context_variables or {})
+        self.context: dict[str, Any] = copy_containers({} if context_variables is None else context_variables)
         self.usage = Usage()
         self.stop: StopReason = "cancelled"
         self.turns = 0
@@ -71,7 +71,9 @@ class RunState:
         # The block of the open calls goes on the wire once they are answered.
         self._unsettled = history[tail:]
         self._wire = wire(history[:tail], empty_content=self._empty_content)
-        self.calls = calls_of(waiting, self.agent, self.tools)
+        asked: list[Message] = (self._unsettled[0]["tool_calls"] or []) if waiting else []
+        calls = calls_of(asked, self.agent, self.tools)
+        self.calls = [call for call in calls if any(call.message is open_call for open_call in waiting)]
 
     # --- asking ---
 
@@ -89,8 +91,10 @@ class RunState:
     def request(self, instructions: Any, settings: RequestSettings) -> CompletionRequest:
         """The next request."""
         choice = self.agent.tool_choice
-        if is_forced(choice) and any(self.agent is served for served in self._served):
-            choice = "auto"
+        if choice is None:
+            choice = self.agent.model_settings.get("tool_choice")
+        if any(self.agent is served for served in self._served):
+            choice = relaxed(choice)
         tools = [tool.schema.json for tool in self.tools.values()]
         return build_request(self.agent, instructions, self._wire, tools, choice, settings)
 
@@ -137,7 +141,7 @@ class RunState:
 
     def end_turn(self) -> tuple[Agent, Agent] | None:
         """Record the tool messages of a turn in call order and switch the agent. Returns (source, target) if it did."""
-        if any(self.agent is call.agent for call in self.calls):
+        if self.calls:
             self._served.append(self.agent)
         messages = _answers(self.calls)
         self._made.extend(messages)
@@ -213,9 +217,15 @@ def _answers(calls: list[ToolCall]) -> list[Message]:
         elif call.started:
             left = call.tool is not None and call.tool.abandon_on_cancel
             messages.append(tool_message(call.message, OUTCOME_UNKNOWN + ("; it may still be running" if left else "")))
-        elif handed_off:
+        elif handed_off or _is_hidden(call, calls):
             messages.append(tool_message(call.message, INTERRUPTED))
     return messages
+
+
+def _is_hidden(call: ToolCall, calls: list[ToolCall]) -> bool:
+    # A later call of the same id and name has its answer, which whoever resumes would take for this one's.
+    later = calls[calls.index(call) + 1 :]
+    return any(other.started and (other.id, other.name) == (call.id, call.name) for other in later)
 
 
 def _replaced(agent: Agent | None, previous: Agent | None) -> str:

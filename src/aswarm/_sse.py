@@ -8,6 +8,8 @@ skipped, `[DONE]` ends the answer, a whole JSON completion in place of events is
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic_core import from_json
@@ -16,6 +18,10 @@ from ._errors import CompletionError, StreamInterrupted
 from ._json import is_object
 
 _BOM = b"\xef\xbb\xbf"
+# Servers in JavaScript cut an emoji between its surrogates; the grammar of JSON allows that, UTF-8 does not.
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 _SHOWN = 200  # how much of a body that makes no sense is quoted
 
 
@@ -28,24 +34,28 @@ class AnswerDecoder:
         self._event = b""
         self._is_events: bool | None = None  # unknown until the first byte that is no white space
         self._after_cr = False
+        self._has_data = False
+        self._odd = b""  # the first line that is no field of an event stream
         self.is_done = False
 
-    def feed(self, piece: bytes) -> list[dict[str, Any]]:
-        """Take bytes; the objects that are whole by now. Raises StreamInterrupted for what is not JSON."""
+    def feed(self, piece: bytes) -> Iterator[dict[str, Any]]:
+        """Take bytes; yield the objects that are whole by now. Raises StreamInterrupted for what is not JSON."""
         self._buffer += piece
         if self._is_events is None and not self._recognize():
-            return []
-        return self._events() if self._is_events else []
+            return
+        if self._is_events:
+            yield from self._events()
 
-    def end(self) -> list[dict[str, Any]]:
+    def end(self) -> Iterator[dict[str, Any]]:
         """No more bytes will come. Raises StreamInterrupted where the body was cut or is no completion."""
         if self._is_events:
             # An event without its closing empty line: the standard drops it, servers that forget the line do not.
             self._buffer += b"\n\n"
-            return self._events()
-        if not self._buffer.strip():
-            return []
-        return [self._json(self._buffer)]
+            yield from self._events()
+            if self._odd and not self._has_data:
+                raise StreamInterrupted(f"the answer is no event stream: {_quote(self._odd)}")
+        elif self._buffer.strip():
+            yield self._json(self._buffer)
 
     def _recognize(self) -> bool:
         if _BOM.startswith(self._buffer[:3]) and len(self._buffer) < len(_BOM):
@@ -57,8 +67,7 @@ class AnswerDecoder:
             self._is_events = start[:1] not in b"{[<"
         return bool(start)
 
-    def _events(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+    def _events(self) -> Iterator[dict[str, Any]]:
         *lines, self._buffer = self._split()
         for line in lines:
             if self.is_done:
@@ -66,8 +75,7 @@ class AnswerDecoder:
             if line:
                 self._line(line)
             elif (event := self._dispatch()) is not None:
-                found.append(event)
-        return found
+                yield event
 
     def _split(self) -> list[bytes]:
         buffer = self._buffer
@@ -83,8 +91,11 @@ class AnswerDecoder:
         name, _, value = line.partition(b":")
         if name == b"data":
             self._data.append(value.removeprefix(b" "))
+            self._has_data = True
         elif name == b"event":
             self._event = value.strip()
+        elif name not in (b"", b"id", b"retry") and not self._odd:
+            self._odd = line
 
     def _dispatch(self) -> dict[str, Any] | None:
         data, event = b"\n".join(self._data).strip(), self._event
@@ -100,12 +111,22 @@ class AnswerDecoder:
     @staticmethod
     def _json(data: bytes) -> dict[str, Any]:
         try:
-            decoded = from_json(data)
+            decoded = _decoded(data)
         except ValueError as error:
             raise StreamInterrupted(f"the answer is not JSON ({error}): {_quote(data)}") from error
         if not is_object(decoded):
             raise CompletionError(f"the answer is not a completion: {_quote(data)}")
         return dict(decoded)
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        return from_json(data)
+    except ValueError:
+        mended = _LONE_SURROGATE.sub(rb"\\ufffd", data)
+        if mended == data:
+            raise
+        return from_json(mended)
 
 
 def _quote(data: bytes) -> str:

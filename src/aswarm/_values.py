@@ -49,10 +49,17 @@ def as_result(value: object) -> Result:
 def to_text(value: object) -> str:
     """A result as the model reads it: a str as it is, data as JSON (not ASCII-escaped), everything else `str()`."""
     if isinstance(value, str):
-        return str.__str__(value)  # the text itself, also of a str that is an Enum
+        text = str.__str__(value)  # the text itself, also of a str that is an Enum
+        text.encode()  # half a surrogate pair cannot be sent: better told now than found by the request
+        return text
     if isinstance(value, dict | list | BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         return json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)
     return str(value)
+
+
+def sendable(text: str) -> str:
+    """The text with what UTF-8 cannot carry (half a surrogate pair) written out."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def bind_context(tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:

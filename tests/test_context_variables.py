@@ -1,0 +1,103 @@
+"""Context variables: the caller's dict, seen and changed by functions, seen by instructions, never by the model."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from aswarm import Agent, AsyncSwarm, Result
+from aswarm.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+
+def swarm_of(*steps: Any, cut: int | None = None) -> tuple[AsyncSwarm, ScriptedModel]:
+    model = ScriptedModel(steps, cut=cut)
+    return AsyncSwarm(client=model.client()), model
+
+
+async def test_context_variables_into_functions() -> None:
+    """Swarm's README, `greet`: the function gets the context variables, which the model never sees and cannot set."""
+    said: list[str] = []
+
+    def greet(context_variables: dict[str, Any], language: str) -> str:
+        greeting = "Hola" if language.lower() == "spanish" else "Hello"
+        said.append(f"{greeting}, {context_variables['user_name']}!")
+        return "Done"
+
+    forged = call("greet", language="Spanish", context_variables={"user_name": "Mallory"})
+    swarm, model = swarm_of(forged, "¡Listo!")
+    await swarm.run(Agent(functions=[greet]), "Usa greet() por favor.", context_variables={"user_name": "John"})
+    assert said == ["Hola, John!"]
+    parameters = model.requests[0].body["tools"][0]["function"]["parameters"]
+    assert (list(parameters["properties"]), parameters["required"]) == (["language"], ["language"])
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_context_variables_into_instructions(is_async: bool) -> None:
+    """Swarm's README: instructions may be a function of the context; a key that is missing is an empty text."""
+
+    def instructions(context_variables: dict[str, str]) -> str:
+        return f"Help the user, {context_variables['user_name']}{context_variables['missing']}."
+
+    async def slowly(context_variables: dict[str, str]) -> str:
+        return instructions(context_variables)
+
+    swarm, model = swarm_of("Hi John")
+    agent = Agent(instructions=slowly if is_async else instructions)
+    response = await swarm.run(agent, "Hi!", context_variables={"user_name": "John"})
+    assert model.requests[0].messages[0]["content"] == "Help the user, John."
+    assert response.context_variables == {"user_name": "John"}
+
+
+async def test_context_changed_by_one_turn_is_seen_by_the_next() -> None:
+    """What a function writes into the context, or returns in a `Result`, later functions and instructions see."""
+
+    def write(context_variables: dict[str, Any]) -> str:
+        context_variables["written"] = True
+        return "ok"
+
+    def give() -> Result:
+        return Result(value="ok", context_variables={"given": True})
+
+    def look(context_variables: dict[str, Any]) -> str:
+        return str(sorted(context_variables))
+
+    swarm, model = swarm_of([call("write"), call("give")], call("look"), "Done")
+    agent = Agent(functions=[write, give, look], instructions=lambda variables: str(sorted(variables)))
+    response = await swarm.run(agent, "Go")
+    assert model.requests[2].messages[-1]["content"] == "['given', 'written']"
+    assert [request.messages[0]["content"] for request in model.requests] == ["[]", *["['given', 'written']"] * 2]
+    assert response.context_variables == {"written": True, "given": True}
+
+
+@pytest.mark.parametrize("key", [7, ("a", 1), None])
+async def test_context_keys_need_not_be_text(key: object) -> None:
+    """Context variables are the caller's dict: any key is kept, whoever sets it."""
+
+    def put(context_variables: dict[Any, Any]) -> Result:
+        context_variables[key, "written"] = 1
+        return Result(value="ok", context_variables={(key, "returned"): 2})
+
+    swarm, _ = swarm_of(call("put"), "Done")
+    response = await swarm.run(Agent(functions=[put]), "Go", context_variables={key: 0})  # type: ignore[dict-item]
+    assert response.messages[1]["content"] == "ok"
+    assert response.context_variables == {key: 0, (key, "written"): 1, (key, "returned"): 2}
+
+
+@pytest.mark.parametrize("given", [defaultdict(list), defaultdict(list, other=[0])], ids=["empty", "not empty"])
+async def test_the_context_keeps_its_kind(given: defaultdict[str, list[int]]) -> None:
+    """A `defaultdict`, empty or not, is one for the functions too, as with Swarm's deep copy; the caller's is not changed."""
+
+    def put(context_variables: dict[str, Any]) -> str:
+        context_variables["items"].append(1)
+        return "ok"
+
+    before = dict(given)
+    swarm, _ = swarm_of(call("put"), "Done")
+    response = await swarm.run(Agent(functions=[put]), "Go", context_variables=given)
+    assert response.messages[1]["content"] == "ok"
+    assert response.context_variables == {**before, "items": [1]}
+    assert given == before
