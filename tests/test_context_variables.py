@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Result
+from aswarm import Agent, AsyncSwarm, Result, tool
 from aswarm.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -101,3 +101,25 @@ async def test_the_context_keeps_its_kind(given: defaultdict[str, list[int]]) ->
     assert response.messages[1]["content"] == "ok"
     assert response.context_variables == {**before, "items": [1]}
     assert given == before
+
+
+@pytest.mark.parametrize("options", [{}, {"timeout": 10.0}, {"thread": False}], ids=repr)
+async def test_a_context_that_contains_itself(options: dict[str, Any]) -> None:
+    """A context may contain itself (a session that knows its parent): functions work with it, with or without a timeout."""
+
+    @tool(**options)
+    def put(context_variables: dict[str, Any]) -> str:
+        context_variables["new"] = 1
+        return "ok"
+
+    @tool(**options)
+    def look(context_variables: dict[str, Any]) -> str:
+        return str(context_variables["session"]["parent"] is context_variables)
+
+    given: dict[str, Any] = {"old": 0}
+    given["session"] = {"parent": given}
+    swarm, _ = swarm_of([call("look"), call("put")], "Done")
+    response = await swarm.run(Agent(functions=[put, look]), "Go", context_variables=given)
+    assert [message["content"] for message in response.messages[1:3]] == ["True", "ok"]
+    assert response.context_variables["new"] == 1 and response.context_variables["old"] == 0
+    assert "new" not in given

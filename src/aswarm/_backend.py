@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -43,14 +44,32 @@ def soon() -> Callable[[Callable[[], None]], object]:
     return asyncio.get_running_loop().call_soon_threadsafe
 
 
-def _spawn(work: Callable[[], Awaitable[None]]) -> None:
+Work = Callable[[], Coroutine[Any, Any, None]]
+
+
+def _spawn(work: Work) -> None:
     """Start a task that belongs to no scope of the caller's; it sees a copy of the caller's context variables."""
     if _on_trio():
         _trio().spawn_system_task(work, context=contextvars.copy_context())
-        return
-    task = asyncio.ensure_future(work())
+    else:
+        _start_task(work)
+
+
+def _start_task(work: Work) -> None:
+    task = asyncio.get_running_loop().create_task(work())
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
+
+
+def spawn_soon() -> Callable[[Work], object]:
+    """A function that starts a task on this loop from anywhere: another thread, a finalizer.
+
+    It raises RuntimeError once the loop is gone.
+    """
+    if _on_trio():
+        return functools.partial(_trio().current_trio_token().run_sync_soon, _trio().spawn_system_task)
+    call_soon: Callable[..., object] = asyncio.get_running_loop().call_soon_threadsafe
+    return functools.partial(call_soon, _start_task)
 
 
 class Supervised(Generic[T]):

@@ -10,9 +10,9 @@ import functools
 import inspect
 import logging
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -22,10 +22,11 @@ from ._agent import Agent
 from ._backend import Supervised
 from ._context import copy_containers, merge_changes
 from ._events import LoopEvent, ToolCallFinished, ToolCallStarted
+from ._limits import admitted
 from ._plan import ToolCall, ToolOutcome
 from ._schema import ArgumentsError
 from ._threads import DeadlinePassed, ThreadPool, enter_tool
-from ._tools import Limiter, Tool, is_async, takes_context
+from ._tools import Tool, is_async, takes_context
 from ._values import as_result, bind_context, parse_arguments, sendable
 
 logger = logging.getLogger("aswarm")
@@ -92,7 +93,7 @@ class ToolCaller:
         if tool is None:
             raise _Told(f"Tool {call.name} not found.")
         arguments = tool.schema.validate(parse_arguments(call.arguments))
-        async with _admitted(tool.limiter):
+        async with admitted(tool.limiter):
             carry_out = self._in_thread if tool.thread and not tool.is_async else _on_loop
             result = as_result(await carry_out(tool, arguments, context, started))
         return ToolOutcome(result.value, result)
@@ -171,20 +172,6 @@ def _describe(error: BaseException) -> str:
         return type(error).__name__
 
 
-@asynccontextmanager
-async def _admitted(limiter: Limiter | None) -> AsyncGenerator[None, None]:
-    if limiter is None:
-        yield
-        return
-    # On behalf of an object of its own: a tool that calls itself through a nested run is another borrower.
-    borrower = object()
-    await limiter.acquire_on_behalf_of(borrower)
-    try:
-        yield
-    finally:
-        limiter.release_on_behalf_of(borrower)
-
-
 # --- the calls of a turn ----------------------------------------------------------------------------------------------
 
 Emit: TypeAlias = Callable[[LoopEvent], None]
@@ -237,15 +224,40 @@ async def live(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerator[LoopEv
     A task group here would stay open while the consumer holds an event; dropped by the consumer, it would cancel
     whatever task happens to close this generator (PEP 789).
     """
-    send, receive = anyio.create_memory_object_stream[LoopEvent](math.inf)
-    supervised = Supervised(functools.partial(work, send.send_nowait), on_end=send.close)
+    mailbox = _Mailbox()
+    supervised = Supervised(functools.partial(work, mailbox.put), on_end=mailbox.close)
     try:
-        async for event in receive:
-            yield event
+        async with aclosing(mailbox.read()) as events:
+            async for event in events:
+                yield event
         await supervised.result()
     finally:
-        receive.close()
         await supervised.stop()
+
+
+class _Mailbox:
+    """Events from one task to another. Putting never waits and never fails: a tool must not notice who reads."""
+
+    def __init__(self) -> None:
+        self._events: deque[LoopEvent] = deque()
+        self._news = anyio.Event()
+        self._is_closed = False
+
+    def put(self, event: LoopEvent) -> None:
+        self._events.append(event)
+        self._news.set()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._news.set()
+
+    async def read(self) -> AsyncGenerator[LoopEvent, None]:
+        while self._events or not self._is_closed:
+            while self._events:
+                yield self._events.popleft()
+            if not self._is_closed:
+                self._news = anyio.Event()
+                await self._news.wait()
 
 
 async def resolve_instructions(agent: Agent, context: dict[str, Any], threads: ThreadPool) -> Any:

@@ -1,20 +1,26 @@
 """The two ways to watch a run: Swarm's dicts (`ClassicStream`) and typed events (`EventStream`).
 
-Both only translate what the one loop yields. Neither holds a task or a cancel scope of its own.
+Both only translate what the one loop yields. Neither holds a task or a cancel scope while nobody reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
-from contextlib import aclosing
+import functools
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
+from contextlib import aclosing, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
+
+import anyio
 
 from ._agent import Response
+from ._backend import Work, spawn_soon
 from ._events import CompletionDelta, CompletionFinished, Event, LoopEvent, RunFinished, typed
 from ._run_state import RunState
 
 ClassicEvent = dict[str, Any]
+E = TypeVar("E")
 
 
 async def _classic(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[ClassicEvent, None]:
@@ -43,17 +49,56 @@ async def _typed(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[Even
                 yield event
 
 
-class ClassicStream(AsyncGenerator[ClassicEvent, None]):
-    """What `run(stream=True)` returns: an async generator of Swarm's events, and its own awaitable.
+class _Reading(Generic[E]):
+    """The generators of one run, closed once: by the reader, or when the reader was dropped.
 
-    Per turn `{"delim": "start"}` once the answer begins, the deltas, `{"delim": "end"}` before tools run; last
-    `{"response": Response}`. A delta has `role`, `content`, `tool_calls` (None where absent), what else the provider
-    sent, and `sender` on the first of a message. A yielded dict is never changed afterwards.
+    They are kept alive apart from the reader. Collected together with it, in a reference cycle, each of them would be
+    closed by a task of the event loop's, all at once, and would find the others running.
     """
 
-    def __init__(self, state: RunState, events: AsyncGenerator[LoopEvent, None]) -> None:
+    def __init__(self, events: AsyncGenerator[E, None]) -> None:
+        self.events = events
+        self._is_running = False
+        self._closed: anyio.Event | None = None
+
+    async def step(self, step: Callable[[], Awaitable[E]]) -> E:
+        """Take one step of `events`."""
+        self._is_running = True
+        try:
+            return await step()
+        finally:
+            self._is_running = False
+
+    async def close(self) -> None:
+        """Close, or wait for whoever is closing."""
+        if self._closed is not None:
+            await self._closed.wait()
+            return
+        self.check_idle()
+        self._closed = anyio.Event()
+        try:
+            await self.events.aclose()
+        finally:
+            self._closed.set()
+
+    def check_idle(self) -> None:
+        """Raise RuntimeError where another task is reading."""
+        if self._is_running:
+            raise RuntimeError("this run is being read by another task; read and close it in one task at a time")
+
+
+def _close_dropped(close: Work, spawn: Callable[[Work], object]) -> None:
+    with suppress(RuntimeError):  # the loop is gone, and everything on it
+        spawn(close)
+
+
+class _Stream(Generic[E]):
+    """What both ways have in common: the record of the run, reading, and the end of reading."""
+
+    def __init__(self, state: RunState, events: AsyncGenerator[E, None]) -> None:
         self._state = state
-        self._events = _classic(events)
+        self._reading = _Reading(events)
+        self._when_dropped: weakref.finalize[..., Any] | None = None
 
     @property
     def response(self) -> Response:
@@ -65,6 +110,38 @@ class ClassicStream(AsyncGenerator[ClassicEvent, None]):
         """The text of a completion that has not finished, which is in no message."""
         return self._state.partial
 
+    async def _step(self, step: Callable[[], Awaitable[E]]) -> E:
+        if self._when_dropped is None:
+            self._when_dropped = weakref.finalize(self, _close_dropped, self._reading.close, spawn_soon())
+            self._when_dropped.atexit = False
+        self._reading.check_idle()
+        try:
+            return await self._reading.step(step)
+        except BaseException:
+            self._when_dropped.detach()  # what leaves a generator has ended it
+            raise
+
+    async def __anext__(self) -> E:
+        return await self._step(self._reading.events.__anext__)
+
+    async def aclose(self) -> None:
+        """End the run: close the response, cancel and await tools. `response` says what had happened."""
+        if self._when_dropped is not None:
+            self._when_dropped.detach()
+        await self._reading.close()
+
+
+class ClassicStream(_Stream[ClassicEvent], AsyncGenerator[ClassicEvent, None]):
+    """What `run(stream=True)` returns: an async generator of Swarm's events, and its own awaitable.
+
+    Per turn `{"delim": "start"}` once the answer begins, the deltas, `{"delim": "end"}` before tools run; last
+    `{"response": Response}`. A delta has `role`, `content`, `tool_calls` (None where absent), what else the provider
+    sent, and `sender` on the first of a message. A yielded dict is never changed afterwards.
+    """
+
+    def __init__(self, state: RunState, events: AsyncGenerator[LoopEvent, None]) -> None:
+        super().__init__(state, _classic(events))
+
     def __aiter__(self) -> Self:
         return self
 
@@ -73,44 +150,25 @@ class ClassicStream(AsyncGenerator[ClassicEvent, None]):
         return self
         yield  # makes this a generator that never waits
 
-    async def __anext__(self) -> ClassicEvent:
-        return await self._events.__anext__()
-
     async def asend(self, value: None) -> ClassicEvent:
         """As of any async generator."""
-        return await self._events.asend(value)
+        return await self._step(functools.partial(self._reading.events.asend, value))
 
     async def athrow(self, typ: Any, val: Any = None, tb: Any = None) -> ClassicEvent:
         """As of any async generator."""
-        if val is None and tb is None:
-            return await self._events.athrow(typ)
-        return await self._events.athrow(typ, val, tb)
-
-    async def aclose(self) -> None:
-        """End the run: close the response, cancel and await tools. `response` says what had happened."""
-        await self._events.aclose()
+        error = (typ,) if val is None and tb is None else (typ, val, tb)
+        return await self._step(functools.partial(self._reading.events.athrow, *error))
 
 
-class EventStream(AsyncIterator[Event]):
+class EventStream(_Stream[Event], AsyncIterator[Event]):
     """What `stream()` returns: `async with` it, then iterate over the typed events, which come live.
 
     Leaving the block, in whatever way, ends the run: the response is closed, async tools are cancelled and awaited.
     """
 
     def __init__(self, state: RunState, events: AsyncGenerator[LoopEvent, None]) -> None:
-        self._state = state
-        self._events = _typed(events)
+        super().__init__(state, _typed(events))
         self._is_open = False
-
-    @property
-    def response(self) -> Response:
-        """What has happened so far; valid at any time, however the block ended."""
-        return self._state.response
-
-    @property
-    def partial(self) -> str:
-        """The text of a completion that has not finished, which is in no message."""
-        return self._state.partial
 
     async def __aenter__(self) -> Self:
         self._is_open = True
@@ -127,8 +185,4 @@ class EventStream(AsyncIterator[Event]):
     async def __anext__(self) -> Event:
         if not self._is_open:
             raise RuntimeError("use `async with swarm.stream(...) as run:`, so that leaving the block ends the run")
-        return await self._events.__anext__()
-
-    async def aclose(self) -> None:
-        """End the run, as leaving the block does."""
-        await self._events.aclose()
+        return await super().__anext__()

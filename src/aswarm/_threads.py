@@ -10,7 +10,7 @@ import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -69,19 +69,20 @@ class Lease:
         """
         abandon = abandon_on_cancel or deadline < math.inf
         with anyio.CancelScope(shield=not abandon_on_cancel), anyio.CancelScope(deadline=deadline):
-            value = await anyio.to_thread.run_sync(
+            values = await anyio.to_thread.run_sync(
                 self._enter, work, abandon_on_cancel=abandon, limiter=self._unbounded
             )
-            return cast("T", value)
+            return values[0]
         raise DeadlinePassed
 
-    def _enter(self, work: Callable[[], T]) -> T | None:
+    def _enter(self, work: Callable[[], T]) -> list[T]:
+        # In a list, because trio refuses a thread that returns a coroutine.
         with self._lock:
             if self._left:  # cancelled before a thread was found: nobody waits for this any more
-                return None
+                return []
             self._running = True
         try:
-            return work()
+            return [work()]
         finally:
             with self._lock:
                 self._running = False

@@ -1,0 +1,56 @@
+"""`@tool(limiter=...)`: one object in a decorator, that bounds calls on every event loop.
+
+A limiter belongs to the loop that uses it first. Every other loop gets one of its own with as many tokens: anyio's
+limiters are neither thread-safe nor fit for two backends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary, ref
+
+import anyio
+
+from ._backend import current_loop
+from ._tools import Limiter
+
+
+@dataclass(slots=True)
+class _Loops:
+    first: ref[object]
+    others: WeakKeyDictionary[object, Limiter] = field(default_factory=WeakKeyDictionary[object, Limiter])
+
+
+_loops: WeakKeyDictionary[Limiter, _Loops] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def _limiter_here(limiter: Limiter) -> Limiter:
+    """The limiter itself, or its twin on this event loop."""
+    loop = current_loop()
+    with _lock:
+        loops = _loops.setdefault(limiter, _Loops(ref(loop)))
+        if loops.first() is loop or not isinstance(limiter, anyio.CapacityLimiter):
+            return limiter
+        if loop not in loops.others:
+            loops.others[loop] = anyio.CapacityLimiter(limiter.total_tokens)
+        return loops.others[loop]
+
+
+@asynccontextmanager
+async def admitted(limiter: Limiter | None) -> AsyncGenerator[None, None]:
+    """Hold a token of the limiter, if there is one."""
+    if limiter is None:
+        yield
+        return
+    here = _limiter_here(limiter)
+    # On behalf of an object of its own: a tool that calls itself through a nested run is another borrower.
+    borrower = object()
+    await here.acquire_on_behalf_of(borrower)
+    try:
+        yield
+    finally:
+        here.release_on_behalf_of(borrower)
