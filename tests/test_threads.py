@@ -143,6 +143,28 @@ async def test_a_limiter_bounds_a_tool_across_runs() -> None:
     assert most == 2
 
 
+async def test_a_limiter_of_ones_own() -> None:
+    """Anything with the two methods of a `Limiter` will do, hashable and weakly referable or not."""
+    log: list[str] = []
+
+    class Logged:
+        __slots__ = ()
+        __hash__ = None  # type: ignore[assignment]
+
+        async def acquire_on_behalf_of(self, borrower: object) -> None:
+            log.append("in")
+
+        def release_on_behalf_of(self, borrower: object) -> None:
+            log.append("out")
+
+    @tool(limiter=Logged())
+    async def work() -> str:
+        return "ok"
+
+    assert contents(await run_turn([work], [call("work")])) == ["ok"]
+    assert log == ["in", "out"]
+
+
 async def test_a_limiter_is_shared_by_tools_of_both_kinds() -> None:
     """One limiter given to an async tool and to a plain function bounds them together."""
     limiter, crowd = anyio.CapacityLimiter(1), Crowd()

@@ -76,10 +76,12 @@ def _is_plain_openai(client: Any) -> bool:
     kinds = _type_of(client).__mro__
     if not any(kind.__module__.partition(".")[0] == "openai" for kind in kinds):
         return False
-    from openai import AsyncOpenAI  # noqa: PLC0415 - loaded by now
+    from openai import AsyncOpenAI, OpenAI  # noqa: PLC0415 - loaded by now
     from openai.resources.chat import AsyncChat  # noqa: PLC0415
     from openai.resources.chat.completions import AsyncCompletions  # noqa: PLC0415
 
+    if OpenAI in kinds:
+        raise ConfigurationError("AsyncSwarm needs AsyncOpenAI: a blocking OpenAI would stop the whole event loop")
     if AsyncOpenAI not in kinds:
         return False
     if type(client.chat) is not AsyncChat or type(client.chat.completions) is not AsyncCompletions:

@@ -20,18 +20,23 @@ def merge_changes(context: dict[Any, Any], before: dict[Any, Any], after: dict[A
     """Bring into `context` what has changed between `before` and `after`, two copies of it; other keys stay."""
     for key in before.keys() - after.keys():
         context.pop(key, None)
-    context.update({key: value for key, value in after.items() if key not in before or _differs(before[key], value)})
+    seen: set[tuple[int, int]] = set()
+    context.update(
+        {key: value for key, value in after.items() if key not in before or _differs(before[key], value, seen)}
+    )
 
 
-def _differs(before: Any, after: Any) -> bool:
+def _differs(before: Any, after: Any, compared: set[tuple[int, int]]) -> bool:
     # Only containers are compared: anything else may have an `==` of its own, and is shared by reference.
+    pair = (id(before), id(after))
+    if before is after or pair in compared:
+        return False
+    compared.add(pair)  # a container may contain itself
     if _is_dict(before) and _is_dict(after):
-        return before.keys() != after.keys() or any(_differs(before[key], after[key]) for key in before)
+        return before.keys() != after.keys() or any(_differs(before[key], after[key], compared) for key in before)
     if is_array(before) and is_array(after):
-        return len(before) != len(after) or any(map(_differs, before, after))
-    if isinstance(before, set) and isinstance(after, set):
-        return before != after  # pyright: ignore[reportUnknownVariableType]
-    return before is not after
+        return len(before) != len(after) or any(_differs(*items, compared) for items in zip(before, after, strict=True))
+    return not (isinstance(before, set) and isinstance(after, set) and before == after)
 
 
 def _copy(value: Any, known: dict[int, Any]) -> Any:

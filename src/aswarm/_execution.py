@@ -69,6 +69,12 @@ class _Told(Exception):  # noqa: N818 - what the model is told
         self.still_running = still_running
 
 
+class _StopIterationRaised(Exception):  # noqa: N818 - as above
+    def __init__(self, error: StopIteration) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 class ToolCaller:
     """Calls tools in this process: the `ToolDoor` of every run that has no other."""
 
@@ -80,6 +86,8 @@ class ToolCaller:
         """Carry out one call; see `ToolDoor`. The current task must be the call's own."""
         try:
             return await self._attempt(call, context, started)
+        except _StopIterationRaised as raised:
+            return self._failed(call, raised.error)
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
             return self._failed(call, error)
         except anyio.get_cancelled_exc_class() as error:
@@ -115,7 +123,8 @@ class ToolCaller:
         finally:
             lease.leave()
         value = await _settle(tool, value, deadline)
-        merge_changes(context, before, own)
+        if may_be_left:
+            merge_changes(context, before, own)
         return value
 
     def _failed(self, call: ToolCall, error: Exception) -> ToolOutcome:
@@ -123,7 +132,8 @@ class ToolCaller:
         text = sendable(f"Error: {error if ours else _describe(error)}")
         logger.log(logging.INFO if ours else logging.ERROR, "tool %s: %s", call.name, text, exc_info=not ours)
         if self._on_error is not None:
-            text = self._on_error(ToolFailure(text, error, call.id, call.name, call.arguments, call.agent))
+            failure = ToolFailure(text, error, call.id, call.name, call.arguments, call.agent)
+            text = sendable(str(self._on_error(failure)))
         return ToolOutcome(text, error=error, still_running=isinstance(error, _Told) and error.still_running)
 
 
@@ -139,7 +149,7 @@ def _call(tool: Tool[..., Any], arguments: dict[str, Any]) -> Any:
     try:
         return tool.function(**arguments)
     except StopIteration as error:  # no coroutine lets it through as what it is
-        raise _Told(_describe(error)) from error
+        raise _StopIterationRaised(error) from error
 
 
 async def _settle(tool: Tool[..., Any], value: Any, deadline: float) -> Any:

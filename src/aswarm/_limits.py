@@ -30,10 +30,12 @@ _lock = threading.Lock()
 
 def _limiter_here(limiter: Limiter) -> Limiter:
     """The limiter itself, or its twin on this event loop."""
+    if not isinstance(limiter, anyio.CapacityLimiter):
+        return limiter  # somebody's own: it knows itself where it may be used
     loop = current_loop()
     with _lock:
         loops = _loops.setdefault(limiter, _Loops(ref(loop)))
-        if loops.first() is loop or not isinstance(limiter, anyio.CapacityLimiter):
+        if loops.first() is loop:
             return limiter
         if loop not in loops.others:
             loops.others[loop] = anyio.CapacityLimiter(limiter.total_tokens)
