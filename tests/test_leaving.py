@@ -19,6 +19,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import openai
 import pytest
 import sniffio
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
@@ -495,6 +496,8 @@ async def leave_and_check(way: str, moment_name: str, face: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 async def test_leaving_on_asyncio(way: str, moment: str, face: str) -> None:
     """Whoever leaves, however and whenever: all is closed and ended, the history is valid, and can be gone on from."""
+    if way == "by_cancelling_again_and_again" and MOMENTS[moment].holds_response and openai.VERSION < "3":
+        pytest.skip("httpcore 1 gives up closing a connection when it is cancelled a second time; httpcore2 does not")
     await leave_and_check(way, moment, face)
 
 
