@@ -10,7 +10,7 @@ import functools
 import inspect
 import logging
 import math
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from ._limits import admitted
 from ._plan import ToolCall, ToolOutcome
 from ._schema import ArgumentsError
 from ._threads import DeadlinePassed, ThreadPool, enter_tool
-from ._tools import Tool, is_async, takes_context
+from ._tools import Tool, takes_context
 from ._values import as_result, bind_context, parse_arguments, sendable
 
 logger = logging.getLogger("aswarm")
@@ -268,40 +268,3 @@ class _Mailbox:
             if not self._is_closed:
                 self._news = anyio.Event()
                 await self._news.wait()
-
-
-async def resolve_instructions(agent: Agent, context: dict[str, Any], threads: ThreadPool) -> Any:
-    """The instructions as text. A plain callable runs in a worker thread, for it may look something up."""
-    instructions = agent.instructions
-    if not callable(instructions):
-        return instructions
-    arguments = (defaultdict(str, copy_containers(context)),) if _accepts_argument(instructions) else ()
-    work = functools.partial(instructions, *arguments)
-    value = (
-        work() if is_async(instructions) else await Supervised(functools.partial(_lend_thread, threads, work)).result()
-    )
-    return await value if inspect.isawaitable(value) else value
-
-
-async def _lend_thread(threads: ThreadPool, work: Callable[[], Any]) -> Any:
-    lease = await threads.lease()
-    enter_tool()  # instructions may start runs too
-    try:
-        return await lease.run(work)
-    finally:
-        lease.leave()
-
-
-def _accepts_argument(function: Callable[..., Any]) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # a builtin without a signature
-        return True
-    return any(parameter.kind in _POSITIONAL for parameter in parameters)
-
-
-_POSITIONAL = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    inspect.Parameter.VAR_POSITIONAL,
-)

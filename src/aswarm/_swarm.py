@@ -19,7 +19,8 @@ from ._completions import make_client, source_for
 from ._debug import debug_doors, debug_events
 from ._errors import AswarmError, ConfigurationError
 from ._events import LoopEvent
-from ._execution import Executor, ToolCaller, ToolErrorHook, inline, live, resolve_instructions
+from ._execution import Executor, ToolCaller, ToolErrorHook, inline, live
+from ._instructions import resolve_instructions
 from ._loop import Doors, Loop, RunOptions
 from ._request import RequestSettings
 from ._run_state import RunState
