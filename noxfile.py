@@ -17,8 +17,6 @@ PYTHONS = nox.project.python_versions(PROJECT)
 # Both generations of the SDK, and the oldest of everything that pyproject.toml promises.
 LOWEST = [requirement.replace(">=", "==") for requirement in PROJECT["project"]["dependencies"]]
 VERSIONS = {"openai3": ["openai>=3"], "openai2": ["openai<3"], "lowest": LOWEST}
-# Floors 0 to 4 are covered to the last branch.
-COVERED = ["src/aswarm/_*.py"]
 
 
 def group(name: str) -> list[str]:
@@ -32,7 +30,7 @@ def run_tests(session: nox.Session, versions: str) -> None:
         session.env["COVERAGE_FILE"] = os.fspath(Path(folder, "coverage"))
         session.run("coverage", "run", "-m", "pytest", *session.posargs)
         if versions == "openai3" and not session.posargs:
-            session.run("coverage", "report")
+            session.run("coverage", "report")  # fails below 100 % of lines and branches
 
 
 @nox.session

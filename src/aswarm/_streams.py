@@ -126,9 +126,9 @@ class _Stream(Generic[E]):
 
     async def aclose(self) -> None:
         """End the run: close the response, cancel and await tools. `response` says what had happened."""
+        await self._reading.close()
         if self._when_dropped is not None:
             self._when_dropped.detach()
-        await self._reading.close()
 
 
 class ClassicStream(_Stream[ClassicEvent], AsyncGenerator[ClassicEvent, None]):

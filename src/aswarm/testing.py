@@ -20,10 +20,23 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import anyio
 import httpx
 
-from ._messages import ROLES, blocks, call_name, pair
+from ._history import check_history
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
+
+__all__ = [
+    "Answer",
+    "Failure",
+    "RawAnswer",
+    "Request",
+    "ScriptedCall",
+    "ScriptedModel",
+    "call",
+    "check_history",
+    "chunks",
+    "completion",
+]
 
 Cut: TypeAlias = int | Callable[[str], Sequence[str]] | None
 _ids = count(1)
@@ -245,56 +258,26 @@ class _Transport(httpx.AsyncBaseTransport):
 
 
 class _Body(httpx.AsyncByteStream):
+    # An iterator by hand: httpx drops an async generator without closing it, of which trio warns.
     def __init__(self, model: ScriptedModel, pieces: Sequence[bytes], pause: float, breaks: bool) -> None:
         self._model = model
-        self._pieces = pieces
+        self._pieces = iter(pieces)
         self._pause = pause
         self._breaks = breaks
         self._is_open = True
         model.open_streams += 1
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        await anyio.sleep(self._pause)
         for piece in self._pieces:
-            await anyio.sleep(self._pause)
-            yield piece
+            return piece
         if self._breaks:
             raise httpx.ReadError("scripted break")
+        raise StopAsyncIteration
 
     async def aclose(self) -> None:
         self._model.open_streams -= self._is_open
         self._is_open = False
-
-
-# --- histories --------------------------------------------------------------------------------------------------------
-
-
-def check_history(messages: Sequence[Mapping[str, Any]], *, allow_open: bool = False, ordered: bool = True) -> None:
-    """Raise AssertionError, naming every fault, unless the API would accept the history.
-
-    Every call is answered exactly once, by tool messages that directly follow, in call order; no tool message is
-    without its call. `allow_open=True` accepts unanswered calls of the last assistant message (a run that can be
-    resumed); `ordered=False` accepts answers in any order (a history that was resumed in part).
-    """
-    faults = list(_faults([dict(message) for message in messages], allow_open=allow_open, ordered=ordered))
-    if faults:
-        raise AssertionError("not a valid history:\n" + "\n".join(faults))
-
-
-def _faults(messages: list[dict[str, Any]], *, allow_open: bool, ordered: bool) -> Iterator[str]:
-    for position, message in enumerate(messages):
-        if message.get("role") not in ROLES:
-            yield f"message {position} has the role {message.get('role')!r}"
-            return
-    found = list(blocks(messages))
-    for head, answers in found:
-        calls: list[dict[str, Any]] = head.get("tool_calls") or []
-        paired = pair(calls, answers)
-        for made, answer in zip(calls, paired, strict=True):
-            if answer is None and not (allow_open and head is found[-1][0]):
-                yield f"call {made['id']!r} of {call_name(made)!r} has no answer"
-        matched = [answer for answer in paired if answer is not None]
-        for answer in answers:
-            if not any(answer is known for known in matched):
-                yield f"tool message {answer.get('tool_call_id')!r} has no call before it"
-        if ordered and [id(answer) for answer in matched] != [id(answer) for answer in answers if answer in matched]:
-            yield f"the answers to {[made['id'] for made in calls]} are not in call order"
