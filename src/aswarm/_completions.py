@@ -13,11 +13,12 @@ Three kinds of client:
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import types
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -105,25 +106,21 @@ class OpenAISource:
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks, or the one whole completion, as the server sent them."""
         decoder = AnswerDecoder()
-        async with _answer(self._client, request) as pieces:
-            try:
+        response = await _post(self._client, request)
+        if request.stream:
+            async with aclosing(_pieces(response, decoder)) as pieces:
                 async for piece in pieces:
                     for chunk in decoder.feed(piece):
                         yield chunk
-                    if decoder.is_done:
-                        await _drain(pieces)
-                        break
-            except AswarmError:
-                raise
-            except Exception as error:
-                raise StreamInterrupted(f"the stream broke: {_text(error)}") from error
-            for chunk in decoder.end():
+        else:
+            for chunk in decoder.feed(response.content):
                 yield chunk
+        for chunk in decoder.end():
+            yield chunk
 
 
-@asynccontextmanager
-async def _answer(client: AsyncOpenAI, request: CompletionRequest) -> AsyncGenerator[AsyncIterable[bytes], None]:
-    """The body of the answer in pieces; the response is closed whatever happens."""
+async def _post(client: AsyncOpenAI, request: CompletionRequest) -> Any:
+    """The raw response: read to its end, or, for a stream, open."""
     import openai  # noqa: PLC0415 - loaded by now
 
     options = {_OPTIONS[key]: value for key, value in request.body.items() if key in _OPTIONS}
@@ -131,7 +128,7 @@ async def _answer(client: AsyncOpenAI, request: CompletionRequest) -> AsyncGener
     options["security"] = {"bearer_auth": True}
     post: Callable[..., Any] = client.post
     try:
-        response = await post(
+        return await post(
             "/chat/completions",
             body={key: value for key, value in request.body.items() if key not in _OPTIONS},
             cast_to=_response_type(openai.__version__),
@@ -141,9 +138,19 @@ async def _answer(client: AsyncOpenAI, request: CompletionRequest) -> AsyncGener
         )
     except Exception as error:
         raise _completion_error(error) from error
+
+
+async def _pieces(response: Any, decoder: AnswerDecoder) -> AsyncGenerator[bytes, None]:
+    """The body of a streamed answer as it comes; the response is closed whatever happens."""
     try:
         async with aclosing(response.aiter_bytes()) as pieces:
-            yield pieces
+            async for piece in pieces:
+                yield piece
+                if decoder.is_done:
+                    await _drain(pieces)
+                    break
+    except Exception as error:
+        raise StreamInterrupted(f"the stream broke: {_text(error)}") from error
     finally:
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await response.aclose()
@@ -156,6 +163,7 @@ async def _drain(pieces: AsyncIterable[bytes]) -> None:
             pass
 
 
+@functools.cache
 def _response_type(version: str) -> type:
     """The class that `cast_to` must be for a raw response: openai 3 is on httpx2, openai 2 on httpx."""
     package = "httpx2" if int(version.partition(".")[0]) >= 3 else "httpx"  # noqa: PLR2004 - the major version
