@@ -1,64 +1,18 @@
-"""The plan: which calls of a turn run together, by the table of section 5, and why that is safe."""
+"""The plan: which calls of a turn run together, by the table of section 5."""
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import Annotated, Any, Optional
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from aswarm import Agent, Result, tool
 from aswarm._plan import ToolCall, ToolOutcome, calls_of, plan
 from aswarm._toolbox import toolbox
-from aswarm._tools import Tool
-
-AGENT = Agent(name="A")
-
-
-async def alone(x: str = "") -> str:
-    """Async, no context."""
-    return x
-
-
-async def reader(context_variables: Mapping[str, Any]) -> str:
-    """Async, reads the context."""
-    return str(context_variables)
-
-
-async def writer(context_variables: dict[str, Any]) -> str:
-    """Async, may write to the context."""
-    return str(context_variables)
-
-
-async def untyped(context_variables) -> str:  # type: ignore[no-untyped-def]
-    """Async, takes the context without saying how."""
-    return str(context_variables)
-
-
-def plain() -> str:
-    """A plain function."""
-    return ""
-
-
-async def changer() -> Result:
-    """Async, returns a Result."""
-    return Result()
-
-
-async def silent():  # type: ignore[no-untyped-def]
-    """Async, does not say what it returns."""
-
-
-def call_of(function: Any, position: int = 0, name: str | None = None) -> ToolCall:
-    """A call of this function."""
-    ((found, made),) = toolbox(Agent(functions=[function])).items()
-    message = {"id": f"call_{position}", "type": "function", "function": {"name": name or found, "arguments": ""}}
-    return ToolCall(message, position, AGENT, made)
+from planned import AGENT, alone, call_of, changer, plain, reader, silent, untyped, writer
 
 
 def groups_of(*functions: Any, concurrent: bool = True) -> list[list[int]]:
@@ -270,94 +224,3 @@ def test_an_outcome_has_the_agent_of_its_result() -> None:
     assert ToolOutcome("x").agent is None
     assert ToolOutcome("x", Result(value="x")).agent is None
     assert ToolOutcome("x", Result(agent=AGENT)).agent is AGENT
-
-
-# --- the promise ------------------------------------------------------------------------------------------------------
-
-# What a simulated tool does: the function whose signature it has, and what it returns and writes.
-_KINDS: dict[str, tuple[Any, bool, bool]] = {
-    # name: (function, whether it may write, whether it may return a Result)
-    "alone": (alone, False, False),
-    "reader": (reader, False, False),
-    "reading changer": (None, False, True),
-    "writer": (writer, True, False),
-    "untyped": (untyped, True, False),
-    "plain": (plain, False, True),
-    "changer": (changer, False, True),
-    "silent": (silent, False, True),
-    "handoff": (Agent(name="H"), False, False),
-}
-_SEES = ("reader", "reading changer", "writer", "untyped")
-
-
-async def reading_changer(context_variables: Mapping[str, Any]):  # type: ignore[no-untyped-def]
-    """Async, reads the context and may return a Result."""
-    return Result(context_variables=dict(context_variables))
-
-
-_KINDS["reading changer"] = (reading_changer, False, True)
-_TOOLS: dict[str, Tool[..., Any]] = {kind: call_of(function).tool for kind, (function, _, _) in _KINDS.items()}  # type: ignore[misc]
-
-
-class Simulated:
-    """One call of a tool that looks at the context, if it may, writes or returns changes, and may hand over."""
-
-    def __init__(self, kind: str, key: str, hands_over: bool) -> None:
-        self.kind, self.key, self.hands_over = kind, key, hands_over
-
-    def __repr__(self) -> str:
-        return f"<{self.kind} {self.key}{' hands over' * self.hands_over}>"
-
-    def run(self, number: int, context: dict[str, Any]) -> tuple[str, Result]:
-        """What it tells the model, and what it wants to change."""
-        _, writes, may_return = _KINDS[self.kind]
-        seen = str(sorted(context.items())) if self.kind in _SEES else ""
-        told = f"{number} saw {seen}"
-        if writes:
-            context[self.key] = told
-        changes = {self.key: told} if may_return else {}
-        hands_over = self.kind == "handoff" or (may_return and self.hands_over)
-        return told, Result(context_variables=changes, agent=Agent(name=f"to {number}") if hands_over else None)
-
-
-_simulated = st.builds(Simulated, st.sampled_from(sorted(_KINDS)), st.sampled_from("ab"), st.booleans())
-
-
-def carry_out(
-    groups: list[list[int]], tools: list[Simulated], order: Callable[[list[int]], list[int]]
-) -> tuple[Any, ...]:
-    """Context, agent and history after running the groups; within a group in any order, merged when it ends."""
-    context: dict[str, Any] = {"a": 0}
-    told: dict[int, str] = {}
-    agent = "first"
-    for group in groups:
-        results: dict[int, Result] = {}
-        for number in order(group):
-            told[number], results[number] = tools[number].run(number, context)
-        for number in sorted(results):
-            context.update(results[number].context_variables)
-            target = results[number].agent
-            agent = target.name if target else agent
-    return context, agent, [told[number] for number in sorted(told)]
-
-
-@given(st.lists(_simulated, max_size=7), st.data())
-@settings(deadline=None, max_examples=300)
-def test_together_gives_nothing_that_in_order_would_not(tools: list[Simulated], data: st.DataObject) -> None:
-    """Whatever order the calls of a group run in, context, agent and history are those of running all in order."""
-    calls = [ToolCall({"id": str(n)}, n, AGENT, _TOOLS[made.kind]) for n, made in enumerate(tools)]
-    groups = [[made.position for made in group] for group in plan(calls)]
-    shuffled = carry_out(groups, tools, lambda group: data.draw(st.permutations(group)))
-    in_order = carry_out([[number] for number in range(len(tools))], tools, copy.copy)
-    assert shuffled == in_order
-
-
-@given(st.lists(_simulated, max_size=7), st.booleans())
-@settings(deadline=None, max_examples=100)
-def test_groups_are_the_calls_in_order(tools: list[Simulated], concurrent: bool) -> None:
-    """Groups put one after another are the calls, none is empty, and alone means alone."""
-    calls = [ToolCall({"id": str(n)}, n, AGENT, _TOOLS[made.kind]) for n, made in enumerate(tools)]
-    groups = plan(calls, concurrent=concurrent)
-    assert [made for group in groups for made in group] == calls
-    assert all(groups)
-    assert concurrent or all(len(group) == 1 for group in groups)

@@ -15,7 +15,7 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, Response, Result
 from aswarm.testing import Answer, Request, ScriptedModel, Step, call, check_history
-from test_leaving import INTERRUPTED, UNKNOWN, USER, answered, made_calls, nothing_left_behind
+from leaving import INTERRUPTED, UNKNOWN, USER, answered, made_calls, nothing_left_behind
 
 FACES = ("run", "run(stream=True)", "stream")
 FIRST = ("quick", "slow", "write", "look", "note")

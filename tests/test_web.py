@@ -24,21 +24,9 @@ from starlette.routing import Route
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.testing import Answer, check_history
+from leaving import BOUND, USER, Deeds, Scene, client_of, nothing_left_behind, until
+from leaving_moments import Moment, check_continues, check_kept, in_tools, scene_of
 from loopback import Reply, serve, sse
-from test_leaving import (
-    BOUND,
-    USER,
-    Deeds,
-    Moment,
-    Scene,
-    check_continues,
-    check_kept,
-    client_of,
-    in_tools,
-    nothing_left_behind,
-    scene_of,
-    until,
-)
 
 UNKNOWN = {"slow": "cancelled; its outcome is unknown"}
 

@@ -36,7 +36,7 @@ logger = logging.getLogger("aswarm")
 class ToolFailure:
     """What `AsyncSwarm(tool_error=...)` gets. `text` is what the model would be told, `error` what went wrong.
 
-    The hook returns the text to tell instead, or raises to end the run.
+    The hook, plain or async, returns the text to tell instead, or raises to end the run.
     """
 
     text: str
@@ -47,7 +47,7 @@ class ToolFailure:
     agent: Agent
 
 
-ToolErrorHook: TypeAlias = Callable[[ToolFailure], str]
+ToolErrorHook: TypeAlias = Callable[[ToolFailure], str | Awaitable[str]]
 
 
 class ToolDoor(Protocol):
@@ -87,14 +87,14 @@ class ToolCaller:
         try:
             return await self._attempt(call, context, started)
         except _StopIterationRaised as raised:
-            return self._failed(call, raised.error)
+            return await self._failed(call, raised.error)
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
-            return self._failed(call, error)
+            return await self._failed(call, error)
         except anyio.get_cancelled_exc_class() as error:
             if anyio.current_effective_deadline() == -math.inf:
                 raise  # the run is cancelled
             # The tool raised it itself, or awaited something that somebody else had cancelled.
-            return self._failed(call, _Told(_describe(error)))
+            return await self._failed(call, _Told(_describe(error)))
 
     async def _attempt(self, call: ToolCall, context: dict[str, Any], started: Callable[[], None]) -> ToolOutcome:
         tool = call.tool
@@ -127,14 +127,25 @@ class ToolCaller:
             merge_changes(context, before, own)
         return value
 
-    def _failed(self, call: ToolCall, error: Exception) -> ToolOutcome:
+    async def _failed(self, call: ToolCall, error: Exception) -> ToolOutcome:
         ours = isinstance(error, _Told | ArgumentsError)
         text = sendable(f"Error: {error if ours else _describe(error)}")
         logger.log(logging.INFO if ours else logging.ERROR, "tool %s: %s", call.name, text, exc_info=not ours)
         if self._on_error is not None:
             failure = ToolFailure(text, error, call.id, call.name, call.arguments, call.agent)
-            text = sendable(str(self._on_error(failure)))
+            text = await _rewritten(self._on_error, call, failure)
         return ToolOutcome(text, error=error, still_running=isinstance(error, _Told) and error.still_running)
+
+
+async def _rewritten(hook: ToolErrorHook, call: ToolCall, failure: ToolFailure) -> str:
+    try:
+        told = hook(failure)
+        return sendable(str(await told if inspect.isawaitable(told) else told))
+    except BaseException:
+        # The run ends, but this call did come to an end; what went wrong may be what the hook is there to hide.
+        if call.started:
+            call.outcome = ToolOutcome("Error: the call failed.", error=failure.error)
+        raise
 
 
 async def _on_loop(

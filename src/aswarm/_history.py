@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ._messages import ROLES, blocks, call_name, pair
+from ._errors import ConfigurationError
+from ._messages import blocks, call_name, normalize, pair
 
 
 def check_history(messages: Sequence[Mapping[str, Any]], *, allow_open: bool = False, ordered: bool = True) -> None:
@@ -15,16 +16,16 @@ def check_history(messages: Sequence[Mapping[str, Any]], *, allow_open: bool = F
     without its call. `allow_open=True` accepts unanswered calls of the last assistant message (a run that can be
     resumed); `ordered=False` accepts answers in any order (a history that was resumed in part).
     """
-    faults = list(_faults([dict(message) for message in messages], allow_open=allow_open, ordered=ordered))
+    try:
+        history = normalize(list(messages))
+    except ConfigurationError as error:
+        raise AssertionError(f"not a valid history: {error}") from error
+    faults = list(_faults(history, allow_open=allow_open, ordered=ordered))
     if faults:
         raise AssertionError("not a valid history:\n" + "\n".join(faults))
 
 
 def _faults(messages: list[dict[str, Any]], *, allow_open: bool, ordered: bool) -> Iterator[str]:
-    for position, message in enumerate(messages):
-        if message.get("role") not in ROLES:
-            yield f"message {position} has the role {message.get('role')!r}"
-            return
     found = list(blocks(messages))
     for head, answers in found:
         calls: list[dict[str, Any]] = head.get("tool_calls") or []
@@ -36,5 +37,6 @@ def _faults(messages: list[dict[str, Any]], *, allow_open: bool, ordered: bool) 
         for answer in answers:
             if not any(answer is known for known in matched):
                 yield f"tool message {answer.get('tool_call_id')!r} has no call before it"
-        if ordered and [id(answer) for answer in matched] != [id(answer) for answer in answers if answer in matched]:
+        used = [id(answer) for answer in matched]
+        if ordered and used != [id(answer) for answer in answers if id(answer) in used]:
             yield f"the answers to {[made['id'] for made in calls]} are not in call order"

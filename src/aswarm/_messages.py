@@ -6,6 +6,7 @@ Nothing here changes a message it was given.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -50,6 +51,8 @@ def _normalize_one(item: object, place: str) -> Message:
         raise ConfigurationError(f"{place} is a tool message without a tool_call_id; it must name the call it answers")
     if message.get("tool_calls") is not None:
         message = {**message, "tool_calls": _normalize_calls(message["tool_calls"], role, place)}
+    if role in ("system", "developer", "user") and message.get("content") is None:
+        raise ConfigurationError(f"{place} has no content; a {role} message must have some")
     return message
 
 
@@ -80,6 +83,8 @@ def _normalize_call(call: object, place: str) -> Message:
         is_object(function) and isinstance(function.get("name"), str)
     ):
         raise ConfigurationError(f"{place} has no function name: {_show(call)}")
+    if is_object(function) and is_object(function.get("arguments")):  # as some servers send them; the API wants text
+        return {**plain, "function": {**function, "arguments": json.dumps(function["arguments"], ensure_ascii=False)}}
     return plain
 
 

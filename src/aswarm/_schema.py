@@ -27,6 +27,7 @@ from ._errors import ConfigurationError
 from ._hints import EMPTY, name_of, resolve_hints
 from ._json import is_array, is_object
 from ._strict_schema import strict_parameters
+from ._typed_dicts import modern
 
 CONTEXT = "context_variables"
 _FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # the API's own pattern
@@ -176,7 +177,7 @@ class _Builder:
         self._defaults = defaults
         self._strict = strict
         self._hints = {
-            key: _describable(_with_description(hint), f"function {name!r}: parameter {key!r}")
+            key: _describable(_with_description(modern(hint)), f"function {name!r}: parameter {key!r}")
             for key, hint in hints.items()
         }
         self._required = [key for key, default in defaults.items() if default is EMPTY]

@@ -62,7 +62,7 @@ class Answer:
     """One scripted completion. `delay` and `pause` are seconds: before the first byte, and before every chunk.
 
     `extra`: further keys of the message, such as `{"reasoning_content": "..."}`. `break_after`: how many chunks are
-    sent before the connection breaks. `usage` is what the server reports, None for nothing.
+    sent before the connection breaks (a whole answer then breaks too). `usage` is what the server reports, None for nothing.
     """
 
     text: str | None = None
@@ -186,6 +186,8 @@ class ScriptedModel:
         answer = step if isinstance(step, Answer) else _answer(step)
         await anyio.sleep(answer.delay)
         if not request.body.get("stream"):
+            if answer.break_after is not None:
+                raise httpx.ReadError("scripted break")
             return httpx.Response(200, json=completion(answer))
         events = [_event(chunk) for chunk in chunks(answer, self._cut)]
         breaks = answer.break_after is not None

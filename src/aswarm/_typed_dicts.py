@@ -1,0 +1,45 @@
+"""`typing.TypedDict` on Python 3.11, where pydantic takes only that of typing_extensions: remade, with equal fields."""
+
+from __future__ import annotations
+
+import types
+import typing
+from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin
+
+from typing_extensions import TypedDict
+
+
+def modern(hint: Any) -> Any:
+    """The hint with every TypedDict of the standard library remade. One that contains itself holds Any there."""
+    return _modern(hint, {})
+
+
+def _modern(hint: Any, made: dict[Any, Any]) -> Any:
+    if typing.is_typeddict(hint) and type(hint).__module__ == "typing":
+        return made[hint] if hint in made else _remade(hint, made)
+    arguments, origin = get_args(hint), get_origin(hint)
+    if not arguments or origin is Literal:
+        return hint
+    if origin is Annotated:
+        return Annotated[(_modern(arguments[0], made), *arguments[1:])]
+    renewed = tuple(_modern(argument, made) for argument in arguments)
+    if all(old is new for old, new in zip(arguments, renewed, strict=True)):
+        return hint
+    if origin in (Union, types.UnionType):
+        return Union[renewed]  # noqa: UP007 - options known only now
+    return hint.copy_with(renewed) if hasattr(hint, "copy_with") else origin[renewed]
+
+
+def _remade(kind: Any, made: dict[Any, Any]) -> Any:
+    made[kind] = Any
+    fields: dict[str, Any] = {}
+    for key, hint in typing.get_type_hints(kind, include_extras=True).items():
+        if get_origin(hint) in (Required, NotRequired):
+            fields[key] = get_origin(hint)[_modern(get_args(hint)[0], made)]
+        else:
+            needed: Any = Required if key in kind.__required_keys__ else NotRequired
+            fields[key] = needed[_modern(hint, made)]
+    make: Any = TypedDict
+    made[kind] = make(kind.__name__, fields)
+    made[kind].__doc__, made[kind].__module__ = kind.__doc__, kind.__module__
+    return made[kind]

@@ -1,0 +1,59 @@
+"""What the tests of tools offer: functions, methods, and objects that can be called."""
+
+from __future__ import annotations
+
+from aswarm import tool
+
+
+def look(city: str) -> str:
+    """Look around."""
+    return city
+
+
+async def find(city: str) -> str:
+    """Find something."""
+    return city
+
+
+class Service:
+    def bare(self, city: str) -> str:
+        """Bare."""
+        return f"bare {city}"
+
+    @tool
+    def plain(self, city: str) -> str:
+        """Plain."""
+        return f"plain {city}"
+
+    @tool(timeout=3, name="renamed")
+    async def slow(self, city: str) -> str:
+        """Slow."""
+        return f"slow {city}"
+
+    @tool
+    @classmethod
+    def made(cls, city: str) -> str:
+        """Of the class."""
+        return f"{cls.__name__} {city}"
+
+    @tool
+    @staticmethod
+    async def fixed(city: str) -> str:
+        """Of nobody."""
+        return f"fixed {city}"
+
+
+class Unhashable:
+    __hash__ = None  # type: ignore[assignment]
+
+    def __call__(self, city: str) -> str:
+        """Call it."""
+        return city
+
+
+class Slotted:
+    __slots__ = ()
+
+    async def __call__(self, city: str) -> str:
+        """Call it."""
+        return city
