@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import AsyncMock
 
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from aswarm import AsyncSwarm, ConfigurationError
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError
 from aswarm._completions import CreateSource, OpenAISource, source_for
 
 
@@ -56,3 +57,21 @@ def test_a_blocking_client_is_refused() -> None:
     """A real blocking client would stop the event loop; the message names the one to take."""
     with pytest.raises(ConfigurationError, match="AsyncOpenAI"):
         AsyncSwarm(client=OpenAI(api_key="x"))
+
+
+def test_a_create_that_was_replaced_on_the_class_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever stands in the place of openai's own `create`, function or not, is what must be called."""
+    client = AsyncOpenAI(api_key="x")
+    monkeypatch.setattr(type(client.chat.completions), "create", AsyncMock())
+    assert isinstance(source_for(client), CreateSource)
+
+
+@pytest.mark.asyncio
+async def test_an_error_of_ours_leaves_a_client_as_it_is() -> None:
+    """A client that raises a CompletionError of its own has said all there is to say."""
+    client = AsyncMock()
+    mine = CompletionError("busy", status_code=429, retryable=True)
+    client.chat.completions.create.side_effect = mine
+    with pytest.raises(CompletionError) as caught:
+        await AsyncSwarm(client=client).run(Agent(), "Hi")
+    assert caught.value is mine

@@ -6,8 +6,8 @@ from typing import Any, TypedDict
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, RunError, ToolFailure, function_to_json
-from aswarm.testing import ScriptedModel, call, check_history
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RunError, ToolFailure, function_to_json
+from aswarm.testing import Answer, ScriptedModel, call, check_history
 
 
 class Place(TypedDict, total=False):
@@ -107,3 +107,26 @@ async def test_arguments_that_came_as_an_object_are_run_and_replayed_as_text() -
     response = await AsyncSwarm(client=model.client()).run(Agent(functions=[f]), history, resume=True)
     assert response.messages[0]["content"] == "got 1"
     assert model.requests[0].messages[2]["tool_calls"][0]["function"]["arguments"] == '{"x": 1}'
+
+
+@pytest.mark.asyncio
+async def test_a_call_that_never_ran_stays_open_when_its_failure_ends_the_run() -> None:
+    """The hook ends the run over a function that does not exist; nothing was run, so nothing is recorded for it."""
+
+    def stop(_: ToolFailure) -> str:
+        raise LookupError("no more")
+
+    model = ScriptedModel([call("nowhere")])
+    with pytest.raises(RunError) as caught:
+        await AsyncSwarm(client=model.client(), tool_error=stop).run(Agent(), "Hi")
+    assert caught.value.response is not None
+    assert [message["role"] for message in caught.value.response.messages] == ["assistant"]
+
+
+@pytest.mark.asyncio
+async def test_a_scripted_break_breaks_a_whole_answer_too() -> None:
+    """`Answer(break_after=...)` is a lost connection for a plain run as well."""
+    model = ScriptedModel([Answer("Hello", break_after=1)])
+    with pytest.raises(CompletionError) as caught:
+        await AsyncSwarm(client=model.client()).run(Agent(), "Hi")
+    assert caught.value.retryable

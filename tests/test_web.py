@@ -43,7 +43,7 @@ def stalls(stream: bool) -> Reply:
 
 def flows(stream: bool) -> Reply:
     """An answer that goes on, a piece at a time."""
-    return sse(Answer("Hello" * 500), cut=5, pause=0.002)
+    return sse(Answer("Hello" * 5000), cut=5, pause=0.002)
 
 
 # By name: the moment, and what the client must have read before it goes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 import typing
 from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin
@@ -11,7 +12,7 @@ from typing_extensions import TypedDict
 
 def modern(hint: Any) -> Any:
     """The hint with every TypedDict of the standard library remade. One that contains itself holds Any there."""
-    return _modern(hint, {})
+    return _modern(hint, {}) if sys.version_info < (3, 12) else hint
 
 
 def _modern(hint: Any, made: dict[Any, Any]) -> Any:
