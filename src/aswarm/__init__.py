@@ -23,7 +23,7 @@ from ._execution import ToolFailure
 from ._request import CompletionRequest, CompletionSource
 from ._streams import ClassicStream, EventStream
 from ._swarm import AsyncSwarm
-from ._tools import Tool, function_to_json, tool
+from ._tools import Limiter, Tool, function_to_json, tool
 from ._usage import Usage
 
 __version__ = "0.1.0"
@@ -41,6 +41,7 @@ __all__ = [
     "Event",
     "EventStream",
     "HandedOff",
+    "Limiter",
     "ReasoningDelta",
     "RefusalDelta",
     "Response",

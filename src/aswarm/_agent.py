@@ -6,10 +6,11 @@ decided elsewhere. A run never writes to an agent.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -64,6 +65,13 @@ class Agent(BaseModel):
     def __eq__(self, other: object) -> bool:
         """Field by field, as in Swarm; agents that point at each other are compared once."""
         return isinstance(other, Agent) and _same_agent(self, other, set())
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """As pydantic's, but the copy is known before its functions are copied: agents may point at each other."""
+        memo = {} if memo is None else memo
+        made = memo[id(self)] = self.model_copy()
+        vars(made).update(copy.deepcopy(vars(self), memo))
+        return made
 
     __hash__ = None  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - mutable, as in Swarm
 

@@ -81,7 +81,8 @@ class ToolCallStarted:
 class ToolCallFinished:
     """A call has ended; events come in completion order, messages are recorded in call order.
 
-    `content` is the text for the model. `error` is what went wrong, or None. `still_running`: the plain function could
+    A call that never ran (an unknown function, arguments that do not fit) has no `ToolCallStarted` before it.
+    `content` is the text for the model; the recorded message of a handoff that replaces another says so behind it. `error` is what went wrong, or None. `still_running`: the plain function could
     not be stopped and may yet do something.
     """
 

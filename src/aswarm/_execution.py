@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import anyio
+import anyio.lowlevel
 
 from ._agent import Agent
 from ._backend import Supervised
@@ -91,8 +92,9 @@ class ToolCaller:
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
             return await self._failed(call, error)
         except anyio.get_cancelled_exc_class() as error:
-            if anyio.current_effective_deadline() == -math.inf:
-                raise  # the run is cancelled
+            # Raises where the run is cancelled; asked one step of the loop later, because who cancels every task of a
+            # loop reaches a call as often before its run as after it.
+            await anyio.lowlevel.checkpoint()
             # The tool raised it itself, or awaited something that somebody else had cancelled.
             return await self._failed(call, _Told(_describe(error)))
 
@@ -210,7 +212,8 @@ async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], door: To
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:  # noqa: BLE001 - raised again below, outside the group
-            failures.append(error)
+            if not failures:  # what follows is how its siblings end
+                failures.append(error)
             group.cancel_scope.cancel()
         else:
             emit(_finished(call, call.outcome))

@@ -61,10 +61,11 @@ class Loop:
                     async for event in events:
                         yield event
             yield RunFinished(state.finish(stop))
-        except AswarmError as error:
-            _hand_over(error, state)
-            raise
         except Exception as error:
+            if isinstance(error, AswarmError) and error.response is None:
+                _hand_over(error, state)
+                raise
+            # Somebody else's, or that of a run inside this one, which keeps its own response.
             wrapped = RunError(f"{type(error).__name__}: {error}")
             _hand_over(wrapped, state)
             raise wrapped from error

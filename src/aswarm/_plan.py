@@ -7,7 +7,7 @@ after another, in the order the model gave, would have left.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ._agent import Agent, Result
@@ -47,7 +47,7 @@ class ToolCall:
     tool: Tool[..., Any] | None
     started: bool = False
     outcome: ToolOutcome | None = None
-    merged: bool = field(default=False)
+    merged: bool = False
 
     @property
     def id(self) -> str:

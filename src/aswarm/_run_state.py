@@ -22,7 +22,7 @@ from ._tools import Tool
 from ._usage import Usage
 
 # What an assistant message always has; the rest is what the provider sent.
-OWN_FIELDS = frozenset({"role", "content", "sender", "tool_calls"})
+_OWN_FIELDS = frozenset({"role", "content", "sender", "tool_calls"})
 
 
 class RunState:
@@ -123,7 +123,7 @@ class RunState:
             "content": wired["content"],
             "sender": self.agent.name,
             "tool_calls": calls,
-            **{key: value for key, value in wired.items() if key not in OWN_FIELDS},
+            **{key: value for key, value in wired.items() if key not in _OWN_FIELDS},
         }
         self.completing = None
         self.usage += completion.usage

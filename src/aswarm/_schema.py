@@ -246,6 +246,8 @@ def _with_description(hint: Any) -> Any:
 
 def _describable(hint: Any, place: str) -> Any:
     """The hint, or Any where pydantic cannot put it into JSON schema: an object that no JSON value can become."""
+    if isinstance(hint, type) and hint in (str, int, float, bool):
+        return hint
     if hint is Any or not _is_hint(hint):
         return Any
     try:
@@ -294,5 +296,6 @@ def _without_titles(schema: Any, *, named: bool = False) -> Any:
         key: value if key in ("default", "examples", "enum", "const") and not named
         else _without_titles(value, named=not named and key in ("properties", "$defs"))
         for key, value in schema.items()
-        if named or key != "title"
+        # pydantic before 2.10 says a constant twice.
+        if named or (key != "title" and not (key == "enum" and value == [schema.get("const")]))
     }  # fmt: skip

@@ -6,6 +6,8 @@ Both only translate what the one loop yields. Neither holds a task or a cancel s
 from __future__ import annotations
 
 import functools
+import logging
+import sys
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from contextlib import aclosing, suppress
@@ -18,6 +20,8 @@ from ._agent import Response
 from ._backend import Work, spawn_soon
 from ._events import CompletionDelta, CompletionFinished, Event, LoopEvent, RunFinished, typed
 from ._run_state import RunState
+
+logger = logging.getLogger("aswarm")
 
 ClassicEvent = dict[str, Any]
 E = TypeVar("E")
@@ -49,6 +53,35 @@ async def _typed(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[Even
                 yield event
 
 
+class _Unlisted(Generic[E]):
+    """Awaits, without the event loop's list of generators getting to know those that are begun meanwhile.
+
+    At its end the loop closes all it knows, at once: nested ones would find each other running. Only the outermost is
+    on the list, and closes the others from the outside in.
+    """
+
+    def __init__(self, step: Awaitable[E]) -> None:
+        self._step = step
+
+    def __await__(self) -> Generator[Any, Any, E]:
+        inner: Any = self._step.__await__()
+        resume, value = inner.send, None
+        while True:
+            hooks = sys.get_asyncgen_hooks()
+            sys.set_asyncgen_hooks(firstiter=None)
+            try:
+                waits_for = resume(value)
+            except StopIteration as done:
+                result: E = done.value
+                return result
+            finally:
+                sys.set_asyncgen_hooks(*hooks)
+            try:
+                resume, value = inner.send, (yield waits_for)
+            except BaseException as error:  # noqa: BLE001 - thrown into the step, which decides
+                resume, value = inner.throw, error
+
+
 class _Reading(Generic[E]):
     """The generators of one run, closed once: by the reader, or when the reader was dropped.
 
@@ -65,7 +98,7 @@ class _Reading(Generic[E]):
         """Take one step of `events`."""
         self._is_running = True
         try:
-            return await step()
+            return await _Unlisted(step())
         finally:
             self._is_running = False
 
@@ -87,9 +120,17 @@ class _Reading(Generic[E]):
             raise RuntimeError("this run is being read by another task; read and close it in one task at a time")
 
 
-def _close_dropped(close: Work, spawn: Callable[[Work], object]) -> None:
+def _close_dropped(reading: _Reading[Any], spawn: Callable[[Work], object]) -> None:
     with suppress(RuntimeError):  # the loop is gone, and everything on it
-        spawn(close)
+        spawn(functools.partial(_close_for_nobody, reading))
+
+
+async def _close_for_nobody(reading: _Reading[Any]) -> None:
+    try:
+        await reading.close()
+    except Exception:
+        # Nobody is left to be told; and what leaves a system task of trio's ends the whole program.
+        logger.exception("a run that was dropped could not be closed cleanly")
 
 
 class _Stream(Generic[E]):
@@ -112,7 +153,7 @@ class _Stream(Generic[E]):
 
     async def _step(self, step: Callable[[], Awaitable[E]]) -> E:
         if self._when_dropped is None:
-            self._when_dropped = weakref.finalize(self, _close_dropped, self._reading.close, spawn_soon())
+            self._when_dropped = weakref.finalize(self, _close_dropped, self._reading, spawn_soon())
             self._when_dropped.atexit = False
         self._reading.check_idle()
         try:
@@ -137,6 +178,9 @@ class ClassicStream(_Stream[ClassicEvent], AsyncGenerator[ClassicEvent, None]):
     Per turn `{"delim": "start"}` once the answer begins, the deltas, `{"delim": "end"}` before tools run; last
     `{"response": Response}`. A delta has `role`, `content`, `tool_calls` (None where absent), what else the provider
     sent, and `sender` on the first of a message. A yielded dict is never changed afterwards.
+
+    Dropping the last reference ends the run, as `aclose()` does. A stream to which its own tools or context variables
+    lead back is not collected while it is open: close that one.
     """
 
     def __init__(self, state: RunState, events: AsyncGenerator[LoopEvent, None]) -> None:

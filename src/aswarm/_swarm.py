@@ -6,7 +6,7 @@ It keeps nothing between runs but what belongs to an event loop: a client that i
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,7 @@ from ._run_state import RunState
 from ._streams import ClassicStream, EventStream
 from ._threads import ThreadPool
 
-Messages = str | Sequence[Any]
+Messages = str | list[Any] | tuple[Any, ...]
 
 
 class AsyncSwarm:
@@ -67,7 +67,7 @@ class AsyncSwarm:
 
     @property
     def client(self) -> Any:
-        """The client that was passed in, or the one made for the running event loop."""
+        """The client that was passed in, or the one made for the running event loop (there must be one)."""
         return self._client if self._client is not None else self._own_clients.get()
 
     # --- the three ways to run ---

@@ -116,11 +116,14 @@ def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     `abandon_on_cancel=True`: a cancelled run does not wait for the plain function, which then works on a copy of the
     context. `strict=True`: OpenAI's strict schema. `name`: the name for the model, where it is not the function's.
 
-    Raises ConfigurationError for a timeout that is not a positive number.
+    Raises ConfigurationError for a timeout that is not a positive number, and for a limiter of another kind.
     """
     timeout = options.get("timeout")
     if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
         raise ConfigurationError(f"timeout is in seconds and must be positive, not {timeout!r}")
+    limiter = options.get("limiter")
+    if limiter is not None and not callable(getattr(limiter, "acquire_on_behalf_of", None)):
+        raise ConfigurationError(f"limiter must be an anyio.CapacityLimiter, or work like one, not {limiter!r}")
     if function is None:
         return functools.partial(_make_tool, options)
     return _make_tool(options, function)
