@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from ._errors import ConfigurationError
 from ._json import is_array, is_object
@@ -16,6 +16,8 @@ from ._json import is_array, is_object
 Message = dict[str, Any]
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_PLAIN = ("role", "content")
+_SPEAKERS = ("user", "assistant", "system", "developer")
 # Keys that aswarm itself puts on messages. Mistral and Groq refuse unknown keys, so they never reach the wire.
 _OWN_KEYS = frozenset({"sender", "tool_name"})
 # What makes an assistant message without calls worth sending; Mistral refuses one that has nothing.
@@ -36,7 +38,21 @@ def normalize(messages: object) -> list[Message]:
             f"messages must be a list of messages or a str, not {type(messages).__name__}; "
             'for example [{"role": "user", "content": "Hi"}]'
         )
-    return [_normalize_one(item, f"messages[{position}]") for position, item in enumerate(messages)]
+    return [
+        item if _is_plain(item) else _normalize_one(item, f"messages[{position}]")
+        for position, item in enumerate(messages)
+    ]
+
+
+def _is_plain(item: Any) -> TypeGuard[Message]:
+    # A role and a text, as most messages of a long history are: nothing to check, nothing to strip.
+    kind: object = type(item)  # pyright: ignore[reportUnknownVariableType]
+    return (
+        kind is dict
+        and len(item) == len(_PLAIN)
+        and item.get("role") in _SPEAKERS
+        and isinstance(item.get("content"), str)
+    )
 
 
 def _normalize_one(item: object, place: str) -> Message:
@@ -198,11 +214,12 @@ def wire(messages: Sequence[Message], *, empty_content: str | None = None) -> li
     """
     sent: list[Message] = []
     for head, answers in blocks(messages):
-        if head.get("role") != "assistant":
-            if head:
-                sent.append(_clean(head))
-            continue
-        sent.extend(_wire_assistant(head, answers, empty_content))
+        if not answers and _is_plain(head) and head["content"]:
+            sent.append({**head})
+        elif head.get("role") == "assistant":
+            sent.extend(_wire_assistant(head, answers, empty_content))
+        elif head:
+            sent.append(_clean(head))
     return sent
 
 
