@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -81,3 +82,26 @@ def demo(session: nox.Session) -> None:
         except CommandFailed:
             session.error("the model cannot be installed on this machine; `nox -s demo -- --scripted` runs without it")
     session.run("python", "examples/demo/run.py", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """What a turn costs, beside the same loop written by hand; writes benchmarks/results."""
+    session.install(".", "openai>=3", *group("bench"))
+    session.run("python", "benchmarks/run.py", "--quick", *session.posargs)
+
+
+@nox.session
+def bench_peers(session: nox.Session) -> None:
+    """The same with the frameworks beside it, each in an environment of its own; an hour or so."""
+    session.install(".", "openai>=3", *group("bench"))
+    peers = Path(session.create_tmp(), "peers")
+    for name, peer in nox.project.load_toml("benchmarks/peers.toml").items():
+        session.run("python", "-m", "venv", "--clear", os.fspath(peers / name))
+        python = os.fspath(peers / name / "bin" / "python")
+        try:
+            session.run(python, "-m", "pip", "install", "--quiet", *peer["requires"], external=True)
+        except CommandFailed:
+            shutil.rmtree(peers / name)
+            session.warn(f"{name} cannot be installed here; it is left out")
+    session.run("python", "benchmarks/run.py", "--peers", os.fspath(peers), *session.posargs)

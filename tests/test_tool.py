@@ -10,6 +10,7 @@ import weakref
 from typing import Any
 
 import pytest
+from anyio import CapacityLimiter
 
 from aswarm import Agent, ConfigurationError, Tool, function_to_json, tool
 from aswarm._toolbox import toolbox
@@ -39,7 +40,7 @@ def test_a_tool_is_called_like_the_function() -> None:
 
 def test_options_are_kept() -> None:
     """Each option is what it was given as."""
-    limiter: Any = object()
+    limiter = CapacityLimiter(1)
     made = tool(
         concurrent=False, limiter=limiter, timeout=2.5, thread=False, abandon_on_cancel=True, strict=True, name="other"
     )(look)

@@ -67,7 +67,8 @@ class Accumulator:
     def _feed(self, chunk: Mapping[str, Any]) -> Delta | None:
         if error := chunk.get("error"):
             raise _provider_error(error)
-        self._feed_usage(chunk.get("usage"))
+        if usage := chunk.get("usage"):
+            self._feed_usage(usage)
         for choice in chunk.get("choices") or ():
             if choice.get("index") in (None, 0):
                 return self._feed_choice(choice)
@@ -76,13 +77,14 @@ class Accumulator:
         return None
 
     def _feed_usage(self, usage: Any) -> None:
-        if usage and is_object(reported := as_plain(usage)):
+        if is_object(reported := as_plain(usage)):
             self._usage = reported  # cumulative on some servers: the last one counts
 
     def _feed_choice(self, choice: Mapping[str, Any]) -> Delta | None:
         if error := choice.get("error"):
             raise _provider_error(error)
-        self._feed_usage(choice.get("usage"))  # Moonshot
+        if usage := choice.get("usage"):  # Moonshot
+            self._feed_usage(usage)
         self._finish_reason = choice.get("finish_reason") or self._finish_reason
         if self._finish_reason == "error":
             raise CompletionError("the provider ended the completion with finish_reason 'error'")

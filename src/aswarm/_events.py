@@ -133,9 +133,10 @@ LoopEvent: TypeAlias = Event | CompletionDelta
 
 def typed(delta: dict[str, Any]) -> Iterator[Event]:
     """The typed events of one delta."""
-    if reasoning := text_of(delta.get("reasoning_content") or delta.get("reasoning")):
-        yield ReasoningDelta(reasoning)
-    if text := text_of(delta["content"]):
+    reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+    if reasoning and (text := text_of(reasoning)):
+        yield ReasoningDelta(text)
+    if delta["content"] and (text := text_of(delta["content"])):
         yield TextDelta(text)
     if refusal := delta.get("refusal"):
         yield RefusalDelta(refusal)

@@ -1,0 +1,128 @@
+"""Where the CPU of a turn goes, by package, and by function of one of them.
+
+    python breakdown.py [--contender aswarm_] [--at-once 1] [--past 0] [--view classic] [--seconds 5]
+
+A sample of the stack is taken at every millisecond of CPU; it counts for the innermost frame of a package that is named
+below, so that the standard library counts for who calls it. Sampling leaves the proportions as they are; a tracing
+profiler would charge every call, and the thin layers would look thick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import signal
+import time
+from collections import Counter
+from collections.abc import Sequence
+from types import FrameType
+
+from processes import server
+from scenario import Session, history
+
+PACKAGES = {
+    "aswarm": "aswarm",
+    "openai": "openai SDK",
+    "httpx": "httpx",
+    "httpx2": "httpx",
+    "httpcore": "httpx",
+    "httpcore2": "httpx",
+    "h11": "httpx",
+    "aiohttp": "aiohttp",
+    "httpx_aiohttp": "aiohttp",
+    "anyio": "anyio",
+    "pydantic": "pydantic",
+    "asyncio": "asyncio",
+    "contenders": "the program",
+}
+# Who works for others: their samples are told apart by whom.
+_SERVANTS = ("anyio", "asyncio", "pydantic")
+_INTERVAL = 0.001
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _nearest(frame: FrameType | None, besides: Sequence[str] = ()) -> tuple[FrameType | None, str]:
+    """The innermost frame of a package that has a name here, and the name."""
+    while frame is not None:
+        package = PACKAGES.get(_module(frame).partition(".")[0])
+        if package is not None and package not in besides:
+            return frame, package
+        frame = frame.f_back
+    return None, "the event loop"
+
+
+class Sampler:
+    """Counts samples by package, and by function where the package is the one to look into."""
+
+    def __init__(self, inside: str) -> None:
+        self.inside = inside
+        self.packages: Counter[str] = Counter()
+        self.functions: Counter[str] = Counter()
+
+    def sample(self, _: int, frame: FrameType | None) -> None:
+        """The signal's handler."""
+        frame, package = _nearest(frame)
+        if frame is None:
+            self.packages["other"] += 1
+            return
+        self.functions[f"{_module(frame)}.{frame.f_code.co_qualname}"] += package == self.inside
+        if package in _SERVANTS:
+            _, master = _nearest(frame.f_back, besides=_SERVANTS)
+            package = f"{package}, for {master}"
+        self.packages[package] += 1
+
+    def shares(self, counts: Counter[str], most: int) -> list[str]:
+        """Lines of a Markdown table."""
+        total = self.packages.total()
+        return [f"| {name} | {count / total:.1%} |" for name, count in counts.most_common(most) if count]
+
+
+async def work(session: Session, arguments: argparse.Namespace, seconds: float) -> int:
+    """Converse, or stream, for so long; how often."""
+    prepared, done, end = session.prepare(history(arguments.past)), 0, time.process_time() + seconds
+    while time.process_time() < end:
+        if arguments.view is None:
+            await asyncio.gather(*(session.converse(prepared) for _ in range(arguments.at_once)))
+            done += arguments.at_once
+        else:
+            async for _ in session.views[arguments.view]():
+                pass
+            done += 1
+    return done
+
+
+async def main(arguments: argparse.Namespace) -> None:
+    """Sample, and print the shares."""
+    contender = importlib.import_module(f"contenders.{arguments.contender}")
+    async with server() as url:
+        options = "script=answer/chunks=1000/" if arguments.view else ""
+        session: Session = await contender.open_session(f"{url}/{options}v1")
+        await work(session, arguments, 0.5)
+        sampler = Sampler(arguments.inside)
+        signal.signal(signal.SIGPROF, sampler.sample)
+        signal.setitimer(signal.ITIMER_PROF, _INTERVAL, _INTERVAL)
+        begun = time.process_time()
+        done = await work(session, arguments, arguments.seconds)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        spent = time.process_time() - begun
+        await session.close()
+    print(
+        f"{spent / done * 1e6:,.0f} µs of CPU for each {'answer of 1,000 chunks' if arguments.view else 'conversation'}"
+    )
+    print("\n| package | share |\n|---|---|", *sampler.shares(sampler.packages, 20), sep="\n")
+    print(f"\n| function of {arguments.inside} | share |\n|---|---|", *sampler.shares(sampler.functions, 15), sep="\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--contender", default="aswarm_")
+    parser.add_argument("--inside", default="aswarm", help="the package whose functions are listed")
+    parser.add_argument("--at-once", type=int, default=1, help="conversations at once")
+    parser.add_argument("--past", type=int, default=0)
+    parser.add_argument("--view", help="stream through this view")
+    parser.add_argument("--seconds", type=float, default=5)
+    asyncio.run(main(parser.parse_args()))

@@ -1,0 +1,76 @@
+"""pydantic-ai: the programmatic hand-off of its documentation, an output function that ends the run of agent `a`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from clients import openai_client
+from pydantic_ai import Agent, ToolOutput
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+from scenario import A_NAME, A_TEXT, B_NAME, B_TEXT, MODEL, QUESTION, Message, get_news, get_time, get_weather
+
+PACKAGES = ("pydantic-ai-slim", "openai")
+IMPORT = "import pydantic_ai, pydantic_ai.models.openai"
+
+
+@dataclass
+class Handoff:
+    """What the run of agent `a` ends with."""
+
+    target: str = B_NAME
+
+
+async def transfer_to_b() -> Handoff:
+    """Hand over to the city guide."""
+    return Handoff()
+
+
+class PydanticAI:
+    """Two agents, `run` after `run`."""
+
+    def __init__(self, url: str, connections: int | None) -> None:
+        self.client = openai_client(url, connections)
+        model = OpenAIChatModel(MODEL, provider=OpenAIProvider(openai_client=self.client))
+        handoff = ToolOutput(transfer_to_b, name="transfer_to_b")
+        self.a = Agent(model, name=A_NAME, instructions=A_TEXT, tools=[get_weather], output_type=[str, handoff])
+        self.b = Agent(model, name=B_NAME, instructions=B_TEXT, tools=[get_time, get_news])
+
+    def prepare(self, past: Sequence[Message]) -> list[ModelMessage]:
+        """Its own message objects."""
+        return [
+            ModelRequest(parts=[UserPromptPart(message["content"])])
+            if message["role"] == "user"
+            else ModelResponse(parts=[TextPart(message["content"])])
+            for message in past
+        ]
+
+    async def converse(self, past: list[ModelMessage]) -> str:
+        """Agent `a`, then agent `b` on its messages."""
+        first = await self.a.run(QUESTION, message_history=past)
+        if not isinstance(first.output, Handoff):
+            return str(first.output)
+        second = await self.b.run(message_history=first.all_messages())
+        return second.output
+
+    @property
+    def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
+        """Its stream of text."""
+        return {"stream_text": self.stream}
+
+    async def stream(self) -> AsyncIterator[str]:
+        """The deltas of one answer, not held together to spare time."""
+        async with self.b.run_stream(QUESTION) as result:
+            async for text in result.stream_text(delta=True, debounce_by=None):
+                yield text
+
+    async def close(self) -> None:
+        """Close the client."""
+        await self.client.close()
+
+
+async def open_session(url: str, connections: int | None = None) -> PydanticAI:
+    """Make the agents."""
+    return PydanticAI(url, connections)

@@ -1,0 +1,118 @@
+"""Which figures are taken, and how rounds become ratios to the reference."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+REFERENCE = "handwritten_openai"
+# What has a connection pool of its own worth comparing, and no framework around it.
+_LEAN = ("handwritten_openai", "handwritten_httpx", "aswarm_", "aswarm_aiohttp")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One thing to measure. `per_view`: once for each way to stream. `fresh`: in a process of its own."""
+
+    name: str
+    title: str
+    job: Mapping[str, Any]
+    value: str = "cpu_us"
+    per_view: bool = False
+    fresh: bool = False
+    quick: bool = True
+    rounds: int | None = None  # where not as many as of the others
+    only: Sequence[str] = ()
+
+
+def _turn(title: str, **job: Any) -> Figure:
+    name = "turn_" + "_".join(f"{key}{value}" for key, value in job.items())
+    return Figure(name, title, {"figure": "turn", **job})
+
+
+FIGURES = [
+    _turn("1 conversation", at_once=1, past=0),
+    _turn("32", at_once=32, past=0),
+    _turn("256", at_once=256, past=0),
+    _turn("10 messages", at_once=1, past=10),
+    _turn("100", at_once=1, past=100),
+    _turn("1,000", at_once=1, past=1000),
+    Figure("chunk", "chunk", {"figure": "chunk"}, per_view=True),
+    Figure("chunk_block", "chunk, all in one HTTP chunk", {"figure": "chunk", "framing": "block"}, per_view=True),
+    Figure("first_delta", "first delta (wall)", {"figure": "first_delta"}, "wall_us", per_view=True),
+    Figure("import", "import", {"figure": "import"}, fresh=True),
+    Figure("parked", "in flight", {"figure": "parked", "at_once": 2000}, "bytes", fresh=True, rounds=3),
+    Figure("delayed_256", "256 in flight", {"figure": "turn", "at_once": 256, "latency": 0.5}, quick=False, only=_LEAN),
+    Figure(
+        "delayed_1000",
+        "1,000 in flight",
+        {"figure": "turn", "at_once": 1000, "latency": 3, "budget": 0.1},
+        quick=False,
+        rounds=3,
+        only=("handwritten_openai", "aswarm_", "aswarm_aiohttp"),
+    ),
+    Figure(
+        "many",
+        "10,000 conversations, 100 at a time",
+        {"figure": "many", "total": 10_000, "at_once": 100},
+        fresh=True,
+        quick=False,
+        rounds=1,
+        only=("handwritten_openai", "aswarm_", "aswarm_aiohttp"),
+    ),
+    Figure(
+        "all_at_once",
+        "10,000 conversations at once",
+        {"figure": "many", "total": 10_000, "at_once": 10_000, "latency": 5},
+        fresh=True,
+        quick=False,
+        rounds=1,
+        only=("aswarm_aiohttp",),
+    ),
+]
+
+
+@dataclass(slots=True)
+class Samples:
+    """The results of one figure: for each contender (and view), one for each round."""
+
+    figure: Figure
+    rounds: list[dict[str, dict[str, Any]]] = field(default_factory=list)
+
+    def labels(self) -> list[str]:
+        """Who has results, in the order of the first round."""
+        return list(dict.fromkeys(label for results in self.rounds for label in results))
+
+    def row(self, label: str) -> dict[str, Any]:
+        """Median of the value, and median and spread of its ratio to the reference of the same round."""
+        pairs = [(results.get(label, {}), self._reference(results)) for results in self.rounds]
+        errors = [mine["error"] for mine, _ in pairs if "error" in mine]
+        if errors:
+            return {"contender": label, "error": errors[0]}
+        values = [mine[self.figure.value] for mine, _ in pairs if mine]
+        ratios = [mine[self.figure.value] / base for mine, base in pairs if mine and base]
+        row = {"contender": label, "value": statistics.median(values), "values": values}
+        if ratios:
+            row.update(ratio=statistics.median(ratios), lowest=min(ratios), highest=max(ratios))
+        return {
+            **row,
+            **{key: value for key, value in pairs[-1][0].items() if key.endswith(("_left", "_most", "_grown"))},
+        }
+
+    def _reference(self, results: Mapping[str, Mapping[str, Any]]) -> float | None:
+        for label, result in results.items():
+            if label.partition(" ")[0] == REFERENCE and "error" not in result:
+                return float(result[self.figure.value])
+        return None
+
+    def as_json(self) -> dict[str, Any]:
+        """For `results.json`."""
+        return {
+            "name": self.figure.name,
+            "title": self.figure.title,
+            "job": dict(self.figure.job),
+            "value": self.figure.value,
+            "rows": [self.row(label) for label in self.labels()],
+        }

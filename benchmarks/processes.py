@@ -1,0 +1,90 @@
+"""The processes of a measurement: the server, and one worker for each contender. Ends only what it started."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+_SECONDS = 600  # a job that takes longer has failed
+_IMPORT = "import time; begun = time.process_time(); {}; print(time.process_time() - begun)"
+
+
+@asynccontextmanager
+async def _process(*command: str, verbose: bool) -> AsyncIterator[Process]:
+    # A peer is another process in another environment: one with a PYTHONPATH of ours would not be.
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=PIPE, stdout=PIPE, stderr=None if verbose else DEVNULL, cwd=HERE, limit=2**20
+    )
+    try:
+        yield process
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()  # the programs here end with their input
+        try:
+            await asyncio.wait_for(process.wait(), 10)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+async def _line(process: Process) -> str:
+    if process.stdout is None:
+        return ""
+    return (await process.stdout.readline()).decode().strip()
+
+
+@asynccontextmanager
+async def server(*, verbose: bool = False) -> AsyncIterator[str]:
+    """The fake server; its URL."""
+    async with _process(sys.executable, "server.py", verbose=verbose) as process:
+        yield f"http://127.0.0.1:{await _line(process)}"
+
+
+@dataclass
+class Worker:
+    """One contender in its process."""
+
+    process: Process
+    url: str
+
+    async def ask(self, figure: str, **job: Any) -> dict[str, Any]:
+        """The result of a job; one with the key `error` where it failed."""
+        line = json.dumps({"figure": figure, "url": self.url, **job}) + "\n"
+        try:
+            if self.process.stdin is not None:
+                self.process.stdin.write(line.encode())
+                await self.process.stdin.drain()
+            answer = await asyncio.wait_for(_line(self.process), _SECONDS)
+        except TimeoutError:
+            return {"error": f"no result after {_SECONDS} s"}
+        except (BrokenPipeError, ConnectionResetError):
+            answer = ""
+        return dict(json.loads(answer)) if answer else {"error": "the process has ended"}
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """The name of a file in `contenders`, and the Python whose environment it runs in."""
+
+    name: str
+    python: str = sys.executable
+
+    @asynccontextmanager
+    async def worker(self, url: str, *, verbose: bool = False) -> AsyncIterator[Worker]:
+        """A process for its jobs, until the block ends."""
+        async with _process(self.python, "measure.py", self.name, verbose=verbose) as process:
+            yield Worker(process, url)
+
+    async def import_cpu(self, statement: str) -> dict[str, Any]:
+        """CPU seconds of an import in a fresh process."""
+        async with _process(self.python, "-c", _IMPORT.format(statement), verbose=False) as process:
+            line = await _line(process)
+        return {"cpu_us": float(line) * 1e6} if line else {"error": f"{statement} failed"}

@@ -1,0 +1,151 @@
+"""Measures all contenders side by side and writes `results/`: a table, the raw numbers, plots.
+
+    python run.py --quick             aswarm and what is written by hand, a minute or two
+    python run.py --peers DIRECTORY   the frameworks too: DIRECTORY has a virtual environment for each of `peers.toml`
+
+Contenders take turns (A B C, C B A, ...), every figure is the median over the rounds of the ratio to the hand-written
+loop on `AsyncOpenAI` of the same round. CPU is that of the contender's process; the server is another one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import tomllib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from figures import FIGURES, REFERENCE, Figure, Samples
+from plots import draw
+from processes import HERE, Contender, Worker, server
+from report import markdown
+
+OURS = (REFERENCE, "bare_socket", "handwritten_httpx", "aswarm_", "aswarm_aiohttp")
+
+
+@dataclass(slots=True)
+class Field:
+    """The contenders that passed the rehearsal, with their workers; and why the others are not here."""
+
+    url: str
+    workers: dict[Contender, Worker] = field(default_factory=dict)
+    about: dict[str, dict[str, Any]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    verbose: bool = False
+
+
+@asynccontextmanager
+async def opened(contenders: Sequence[Contender], *, verbose: bool) -> AsyncIterator[Field]:
+    """The server and the workers, rehearsed."""
+    async with AsyncExitStack() as stack:
+        here = Field(await stack.enter_async_context(server(verbose=verbose)), verbose=verbose)
+        for contender in contenders:
+            worker = await stack.enter_async_context(contender.worker(here.url, verbose=verbose))
+            rehearsed = await worker.ask("rehearse")
+            if "error" in rehearsed:
+                here.left_out[contender.name] = rehearsed["error"]
+                continue
+            here.workers[contender] = worker
+            here.about[contender.name] = {**rehearsed, **await worker.ask("about")}
+        yield here
+
+
+def _labels(figure: Figure, here: Field, contender: Contender) -> dict[str, dict[str, Any]]:
+    """The jobs of a contender for a figure, by the label of their row."""
+    job = dict(figure.job)
+    if not figure.per_view:
+        return {contender.name: job}
+    return {f"{contender.name} {view}": {**job, "view": view} for view in here.about[contender.name]["views"]}
+
+
+async def _result(figure: Figure, here: Field, contender: Contender, job: dict[str, Any]) -> dict[str, Any]:
+    if figure.name == "import":
+        return await contender.import_cpu(here.about[contender.name]["import"])
+    if figure.fresh:
+        async with contender.worker(here.url, verbose=here.verbose) as worker:
+            return await worker.ask(**job)
+    return await here.workers[contender].ask(**job)
+
+
+async def measure(figure: Figure, here: Field, rounds: int) -> Samples:
+    """All rounds of one figure."""
+    samples = Samples(figure)
+    jobs = {
+        (contender, label): job
+        for contender in here.workers
+        if not figure.only or contender.name in figure.only
+        for label, job in _labels(figure, here, contender).items()
+    }
+    for number in range(min(rounds, figure.rounds or rounds)):
+        order = list(jobs.items())
+        results: dict[str, dict[str, Any]] = {}
+        for (contender, label), job in order if number % 2 == 0 else reversed(order):
+            results[label] = await _result(figure, here, contender, job)
+        samples.rounds.append({label: results[label] for _, label in jobs})
+    return samples
+
+
+def contenders_of(peers: Path | None, names: Sequence[str]) -> list[Contender]:
+    """Ours, and the peers that have an environment in `peers`."""
+    found = [Contender(name) for name in OURS]
+    if peers is not None:
+        known = tomllib.loads(HERE.joinpath("peers.toml").read_text())
+        pythons = {name: peers.absolute() / name / "bin" / "python" for name in known}
+        found += [Contender(name, os.fspath(python)) for name, python in pythons.items() if python.exists()]
+    return [contender for contender in found if not names or contender.name in (REFERENCE, *names)]
+
+
+async def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Everything, as `results.json` has it."""
+    begun = datetime.now(UTC)
+    contenders = contenders_of(arguments.peers, arguments.only)
+    async with opened(contenders, verbose=arguments.verbose) as here:
+        found: list[Samples] = []
+        for figure in FIGURES:
+            if (figure.quick or not arguments.quick) and (not arguments.figures or figure.name in arguments.figures):
+                print(f"{figure.name} ...", flush=True)
+                found.append(await measure(figure, here, arguments.rounds))
+    return {
+        "date": begun.date().isoformat(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "rounds": arguments.rounds,
+        "contenders": here.about,
+        "left_out": here.left_out,
+        "figures": [samples.as_json() for samples in found],
+    }
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="leave out the figures that take minutes")
+    parser.add_argument("--peers", type=Path, metavar="DIRECTORY", help="the environments of the peers")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", nargs="+", default=[], metavar="CONTENDER", help="these, and the reference")
+    parser.add_argument("--figures", nargs="+", default=[], metavar="FIGURE", help="these only, by name")
+    parser.add_argument("--output", type=Path, default=HERE / "results")
+    parser.add_argument("--verbose", action="store_true", help="show what the contenders write to standard error")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, write, show."""
+    arguments = parse()
+    results = asyncio.run(run(arguments))
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    arguments.output.joinpath("results.json").write_text(json.dumps(results, indent=1) + "\n")
+    text = markdown(results)
+    arguments.output.joinpath("results.md").write_text(text)
+    draw(results, arguments.output)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

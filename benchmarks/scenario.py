@@ -1,0 +1,123 @@
+"""The conversation that every contender holds, and the proof that it was held. Standard library only.
+
+Four turns: agent `a` calls `get_weather`; `a` hands over to `b`; `b` calls `get_time` and `get_news` together; `b`
+answers. The texts, the tools and the history are here, so that all contenders and the server share them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+MODEL = "fake"
+API_KEY = "benchmark"
+TURNS = 4
+A_NAME, B_NAME = "a", "b"
+A_TEXT = "You are the reception desk of a travel agency. Answer briefly, and hand over questions about a city."
+B_TEXT = "You are the city guide of a travel agency. Look things up before you answer, and answer briefly."
+HANDOFF_TEXT = "Hand over to the city guide."
+QUESTION = "What is the weather in Oslo, what time is it there, and what is new?"
+ANSWER = "In Oslo it is sunny, it is noon, and a new bridge was opened."
+CITY = "Oslo"
+
+Message = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the tools of this process have seen. `together`: the most tools of agent `b` that ran at the same time."""
+
+    calls: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("get_weather", "get_time", "get_news"), 0))
+    rehearsal: bool = False
+    running: int = 0
+    together: int = 0
+
+    def count(self, name: str, city: str) -> None:
+        """Count one call. Raises ValueError where the argument is not what the model said."""
+        if city != CITY:
+            raise ValueError(f"{name} was called with {city!r}")
+        self.calls[name] += 1
+
+    async def overlap(self) -> None:
+        """In a rehearsal, stay long enough to see whether the other tool of the turn runs too."""
+        if not self.rehearsal:
+            return
+        self.running += 1
+        self.together = max(self.together, self.running)
+        await asyncio.sleep(0.05)
+        self.running -= 1
+
+
+TALLY = Tally()
+
+
+async def get_weather(city: str) -> str:
+    """Tell the weather in a city."""
+    TALLY.count("get_weather", city)
+    return "sunny"
+
+
+async def get_time(city: str) -> str:
+    """Tell the time in a city."""
+    TALLY.count("get_time", city)
+    await TALLY.overlap()
+    return "noon"
+
+
+async def get_news(city: str) -> str:
+    """Tell what is new in a city."""
+    TALLY.count("get_news", city)
+    await TALLY.overlap()
+    return "a new bridge was opened"
+
+
+TOOLS: dict[str, Callable[[str], Any]] = {tool.__name__: tool for tool in (get_weather, get_time, get_news)}
+
+
+def tool_json(name: str) -> dict[str, Any]:
+    """The schema of a tool, as a good engineer writes it by hand."""
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": TOOLS[name].__doc__, "parameters": parameters},
+    }
+
+
+def handoff_json(name: str = "transfer_to_b") -> dict[str, Any]:
+    """The schema of the handoff, written by hand."""
+    parameters: dict[str, Any] = {"type": "object", "properties": {}}
+    return {"type": "function", "function": {"name": name, "description": HANDOFF_TEXT, "parameters": parameters}}
+
+
+def history(length: int) -> list[dict[str, str]]:
+    """What was said before: `length` messages of about a hundred characters, the user's and the assistant's in turn."""
+    return [
+        {
+            "role": "assistant" if position % 2 else "user",
+            "content": f"Message {position} of a long conversation about trains, ferries and rooms in a city up north.",
+        }
+        for position in range(length)
+    ]
+
+
+class Session(Protocol):
+    """A contender that is ready to work. Everything that a service would make once is made before."""
+
+    def prepare(self, past: Sequence[Message]) -> Any:
+        """The history in the contender's own form; it is not measured, as a service would store it so."""
+        ...
+
+    async def converse(self, past: Any) -> str:
+        """Hold the conversation after what `prepare` returned, with QUESTION as the next message; the answer's text."""
+        ...
+
+    @property
+    def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
+        """The ways to stream one answer to QUESTION by agent `b`, by name: each yields the text deltas."""
+        ...
+
+    async def close(self) -> None:
+        """Close what was opened."""
+        ...

@@ -1,0 +1,289 @@
+"""What a turn and a chunk cost, counted and not timed: a change of shape fails here, noise does not.
+
+Calls are Python frames of aswarm that begin or go on (a frame resumed after an await counts again, for that is work
+too). Steps are its lines, where every round of a loop and of a comprehension is one more. Nothing in the counted tests
+waits for anything outside the process, so the counts are the same on every run. The bounds are what was measured, and a
+little; newer versions of Python make fewer frames. Where a bound is passed for a good reason, raise it in the change
+that has the reason.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import anyio
+import anyio.abc
+import pydantic
+import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
+from openai import AsyncOpenAI
+
+import aswarm
+from aswarm import Agent, AsyncSwarm
+from aswarm.testing import Answer, RawAnswer, ScriptedModel, call, chunks, completion
+
+pytestmark = pytest.mark.asyncio
+
+CALLS_PER_TURN = 215
+CALLS_PER_CHUNK = {"classic": 25, "typed": 32}
+STEPS_PER_MESSAGE = 38  # of the history, in a whole run
+
+ASWARM = str(Path(aswarm.__file__).parent / "_")
+SCHEMA_BUILDER = str(Path(pydantic.__file__).parent / "_internal" / "_generate_schema.py")
+
+
+@contextmanager
+def counting(prefix: str = ASWARM) -> Iterator[Counter[str]]:
+    """Counts the frames, by function, of files whose path begins so."""
+    counts: Counter[str] = Counter()
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(prefix):
+            counts[frame.f_code.co_qualname] += 1
+
+    sys.setprofile(profile)
+    try:
+        yield counts
+    finally:
+        sys.setprofile(None)
+
+
+@contextmanager
+def stepping() -> Iterator[Counter[str]]:
+    """Counts the steps of aswarm, by function. The tracer that was there, of a debugger or of coverage, comes back."""
+    counts: Counter[str] = Counter()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if not frame.f_code.co_filename.startswith(ASWARM):
+            return None
+        counts[frame.f_code.co_qualname] += 1
+        return trace
+
+    previous = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield counts
+    finally:
+        sys.settrace(previous)
+
+
+# --- the conversation of the benchmarks -------------------------------------------------------------------------------
+
+TURNS = [call("get_weather", city="Oslo"), call("transfer_to_b"), [call("get_time"), call("get_news")], "It is sunny."]
+
+
+async def get_weather(city: str) -> str:
+    return "sunny"
+
+
+async def get_time() -> str:
+    return "noon"
+
+
+async def get_news() -> str:
+    return "none"
+
+
+def conversation() -> tuple[Agent, ScriptedModel]:
+    b = Agent(name="b", functions=[get_time, get_news])
+    return Agent(name="a", functions=[get_weather, b]), ScriptedModel(TURNS * 2)
+
+
+def history(length: int, kind: type[dict[str, Any]] = dict) -> list[dict[str, Any]]:
+    roles = ("user", "assistant")
+    return [kind(role=roles[position % 2], content=f"message {position}") for position in range(length)]
+
+
+async def counted_run(length: int) -> Counter[str]:
+    """The counts of a run after `length` messages, the second of its kind: what is made once is made."""
+    agent, model = conversation()
+    swarm = AsyncSwarm(client=model.client())
+    await swarm.run(agent, history(length))
+    with counting() as counts:
+        response = await swarm.run(agent, history(length))
+    assert response.text == "It is sunny."
+    return counts
+
+
+async def test_a_turn_makes_a_bounded_number_of_calls():
+    counts = await counted_run(0)
+    assert counts.total() / len(TURNS) <= CALLS_PER_TURN, counts.most_common(20)
+
+
+async def test_the_counts_are_the_same_on_every_run():
+    assert await counted_run(3) == await counted_run(3)
+
+
+async def steps_by_phase(length: int) -> tuple[Counter[str], Counter[str]]:
+    """The steps of a run after `length` messages: in the first completion, and in all that follows."""
+    agent, model = conversation()
+    with stepping() as counts:
+        async for event in AsyncSwarm(client=model.client()).run(agent, history(length), stream=True):
+            if event == {"delim": "end"} and not any(
+                message["role"] == "tool" for message in model.requests[-1].messages
+            ):
+                first = counts.copy()
+    assert len(model.requests[-1].messages) == length + 8
+    return first, counts - first
+
+
+async def test_a_message_of_the_history_is_walked_over_in_the_first_turn_only():
+    await steps_by_phase(0)  # what is made once is made
+    (few, few_later), (many, many_later) = await steps_by_phase(10), await steps_by_phase(1010)
+    assert many_later == few_later
+    more = many - few
+    assert more.total() / 1000 <= STEPS_PER_MESSAGE, more.most_common(20)
+
+
+# --- chunks -----------------------------------------------------------------------------------------------------------
+
+
+async def drain_classic(swarm: AsyncSwarm, agent: Agent) -> int:
+    return sum([1 async for event in swarm.run(agent, "Hi", stream=True) if event.get("content")])
+
+
+async def drain_typed(swarm: AsyncSwarm, agent: Agent) -> int:
+    async with swarm.stream(agent, "Hi") as run:
+        return sum([1 async for event in run if isinstance(event, aswarm.TextDelta)])
+
+
+def burst(length: int) -> RawAnswer:
+    """A streamed answer in one piece."""
+    events = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks(Answer("x" * length), 1)]
+    return RawAnswer(["".join([*events, "data: [DONE]\n\n"]).encode()])
+
+
+@pytest.mark.parametrize(("view", "drain"), [("classic", drain_classic), ("typed", drain_typed)])
+async def test_a_chunk_makes_a_bounded_number_of_calls(view, drain: Callable[[AsyncSwarm, Agent], Awaitable[int]]):
+    model = ScriptedModel([burst(100), burst(100), burst(1100)])
+    swarm, agent = AsyncSwarm(client=model.client()), Agent()
+    await drain(swarm, agent)
+    with counting() as few:
+        assert await drain(swarm, agent) == 100
+    with counting() as many:
+        assert await drain(swarm, agent) == 1100
+    more = many - few
+    assert more.total() / 1000 <= CALLS_PER_CHUNK[view], more.most_common(20)
+
+
+@pytest.mark.parametrize("drain", [drain_classic, drain_typed])
+async def test_nothing_is_walked_over_again_at_every_chunk(drain: Callable[[AsyncSwarm, Agent], Awaitable[int]]):
+    model = ScriptedModel([burst(length) for length in (100, 100, 1100, 2100)])
+    swarm, agent = AsyncSwarm(client=model.client()), Agent()
+    await drain(swarm, agent)
+    steps: list[Counter[str]] = []
+    for _ in range(3):
+        with stepping() as counts:
+            await drain(swarm, agent)
+        steps.append(counts)
+    few, many, very_many = steps
+    assert many - few == very_many - many  # the second thousand costs what the first did
+
+
+# --- what is made once ------------------------------------------------------------------------------------------------
+
+
+async def test_schemas_are_built_once():
+    async def look_up(order_id: int) -> str:
+        return "found"
+
+    agent = Agent(functions=[look_up])
+    model = ScriptedModel([call("look_up", order_id=1), "done"] * 2)
+    with counting(SCHEMA_BUILDER) as first:
+        await AsyncSwarm(client=model.client()).run(agent, "Hi")
+    with counting(SCHEMA_BUILDER) as second:
+        await AsyncSwarm(client=model.client()).run(agent, "Hi")
+    assert first.total() > 0
+    assert second.total() == 0
+
+
+async def test_a_run_leaves_no_object_behind():
+    agent, _ = conversation()
+    model = ScriptedModel(TURNS * 60)
+    swarm = AsyncSwarm(client=model.client())
+
+    async def run(times: int) -> int:
+        for _ in range(times):
+            await swarm.run(agent, "Hi")
+        model.requests.clear()
+        gc.collect()
+        return len(gc.get_objects())
+
+    before = await run(20)
+    assert await run(40) - before < 40
+
+
+async def test_importing_aswarm_imports_no_client_and_no_backend():
+    heavy = ("openai", "httpx", "httpx2", "httpcore", "trio", "aiohttp")
+    code = f"import aswarm, sys; print(*(name for name in {heavy!r} if name in sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
+
+
+# --- the wire ---------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def kept_alive() -> AsyncIterator[tuple[str, Counter[str]]]:
+    """A server that keeps connections open and counts them and the requests. It answers as `TURNS`, whole or streamed."""
+    seen: Counter[str] = Counter()
+
+    async def handle(stream: anyio.abc.SocketStream) -> None:
+        seen["connections"] += 1
+        received = BufferedByteReceiveStream(stream)
+        async with stream:
+            with suppress(anyio.EndOfStream, anyio.IncompleteRead):
+                while True:
+                    body = await _body(received)
+                    seen["requests"] += 1
+                    await stream.send(_http(_next_answer(body["messages"]), stream=body["stream"]))
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    async with listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, handle)
+        yield f"http://127.0.0.1:{port}/v1", seen
+        group.cancel_scope.cancel()
+
+
+async def _body(received: BufferedByteReceiveStream) -> dict[str, Any]:
+    head = (await received.receive_until(b"\r\n\r\n", 2**16)).lower()
+    length = head.partition(b"content-length:")[2].split(b"\r\n")[0]
+    return json.loads(await received.receive_exactly(int(length)))
+
+
+def _next_answer(messages: list[dict[str, Any]]) -> Answer:
+    step = TURNS[min(sum(message["role"] == "tool" for message in messages), 3)]
+    return Answer(step) if isinstance(step, str) else Answer(calls=step if isinstance(step, list) else [step])
+
+
+def _http(answer: Answer, *, stream: bool) -> bytes:
+    if not stream:
+        body = json.dumps(completion(answer)).encode()
+        return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    events = [f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks(answer)] + [b"data: [DONE]\n\n"]
+    framed = b"".join(b"%x\r\n%b\r\n" % (len(event), event) for event in events)
+    return b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n%b0\r\n\r\n" % framed
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_run_sends_one_request_for_each_turn_over_one_connection(stream):
+    agent, _ = conversation()
+    async with kept_alive() as (url, seen), AsyncOpenAI(base_url=url, api_key="x") as client:
+        swarm = AsyncSwarm(client=client)
+        for _ in range(2):
+            if stream:
+                async for _ in swarm.run(agent, "Hi", stream=True):
+                    pass
+            else:
+                await swarm.run(agent, "Hi")
+    assert seen == {"connections": 1, "requests": 2 * len(TURNS)}
