@@ -50,11 +50,14 @@ def counting(prefix: str = ASWARM) -> Iterator[Counter[str]]:
         if event == "call" and frame.f_code.co_filename.startswith(prefix):
             counts[frame.f_code.co_qualname] += 1
 
+    gc.collect()
+    gc.disable()  # what other tests have left would be counted where it is collected
     sys.setprofile(profile)
     try:
         yield counts
     finally:
         sys.setprofile(None)
+        gc.enable()
 
 
 @contextmanager

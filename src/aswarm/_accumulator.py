@@ -14,7 +14,7 @@ from typing import Any
 from ._call_fold import CallFold
 from ._errors import CompletionError, StreamInterrupted, is_retryable_status
 from ._fold import Pieces, fold, joined
-from ._json import is_array, is_object
+from ._json import is_array, is_object, shown
 from ._messages import Message, as_plain, text_of
 from ._usage import Usage
 
@@ -62,7 +62,7 @@ class Accumulator:
         try:
             return self._feed(chunk)
         except (AttributeError, TypeError, ValueError) as error:
-            raise CompletionError(f"the provider sent what is no completion: {_quote(chunk)}") from error
+            raise CompletionError(f"the provider sent what is no completion: {shown(chunk, _SHOWN)}") from error
 
     def _feed(self, chunk: Mapping[str, Any]) -> Delta | None:
         if error := chunk.get("error"):
@@ -138,7 +138,7 @@ class Accumulator:
         if self._started:
             return "the stream ended without a finish_reason"
         if self._odd is not None:
-            return f"the answer has no completion in it: {_quote(self._odd)}"
+            return f"the answer has no completion in it: {shown(self._odd, _SHOWN)}"
         return "the answer was empty: no completion and no error (some servers do this for a prompt that is too long)"
 
 
@@ -151,8 +151,3 @@ def _provider_error(error: Any) -> CompletionError:
     shown = f" (code {code})" if code else ""
     retryable = is_retryable_status(status) or code in ("server_error", "rate_limit_exceeded", "overloaded_error")
     return CompletionError(f"the provider reported an error: {text}{shown}", status_code=status, retryable=retryable)
-
-
-def _quote(chunk: object) -> str:
-    text = repr(chunk)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

@@ -17,10 +17,16 @@ from typing import Any
 EMPTY = inspect.Parameter.empty
 
 
+def behind_partials(function: Any) -> Any:
+    """The function that partials were made of."""
+    while isinstance(function, functools.partial):
+        function = typing.cast("Any", function.func)
+    return function
+
+
 def name_of(function: object) -> str:
     """The name a function has for the model: its own, that of the function behind a partial, or its class's."""
-    while isinstance(function, functools.partial):
-        function = typing.cast("object", function.func)
+    function = behind_partials(function)
     return str(getattr(function, "__name__", None) or type(function).__name__)
 
 
@@ -66,9 +72,7 @@ def _closure(function: Any) -> dict[str, Any]:
 
 
 def _innermost(function: Any) -> Any:
-    while isinstance(function, functools.partial):
-        function = typing.cast("Any", function.func)
-    function = inspect.unwrap(function)
+    function = inspect.unwrap(behind_partials(function))
     function = getattr(function, "__func__", function)
     return (
         function

@@ -1,4 +1,4 @@
-"""JSON-like data: telling objects from arrays, in a way that type checkers follow."""
+"""JSON-like data: telling objects from arrays, in a way that type checkers follow, and showing it in a message."""
 
 from __future__ import annotations
 
@@ -14,3 +14,9 @@ def is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
 def is_array(value: object) -> TypeGuard[list[Any]]:
     """Whether it is a list (or a tuple, which reads like one)."""
     return isinstance(value, list | tuple)
+
+
+def shown(value: object, limit: int) -> str:
+    """The value as it would be written in Python, on one line of at most `limit` characters."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from ._errors import ConfigurationError
-from ._json import is_array, is_object
+from ._json import is_array, is_object, shown
 
 Message = dict[str, Any]
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _PLAIN = ("role", "content")
 _SPEAKERS = ("user", "assistant", "system", "developer")
+_LINE = 80  # how much of a value an error message shows
 # Keys that aswarm itself puts on messages. Mistral and Groq refuse unknown keys, so they never reach the wire.
 _OWN_KEYS = frozenset({"sender", "tool_name"})
 # What makes an assistant message without calls worth sending; Mistral refuses one that has nothing.
@@ -58,10 +59,10 @@ def _is_plain(item: Any) -> TypeGuard[Message]:
 def _normalize_one(item: object, place: str) -> Message:
     message: Message = as_plain(item)
     if not isinstance(message, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - it is whatever the caller passed
-        raise ConfigurationError(f"{place} is not a message: expected a dict with a role, got {_show(item)}")
+        raise ConfigurationError(f"{place} is not a message: expected a dict with a role, got {shown(item, _LINE)}")
     role = message.get("role")
     if role not in ROLES:
-        raise ConfigurationError(f"{place} has the role {_show(role)}; expected one of {', '.join(ROLES)}")
+        raise ConfigurationError(f"{place} has the role {shown(role, _LINE)}; expected one of {', '.join(ROLES)}")
     _check_content(message.get("content"), place)
     if role == "tool" and not isinstance(message.get("tool_call_id"), str):
         raise ConfigurationError(f"{place} is a tool message without a tool_call_id; it must name the call it answers")
@@ -74,31 +75,33 @@ def _normalize_one(item: object, place: str) -> Message:
 
 def _check_content(content: object, place: str) -> None:
     if not (content is None or isinstance(content, str) or is_array(content)):
-        raise ConfigurationError(f"{place} has content {_show(content)}; expected a str, a list of parts, or None")
+        raise ConfigurationError(
+            f"{place} has content {shown(content, _LINE)}; expected a str, a list of parts, or None"
+        )
     for part in content if is_array(content) else ():
         if not is_object(part):
-            raise ConfigurationError(f"{place} has the content part {_show(part)}; expected a dict with a type")
+            raise ConfigurationError(f"{place} has the content part {shown(part, _LINE)}; expected a dict with a type")
 
 
 def _normalize_calls(calls: object, role: object, place: str) -> list[Message]:
     if role != "assistant":
         raise ConfigurationError(
-            f"{place} has tool_calls but the role {_show(role)}; only assistant messages have them"
+            f"{place} has tool_calls but the role {shown(role, _LINE)}; only assistant messages have them"
         )
     if not is_array(calls):
-        raise ConfigurationError(f"{place} has tool_calls that are not a list: {_show(calls)}")
+        raise ConfigurationError(f"{place} has tool_calls that are not a list: {shown(calls, _LINE)}")
     return [_normalize_call(call, f"{place}.tool_calls[{position}]") for position, call in enumerate(calls)]
 
 
 def _normalize_call(call: object, place: str) -> Message:
     plain: Message = as_plain(call)
     if not isinstance(plain, dict) or not isinstance(plain.get("id"), str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigurationError(f"{place} is not a tool call with an id: {_show(call)}")
+        raise ConfigurationError(f"{place} is not a tool call with an id: {shown(call, _LINE)}")
     function = plain.get("function")
     if plain.get("type", "function") == "function" and not (
         is_object(function) and isinstance(function.get("name"), str)
     ):
-        raise ConfigurationError(f"{place} has no function name: {_show(call)}")
+        raise ConfigurationError(f"{place} has no function name: {shown(call, _LINE)}")
     if is_object(function) and is_object(function.get("arguments")):  # as some servers send them; the API wants text
         return {**plain, "function": {**function, "arguments": json.dumps(function["arguments"], ensure_ascii=False)}}
     return plain
@@ -111,11 +114,6 @@ def as_plain(item: object) -> Any:
     dump = getattr(type(item), "model_dump", None)
     # exclude_unset keeps the keys that the provider sent and no others.
     return dump(item, exclude_unset=True, warnings=False) if callable(dump) else item
-
-
-def _show(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004 - one line of a terminal
 
 
 def text_of(content: object) -> str:

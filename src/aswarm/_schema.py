@@ -24,8 +24,8 @@ from pydantic_core import SchemaError, to_json
 from typing_extensions import TypedDict
 
 from ._errors import ConfigurationError
-from ._hints import EMPTY, name_of, resolve_hints
-from ._json import is_array, is_object
+from ._hints import EMPTY, behind_partials, name_of, resolve_hints
+from ._json import is_array, is_object, shown
 from ._strict_schema import strict_parameters
 from ._typed_dicts import modern
 
@@ -36,6 +36,7 @@ _PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _LAX = ConfigDict(arbitrary_types_allowed=True, coerce_numbers_to_str=True)
 
 
+_LINE = 120  # how much of a wrong value the model is shown
 _SAYS_WHAT = frozenset(("type", "anyOf", "oneOf", "allOf", "$ref", "enum", "const"))
 
 
@@ -82,13 +83,8 @@ class FunctionSchema:
 
 def _line(details: Any) -> str:
     place = ".".join(map(str, details["loc"])) or "arguments"
-    given = "" if details["type"] == "missing" else f" (got {_short(details['input'])})"
+    given = "" if details["type"] == "missing" else f" (got {shown(details['input'], _LINE)})"
     return " ".join(f"{place}: {details['msg']}{given}".split())  # one line, whatever a validator or the model wrote
-
-
-def _short(value: object) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 120 else text[:117] + "..."  # noqa: PLR2004 - one line of a prompt
 
 
 def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: bool = False) -> FunctionSchema:
@@ -125,8 +121,7 @@ _REFUSED_KINDS = {
 
 def description_of(function: object) -> str:
     """The docstring, whole, cleaned of indentation; that of the function behind a partial, or of `__call__`."""
-    while isinstance(function, functools.partial):
-        function = typing.cast("object", function.func)
+    function = behind_partials(function)
     if not hasattr(function, "__name__"):
         call = type(function).__call__ if callable(function) else None
         function = call if getattr(call, "__doc__", None) else type(function)
