@@ -10,7 +10,7 @@ import contextvars
 import functools
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -123,6 +123,41 @@ class Supervised(Generic[T]):
             finally:
                 self._failure = None  # its traceback refers to this frame
         return self._value  # type: ignore[return-value]  # pyright: ignore[reportReturnType] - set where no failure is
+
+
+class Unlisted(Generic[T]):
+    """Awaits, without the event loop's list of generators getting to know those that are begun meanwhile.
+
+    At its end the loop closes all it knows, at once: nested ones would find each other running. Only the outermost is
+    on the list, and closes the others from the outside in. `forgotten=True` is for generators of others that are
+    dropped half read and whose resources are freed in another way: no task is made to close them either.
+    """
+
+    def __init__(self, step: Awaitable[T], *, forgotten: bool = False) -> None:
+        self._step = step
+        self._hooks: dict[str, Any] = {"firstiter": None, **({"finalizer": _leave_it} if forgotten else {})}
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        inner: Any = self._step.__await__()
+        resume, value = inner.send, None
+        while True:
+            hooks = sys.get_asyncgen_hooks()
+            sys.set_asyncgen_hooks(**self._hooks)
+            try:
+                waits_for = resume(value)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            finally:
+                sys.set_asyncgen_hooks(*hooks)
+            try:
+                resume, value = inner.send, (yield waits_for)
+            except BaseException as error:  # noqa: BLE001 - thrown into the step, which decides
+                resume, value = inner.throw, error
+
+
+def _leave_it(_: object) -> None:
+    """Finalize nothing; without any finalizer, Python would close the generator on the spot."""
 
 
 class PerLoop(Generic[T]):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
+from ._backend import Unlisted
 from ._errors import AswarmError, CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
 from ._json import is_array, is_object
 from ._messages import as_plain
@@ -144,7 +145,7 @@ async def _pieces(response: Any, decoder: AnswerDecoder) -> AsyncGenerator[bytes
     """The body of a streamed answer as it comes; the response is closed whatever happens."""
     try:
         async with aclosing(response.aiter_bytes()) as pieces:
-            async for piece in pieces:
+            while (piece := await _read(pieces)) is not None:
                 yield piece
                 if decoder.is_done:
                     await _drain(pieces)
@@ -156,10 +157,15 @@ async def _pieces(response: Any, decoder: AnswerDecoder) -> AsyncGenerator[bytes
             await response.aclose()
 
 
-async def _drain(pieces: AsyncIterable[bytes]) -> None:
+async def _read(pieces: AsyncGenerator[bytes, None]) -> bytes | None:
+    # httpx nests generators and drops them half read; it is the response that is closed.
+    return await Unlisted(anext(pieces, None), forgotten=True)
+
+
+async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
     """Read what follows the last event, normally nothing: a body that was read to its end leaves the connection usable."""
     with anyio.move_on_after(_DRAIN_SECONDS):
-        async for _ in pieces:
+        while await _read(pieces) is not None:
             pass
 
 

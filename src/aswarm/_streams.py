@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import sys
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from contextlib import aclosing, suppress
@@ -17,7 +16,7 @@ from typing import Any, Generic, Self, TypeVar
 import anyio
 
 from ._agent import Response
-from ._backend import Work, spawn_soon
+from ._backend import Unlisted, Work, spawn_soon
 from ._events import CompletionDelta, CompletionFinished, Event, LoopEvent, RunFinished, typed
 from ._run_state import RunState
 
@@ -53,35 +52,6 @@ async def _typed(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[Even
                 yield event
 
 
-class _Unlisted(Generic[E]):
-    """Awaits, without the event loop's list of generators getting to know those that are begun meanwhile.
-
-    At its end the loop closes all it knows, at once: nested ones would find each other running. Only the outermost is
-    on the list, and closes the others from the outside in.
-    """
-
-    def __init__(self, step: Awaitable[E]) -> None:
-        self._step = step
-
-    def __await__(self) -> Generator[Any, Any, E]:
-        inner: Any = self._step.__await__()
-        resume, value = inner.send, None
-        while True:
-            hooks = sys.get_asyncgen_hooks()
-            sys.set_asyncgen_hooks(firstiter=None)
-            try:
-                waits_for = resume(value)
-            except StopIteration as done:
-                result: E = done.value
-                return result
-            finally:
-                sys.set_asyncgen_hooks(*hooks)
-            try:
-                resume, value = inner.send, (yield waits_for)
-            except BaseException as error:  # noqa: BLE001 - thrown into the step, which decides
-                resume, value = inner.throw, error
-
-
 class _Reading(Generic[E]):
     """The generators of one run, closed once: by the reader, or when the reader was dropped.
 
@@ -98,7 +68,7 @@ class _Reading(Generic[E]):
         """Take one step of `events`."""
         self._is_running = True
         try:
-            return await _Unlisted(step())
+            return await Unlisted(step())
         finally:
             self._is_running = False
 
