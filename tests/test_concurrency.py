@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
 
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Response, RunError, ToolCallFinished, ToolFailure, tool
+from aswarm import Agent, AsyncSwarm, RunError, ToolCallFinished, ToolFailure, tool
 from aswarm.testing import ScriptedModel, call, check_history
+from turns import contents, run_turn
 
 pytestmark = pytest.mark.anyio
-
-
-async def run_turn(functions: Sequence[Any], calls: Sequence[Any], **options: Any) -> Response:
-    """One turn with these calls, then an answer."""
-    context = options.pop("context_variables", None)
-    with anyio.fail_after(10):
-        swarm = AsyncSwarm(client=ScriptedModel([calls, "Done"]).client(), **options)
-        response = await swarm.run(Agent(name="A", functions=list(functions)), "Go", context_variables=context)
-    check_history(response.messages)
-    return response
-
-
-def contents(response: Response) -> list[str]:
-    return [message["content"] for message in response.messages if message["role"] == "tool"]
 
 
 class Together:

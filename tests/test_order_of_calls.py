@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Response, Result
-from aswarm.testing import ScriptedModel, call, check_history
+from aswarm import Agent, AsyncSwarm, Result
+from aswarm.testing import ScriptedModel, call
+from turns import contents, run_turn
 
 pytestmark = pytest.mark.anyio
-
-
-async def run_turn(functions: Sequence[Any], calls: Sequence[Any], **options: Any) -> Response:
-    """One turn with these calls, then an answer."""
-    context = options.pop("context_variables", None)
-    with anyio.fail_after(10):
-        swarm = AsyncSwarm(client=ScriptedModel([calls, "Done"]).client(), **options)
-        response = await swarm.run(Agent(name="A", functions=list(functions)), "Go", context_variables=context)
-    check_history(response.messages)
-    return response
-
-
-def contents(response: Response) -> list[str]:
-    return [message["content"] for message in response.messages if message["role"] == "tool"]
 
 
 async def test_a_reader_sees_what_a_result_before_it_changed() -> None:

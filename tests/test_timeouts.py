@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Response, tool
+from aswarm import Agent, AsyncSwarm, tool
 from aswarm.testing import ScriptedModel, call, check_history
+from turns import contents
+from turns import run_turn as run_quick_turn
 
 pytestmark = pytest.mark.anyio
-
-
-async def run_turn(functions: Sequence[Any], calls: Sequence[Any], **options: Any) -> Response:
-    """One turn with these calls, then an answer."""
-    context = options.pop("context_variables", None)
-    with anyio.fail_after(20):
-        swarm = AsyncSwarm(client=ScriptedModel([calls, "Done"]).client(), **options)
-        response = await swarm.run(Agent(name="A", functions=list(functions)), "Go", context_variables=context)
-    check_history(response.messages)
-    return response
-
-
-def contents(response: Response) -> list[str]:
-    return [message["content"] for message in response.messages if message["role"] == "tool"]
+run_turn = functools.partial(run_quick_turn, seconds=20)  # threads may have to wait for a processor
 
 
 async def test_the_timeout_counts_from_when_the_limiter_let_it_in() -> None:

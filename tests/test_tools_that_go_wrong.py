@@ -11,8 +11,10 @@ from typing import Any
 import anyio
 import pytest
 
+import turns
 from aswarm import Agent, AsyncSwarm, Response, Result, RunError, tool
-from aswarm.testing import ScriptedModel, call, check_history
+from aswarm.testing import ScriptedModel, call
+from turns import contents
 
 pytestmark = pytest.mark.anyio
 # trio's cancellation exception cannot be made by hand.
@@ -20,17 +22,10 @@ ON_ASYNCIO = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 
 
 async def run_turn(functions: Sequence[Any], calls: Sequence[Any], **options: Any) -> Response:
-    """One turn with these calls, then an answer."""
-    with anyio.fail_after(10):
-        swarm = AsyncSwarm(client=ScriptedModel([calls, "Done"]).client(), **options)
-        response = await swarm.run(Agent(name="A", functions=list(functions)), "Go")
-    check_history(response.messages)
+    """One turn with these calls, which never keeps the run from its answer."""
+    response = await turns.run_turn(functions, calls, **options)
     assert (response.text, response.stop) == ("Done", "answer")
     return response
-
-
-def contents(response: Response) -> list[str]:
-    return [message["content"] for message in response.messages if message["role"] == "tool"]
 
 
 class Odd(Exception):

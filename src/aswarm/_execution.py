@@ -121,7 +121,7 @@ class ToolCaller:
             _begin(started)
             value = await lease.run(work, deadline=deadline, abandon_on_cancel=tool.abandon_on_cancel)
         except DeadlinePassed as error:
-            raise _timed_out(tool, "It may still be running.", still_running=True) from error
+            raise _timed_out(tool, still_running=True) from error
         finally:
             lease.leave()
         value = await _settle(tool, value, deadline)
@@ -183,9 +183,9 @@ def _deadline(tool: Tool[..., Any]) -> float:
     return math.inf if tool.timeout is None else anyio.current_time() + tool.timeout
 
 
-def _timed_out(tool: Tool[..., Any], *more: str, still_running: bool = False) -> _Told:
-    text = " ".join((f"{tool.schema.name} timed out after {tool.timeout:g} s.", *more))
-    return _Told(text, still_running=still_running)
+def _timed_out(tool: Tool[..., Any], *, still_running: bool = False) -> _Told:
+    warning = " It may still be running." if still_running else ""
+    return _Told(f"{tool.schema.name} timed out after {tool.timeout:g} s.{warning}", still_running=still_running)
 
 
 def _describe(error: BaseException) -> str:
