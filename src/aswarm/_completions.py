@@ -18,10 +18,11 @@ import importlib
 import inspect
 import types
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
+from pydantic_core import to_json
 
 from ._backend import Unlisted
 from ._errors import AswarmError, CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
@@ -104,20 +105,36 @@ class OpenAISource:
     def __init__(self, client: AsyncOpenAI) -> None:
         self._client = client
 
-    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+    def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks, or the one whole completion, as the server sent them."""
-        decoder = AnswerDecoder()
+        return self._streamed(request) if request.stream else self._whole(request)
+
+    async def _whole(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         response = await _post(self._client, request)
-        if request.stream:
-            async with aclosing(_pieces(response, decoder)) as pieces:
-                async for piece in pieces:
+        decoder = AnswerDecoder()
+        for chunk in (*decoder.feed(response.content), *decoder.end()):
+            yield chunk
+
+    async def _streamed(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        response = await _post(self._client, request)
+        decoder = AnswerDecoder()
+        try:
+            async with aclosing(response.aiter_bytes()) as pieces:
+                piece = await _first(pieces)
+                while piece is not None:
                     for chunk in decoder.feed(piece):
                         yield chunk
-        else:
-            for chunk in decoder.feed(response.content):
+                    piece = None if decoder.is_done else await anext(pieces, None)
+                await _drain(pieces)
+            for chunk in decoder.end():
                 yield chunk
-        for chunk in decoder.end():
-            yield chunk
+        except AswarmError:
+            raise
+        except Exception as error:
+            raise StreamInterrupted(f"the stream broke: {_text(error)}") from error
+        finally:
+            with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                await response.aclose()
 
 
 async def _post(client: AsyncOpenAI, request: CompletionRequest) -> Any:
@@ -131,7 +148,7 @@ async def _post(client: AsyncOpenAI, request: CompletionRequest) -> Any:
     try:
         return await post(
             "/chat/completions",
-            body={key: value for key, value in request.body.items() if key not in _OPTIONS},
+            **_content(client, request.body),
             cast_to=_response_type(openai.__version__),
             options=options,
             stream=request.stream,
@@ -141,31 +158,31 @@ async def _post(client: AsyncOpenAI, request: CompletionRequest) -> Any:
         raise _completion_error(error) from error
 
 
-async def _pieces(response: Any, decoder: AnswerDecoder) -> AsyncGenerator[bytes, None]:
-    """The body of a streamed answer as it comes; the response is closed whatever happens."""
-    try:
-        async with aclosing(response.aiter_bytes()) as pieces:
-            while (piece := await _read(pieces)) is not None:
-                yield piece
-                if decoder.is_done:
-                    await _drain(pieces)
-                    break
-    except Exception as error:
-        raise StreamInterrupted(f"the stream broke: {_text(error)}") from error
-    finally:
-        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-            await response.aclose()
+def _content(client: AsyncOpenAI, body: dict[str, Any]) -> dict[str, Any]:
+    """What is sent, as an argument of `post`: ready bytes where nothing of the SDK's has to read it, else a dict."""
+    if _takes_bytes(type(client)) and "extra_body" not in body:
+        with suppress(ValueError):  # a value that only the SDK's encoder knows, or nobody
+            return {"content": to_json({key: value for key, value in body.items() if key not in _OPTIONS})}
+    return {"body": {key: value for key, value in body.items() if key not in _OPTIONS}}
 
 
-async def _read(pieces: AsyncGenerator[bytes, None]) -> bytes | None:
-    # httpx nests generators and drops them half read; it is the response that is closed.
+@functools.cache
+def _takes_bytes(kind: type) -> bool:
+    # Azure finds its path in the body, and so may any subclass; openai 2 has no `content`.
+    from openai import AsyncOpenAI  # noqa: PLC0415 - loaded by now
+
+    return kind is AsyncOpenAI and "content" in inspect.signature(kind.post).parameters
+
+
+async def _first(pieces: AsyncGenerator[bytes, None]) -> bytes | None:
+    # httpx nests generators, which begin here, and drops them half read; it is the response that is closed.
     return await Unlisted(anext(pieces, None), forgotten=True)
 
 
 async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
     """Read what follows the last event, normally nothing: a body that was read to its end leaves the connection usable."""
     with anyio.move_on_after(_DRAIN_SECONDS):
-        while await _read(pieces) is not None:
+        async for _ in pieces:
             pass
 
 

@@ -109,7 +109,7 @@ class RunFinished:
     response: Response
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CompletionDelta:
     """One delta as the classic stream shows it (internal)."""
 

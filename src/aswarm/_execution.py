@@ -103,8 +103,8 @@ class ToolCaller:
         if tool is None:
             raise _Told(f"Tool {call.name} not found.")
         arguments = tool.schema.validate(parse_arguments(call.arguments))
+        carry_out = self._in_thread if tool.thread and not tool.is_async else _on_loop
         async with admitted(tool.limiter):
-            carry_out = self._in_thread if tool.thread and not tool.is_async else _on_loop
             result = as_result(await carry_out(tool, arguments, context, started))
         return ToolOutcome(result.value, result)
 
@@ -169,6 +169,8 @@ async def _settle(tool: Tool[..., Any], value: Any, deadline: float) -> Any:
     """The value, awaited if it can be. Raises _Told when the deadline passes first."""
     if not inspect.isawaitable(value):
         return value
+    if deadline == math.inf:
+        return await value
     with anyio.CancelScope(deadline=deadline):
         return await value
     raise _timed_out(tool)

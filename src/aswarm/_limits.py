@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary, ref
 
@@ -42,17 +42,17 @@ def _limiter_here(limiter: Limiter) -> Limiter:
         return loops.others[loop]
 
 
-@asynccontextmanager
-async def admitted(limiter: Limiter | None) -> AsyncGenerator[None, None]:
+def admitted(limiter: Limiter | None) -> AbstractAsyncContextManager[None]:
     """Hold a token of the limiter, if there is one."""
-    if limiter is None:
-        yield
-        return
-    here = _limiter_here(limiter)
+    return nullcontext() if limiter is None else _admitted(_limiter_here(limiter))
+
+
+@asynccontextmanager
+async def _admitted(limiter: Limiter) -> AsyncGenerator[None, None]:
     # On behalf of an object of its own: a tool that calls itself through a nested run is another borrower.
     borrower = object()
-    await here.acquire_on_behalf_of(borrower)
+    await limiter.acquire_on_behalf_of(borrower)
     try:
         yield
     finally:
-        here.release_on_behalf_of(borrower)
+        limiter.release_on_behalf_of(borrower)

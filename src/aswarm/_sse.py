@@ -41,10 +41,8 @@ class AnswerDecoder:
     def feed(self, piece: bytes) -> Iterator[dict[str, Any]]:
         """Take bytes; yield the objects that are whole by now. Raises StreamInterrupted for what is not JSON."""
         self._buffer += piece
-        if self._is_events is None and not self._recognize():
-            return
-        if self._is_events:
-            yield from self._events()
+        is_known = self._is_events is not None or self._recognize()
+        return self._events() if is_known and self._is_events else iter(())
 
     def end(self) -> Iterator[dict[str, Any]]:
         """No more bytes will come. Raises StreamInterrupted where the body was cut or is no completion."""
@@ -116,7 +114,7 @@ class AnswerDecoder:
             raise StreamInterrupted(f"the answer is not JSON ({error}): {_quote(data)}") from error
         if not is_object(decoded):
             raise CompletionError(f"the answer is not a completion: {_quote(data)}")
-        return dict(decoded)
+        return decoded
 
 
 def _decoded(data: bytes) -> Any:

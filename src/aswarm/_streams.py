@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -61,16 +61,8 @@ class _Reading(Generic[E]):
 
     def __init__(self, events: AsyncGenerator[E, None]) -> None:
         self.events = events
-        self._is_running = False
+        self.is_running = False
         self._closed: anyio.Event | None = None
-
-    async def step(self, step: Callable[[], Awaitable[E]]) -> E:
-        """Take one step of `events`."""
-        self._is_running = True
-        try:
-            return await Unlisted(step())
-        finally:
-            self._is_running = False
 
     async def close(self) -> None:
         """Close, or wait for whoever is closing."""
@@ -86,7 +78,7 @@ class _Reading(Generic[E]):
 
     def check_idle(self) -> None:
         """Raise RuntimeError where another task is reading."""
-        if self._is_running:
+        if self.is_running:
             raise RuntimeError("this run is being read by another task; read and close it in one task at a time")
 
 
@@ -122,18 +114,23 @@ class _Stream(Generic[E]):
         return self._state.partial
 
     async def _step(self, step: Callable[[], Awaitable[E]]) -> E:
+        reading = self._reading
         if self._when_dropped is None:
-            self._when_dropped = weakref.finalize(self, _close_dropped, self._reading, spawn_soon())
+            self._when_dropped = weakref.finalize(self, _close_dropped, reading, spawn_soon())
             self._when_dropped.atexit = False
-        self._reading.check_idle()
+        reading.check_idle()
+        reading.is_running = True
         try:
-            return await self._reading.step(step)
+            # Between the chunks of a completion no generator begins.
+            return await (Unlisted(step()) if self._state.completing is None else step())
         except BaseException:
             self._when_dropped.detach()  # what leaves a generator has ended it
             raise
+        finally:
+            reading.is_running = False
 
-    async def __anext__(self) -> E:
-        return await self._step(self._reading.events.__anext__)
+    def __anext__(self) -> Coroutine[Any, Any, E]:
+        return self._step(self._reading.events.__anext__)
 
     async def aclose(self) -> None:
         """End the run: close the response, cancel and await tools. `response` says what had happened."""
@@ -196,7 +193,7 @@ class EventStream(_Stream[Event], AsyncIterator[Event]):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Event:
+    def __anext__(self) -> Coroutine[Any, Any, Event]:
         if not self._is_open:
             raise RuntimeError("use `async with swarm.stream(...) as run:`, so that leaving the block ends the run")
-        return await super().__anext__()
+        return super().__anext__()
