@@ -89,14 +89,14 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """What a turn costs, beside the same loop written by hand; writes benchmarks/results."""
-    session.install(".", "openai>=3", *group("bench"))
+    session.install(".[aiohttp]", "openai>=3", *group("bench"))
     session.run("python", "benchmarks/run.py", "--quick", *session.posargs)
 
 
 @nox.session
 def bench_peers(session: nox.Session) -> None:
     """The same with the frameworks beside it, each in an environment of its own; an hour or so."""
-    session.install(".", "openai>=3", *group("bench"))
+    session.install(".[aiohttp]", "openai>=3", *group("bench"))
     peers = Path(session.create_tmp(), "peers")
     for name, peer in nox.project.load_toml("benchmarks/peers.toml").items():
         session.run("python", "-m", "venv", "--clear", os.fspath(peers / name))

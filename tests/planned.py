@@ -7,7 +7,7 @@ from typing import Any
 
 from aswarm import Agent, Result
 from aswarm._plan import ToolCall
-from aswarm._toolbox import toolbox
+from aswarm._toolbox import tools_of
 
 AGENT = Agent(name="A")
 
@@ -48,6 +48,6 @@ async def silent():  # type: ignore[no-untyped-def]
 
 def call_of(function: Any, position: int = 0, name: str | None = None) -> ToolCall:
     """A call of this function."""
-    ((found, made),) = toolbox(Agent(functions=[function])).items()
+    ((found, made),) = tools_of(Agent(functions=[function])).items()
     message = {"id": f"call_{position}", "type": "function", "function": {"name": name or found, "arguments": ""}}
     return ToolCall(message, position, AGENT, made)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import pytest
 from openai import AsyncAzureOpenAI, AsyncOpenAI
+from pydantic import BaseModel
 
 from aswarm import Agent, AsyncSwarm, CompletionError
 from aswarm.testing import Answer, ScriptedModel, chunks, completion
@@ -165,6 +167,25 @@ async def test_options_mean_the_same_as_on_create() -> None:
     assert {key: value for key, value in ours.headers.items() if key not in ignored} == {
         key: value for key, value in theirs.headers.items() if key not in ignored
     }
+
+
+async def test_values_that_only_the_sdk_can_write_are_left_to_it() -> None:
+    """A date and a model object are sent as `create` sends them; what nobody can write is an error of the request."""
+
+    class Schema(BaseModel):
+        kind: str = "json_object"
+        strict: bool | None = None
+
+    seen = Recorder()
+    client = AsyncOpenAI(api_key="x", http_client=seen.http)
+    settings = {"response_format": Schema(kind="text"), "metadata": {"day": [datetime(2026, 1, 2, tzinfo=UTC)]}}
+    await both_ways(client, Agent(model_settings=settings))
+    for request in seen.requests:
+        body = json.loads(request.content)
+        assert body["response_format"] == {"kind": "text"}
+        assert body["metadata"] == {"day": ["2026-01-02T00:00:00+00:00"]}
+    with pytest.raises(CompletionError, match="not JSON serializable"):
+        await AsyncSwarm(client).run(Agent(), [{"role": "user", "content": [{"type": "text", "text": object()}]}])
 
 
 async def test_settings_that_are_not_given_are_not_sent() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from aswarm import Agent, Result, tool
 from aswarm._plan import ToolCall, ToolOutcome, calls_of, plan
-from aswarm._toolbox import toolbox
+from aswarm._toolbox import tools_of
 from planned import AGENT, alone, call_of, changer, plain, reader, silent, untyped, writer
 
 
@@ -199,7 +199,7 @@ def test_hints_that_admit_no_result(hint: object) -> None:
 
 def test_calls_are_bound_to_the_tools_of_their_agent() -> None:
     """A call has the tool of its name, or None; its position is that in the message; its arguments are text."""
-    tools = toolbox(Agent(functions=[alone]))
+    tools = tools_of(Agent(functions=[alone]))
     wired = [
         {"id": "a", "type": "function", "function": {"name": "alone", "arguments": '{"x": "1"}'}},
         {"id": "b", "type": "function", "function": {"name": "missing", "arguments": None}},

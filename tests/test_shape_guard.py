@@ -33,8 +33,8 @@ from aswarm.testing import Answer, RawAnswer, ScriptedModel, call, chunks, compl
 
 pytestmark = pytest.mark.asyncio
 
-CALLS_PER_TURN = 215
-CALLS_PER_CHUNK = {"classic": 25, "typed": 32}
+CALLS_PER_TURN = 208
+CALLS_PER_CHUNK = {"classic": 20, "typed": 24}
 STEPS_PER_MESSAGE = 38  # of the history, in a whole run
 
 ASWARM = str(Path(aswarm.__file__).parent / "_")

@@ -13,7 +13,7 @@ import pytest
 from anyio import CapacityLimiter
 
 from aswarm import Agent, ConfigurationError, Tool, function_to_json, tool
-from aswarm._toolbox import toolbox
+from aswarm._toolbox import tools_of
 from aswarm._tools import (
     is_async,
 )
@@ -125,7 +125,7 @@ def test_a_bound_tool_does_not_outlive_its_instance() -> None:
     """No registry holds the instance."""
     service = Service()
     reference = weakref.ref(service)
-    toolbox(Agent(functions=[service.plain, service.slow, service.bare]))
+    tools_of(Agent(functions=[service.plain, service.slow, service.bare]))
     del service
     gc.collect()
     assert reference() is None

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, ConfigurationError, tool
-from aswarm._toolbox import toolbox
+from aswarm._toolbox import toolbox, tools_of
 from aswarm._tools import (
     runs_together,
     takes_context,
@@ -22,7 +22,7 @@ from offered import Service, Slotted, Unhashable, find, look
 
 
 def names_of(*functions: Any) -> list[str]:
-    return list(toolbox(Agent(functions=list(functions))))
+    return list(tools_of(Agent(functions=list(functions))))
 
 
 # --- the tools of an agent --------------------------------------------------------------------------------------------
@@ -35,14 +35,14 @@ def test_the_tools_of_an_agent_are_in_the_order_of_its_functions() -> None:
 
 def test_an_agent_without_functions_has_no_tools() -> None:
     """Nothing is offered."""
-    assert toolbox(Agent()) == {}
+    assert tools_of(Agent()) == {}
 
 
 def test_a_tool_is_the_one_that_was_listed() -> None:
     """A tool made by `@tool` is used as it is; a function becomes one that calls it."""
     made = tool(look)
-    assert toolbox(Agent(functions=[made]))["look"] is made
-    assert toolbox(Agent(functions=[look]))["look"].function is look
+    assert tools_of(Agent(functions=[made]))["look"] is made
+    assert tools_of(Agent(functions=[look]))["look"].function is look
 
 
 service = Service()
@@ -81,7 +81,7 @@ partial_once = functools.partial(look)
 )
 def test_a_function_listed_twice_counts_once(functions: Callable[[], list[Any]]) -> None:
     """Also a method, which is a new object each time it is looked up."""
-    assert len(toolbox(Agent(functions=functions()))) == 1
+    assert len(tools_of(Agent(functions=functions()))) == 1
 
 
 def test_an_agent_listed_twice_counts_once() -> None:
@@ -113,7 +113,7 @@ def _another_look() -> Callable[..., Any]:
 def test_two_different_functions_of_one_name_are_refused(functions: list[Any]) -> None:
     """The model could not tell them apart: the error names agent and function."""
     with pytest.raises(ConfigurationError) as caught:
-        toolbox(Agent(name="Desk", functions=functions))
+        tools_of(Agent(name="Desk", functions=functions))
     assert "'Desk'" in str(caught.value)
     assert repr(_as_name(functions[0])) in str(caught.value)
 
@@ -126,15 +126,42 @@ def _as_name(function: Any) -> str:
 def test_what_is_no_function_is_refused(thing: object) -> None:
     """The error shows what it was."""
     with pytest.raises(ConfigurationError, match="cannot be offered"):
-        toolbox(Agent(functions=[thing]))
+        tools_of(Agent(functions=[thing]))
 
 
 def test_functions_may_be_added_after_construction() -> None:
     """The toolbox is what the agent has now, as Swarm's examples need."""
     agent = Agent(functions=[look])
-    toolbox(agent)
+    tools_of(agent)
     agent.functions.append(find)
-    assert list(toolbox(agent)) == ["look", "find"]
+    assert list(tools_of(agent)) == ["look", "find"]
+
+
+def test_runs_of_an_agent_share_its_toolbox() -> None:
+    """As long as one of them has it; nothing is kept for later."""
+    agent = Agent(functions=[look])
+    held = toolbox(agent)
+    assert toolbox(agent) is held
+    reference = weakref.ref(held)
+    del held
+    gc.collect()
+    assert reference() is None
+
+
+def test_a_toolbox_is_not_shared_once_the_agent_has_changed() -> None:
+    """Other functions, or a handoff of another name, make another one."""
+    desk = Agent(name="Desk")
+    agent = Agent(functions=[look, desk])
+    first = toolbox(agent)
+    desk.name = "Office"
+    second = toolbox(agent)
+    agent.functions = [look]
+    third = toolbox(agent)
+    assert [list(box.tools) for box in (first, second, third)] == [
+        ["look", "transfer_to_desk"],
+        ["look", "transfer_to_office"],
+        ["look"],
+    ]
 
 
 # --- handoffs ---------------------------------------------------------------------------------------------------------
@@ -162,7 +189,7 @@ def test_a_handoff_is_named_after_its_agent(agent_name: str, tool_name: str) -> 
 def test_any_agent_name_gives_a_name_that_the_api_takes(agent_name: str) -> None:
     """Whatever an agent is called, its handoff can be offered, and hands over to it."""
     agent = Agent(name=agent_name)
-    ((name, made),) = toolbox(Agent(functions=[agent])).items()
+    ((name, made),) = tools_of(Agent(functions=[agent])).items()
     assert name.startswith("transfer_to_")
     assert all(char.isascii() and (char.isalnum() or char in "_-") for char in name)
     assert len(name) <= 64
@@ -181,14 +208,14 @@ def test_a_number_does_not_meet_an_agent_that_is_called_so() -> None:
 
 def test_a_handoff_says_to_whom_and_takes_nothing() -> None:
     """The description names the agent; there are no parameters."""
-    made = toolbox(Agent(functions=[Agent(name="Sales Agent")]))["transfer_to_sales_agent"].schema.json["function"]
+    made = tools_of(Agent(functions=[Agent(name="Sales Agent")]))["transfer_to_sales_agent"].schema.json["function"]
     assert "Sales Agent" in made["description"]
     assert made["parameters"] == {"type": "object", "properties": {}, "required": []}
 
 
 def test_a_handoff_runs_beside_its_neighbours_without_a_thread() -> None:
     """It only gives back its agent, and changes no context."""
-    made = toolbox(Agent(functions=[Agent(name="Sales")]))["transfer_to_sales"]
+    made = tools_of(Agent(functions=[Agent(name="Sales")]))["transfer_to_sales"]
     assert runs_together(made)
     assert not made.thread
     assert not takes_context(made)
@@ -199,16 +226,16 @@ def test_agents_may_hand_over_to_each_other() -> None:
     a, b = Agent(name="A"), Agent(name="B")
     a.functions.append(b)
     b.functions.append(a)
-    assert list(toolbox(a)) == ["transfer_to_b"]
-    assert toolbox(a)["transfer_to_b"]() is b
-    assert toolbox(b)["transfer_to_a"]() is a
+    assert list(tools_of(a)) == ["transfer_to_b"]
+    assert tools_of(a)["transfer_to_b"]() is b
+    assert tools_of(b)["transfer_to_a"]() is a
 
 
 def test_an_agent_is_not_kept_alive_by_having_been_offered() -> None:
     """The schema of a handoff is remembered, its agent is not."""
     target = Agent(name="Sales")
     reference = weakref.ref(target)
-    toolbox(Agent(functions=[target]))
+    tools_of(Agent(functions=[target]))
     del target
     gc.collect()
     assert reference() is None

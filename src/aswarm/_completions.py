@@ -1,4 +1,4 @@
-"""The first door: asking a provider for a completion. The only importer of openai.
+"""The first door: asking a provider for a completion. With `_client`, the only importer of openai.
 
 Decides how a given client is called, and turns whatever it raises into `CompletionError`. Yields chunks as plain
 dicts; what they mean is the accumulator's business. Retries before the first byte are the SDK's own.
@@ -14,10 +14,9 @@ Three kinds of client:
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import types
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,8 +24,9 @@ import anyio
 from pydantic_core import to_json
 
 from ._backend import Unlisted
+from ._client import http_package
 from ._errors import AswarmError, CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
-from ._json import is_array, is_object
+from ._json import is_array, is_json, is_object
 from ._messages import as_plain
 from ._request import CompletionRequest, CompletionSource
 from ._sse import AnswerDecoder
@@ -36,24 +36,12 @@ if TYPE_CHECKING:
 
 # Parameters of `create` that are options of the request, and their names in `post`.
 _OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
+# What `create` passes: without it, an admin key in the environment would take the place of the API key.
+_SECURITY = {"security": {"bearer_auth": True}}
 # A close that hangs must not hold a cancelled run for ever.
 _CLOSE_SECONDS = 2.0
 # A server that says [DONE] and keeps the body open is not waited for; the connection is then not used again.
 _DRAIN_SECONDS = 0.1
-
-
-def make_client() -> AsyncOpenAI:
-    """An `AsyncOpenAI()` from the environment. Raises ConfigurationError where it has no credentials."""
-    # Imported here, because openai costs most of a second and many programs bring their own client, or none.
-    import openai  # noqa: PLC0415
-
-    try:
-        return openai.AsyncOpenAI()
-    except openai.OpenAIError as error:
-        raise ConfigurationError(
-            f"no client: set OPENAI_API_KEY, or pass AsyncSwarm(client=...), for example AsyncOpenAI(base_url=..., "
-            f"api_key=...). The openai package says: {error}"
-        ) from error
 
 
 def source_for(client: Any) -> CompletionSource:
@@ -107,16 +95,17 @@ class OpenAISource:
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks, or the one whole completion, as the server sent them."""
-        return self._streamed(request) if request.stream else self._whole(request)
+        arguments = _arguments_of_post(self._client, request)
+        return self._streamed(arguments) if request.stream else self._whole(arguments)
 
-    async def _whole(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        response = await _post(self._client, request)
+    async def _whole(self, arguments: dict[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
+        response = await _post(self._client, arguments)
         decoder = AnswerDecoder()
         for chunk in (*decoder.feed(response.content), *decoder.end()):
             yield chunk
 
-    async def _streamed(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        response = await _post(self._client, request)
+    async def _streamed(self, arguments: dict[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
+        response = await _post(self._client, arguments)
         decoder = AnswerDecoder()
         try:
             async with aclosing(response.aiter_bytes()) as pieces:
@@ -137,33 +126,35 @@ class OpenAISource:
                 await response.aclose()
 
 
-async def _post(client: AsyncOpenAI, request: CompletionRequest) -> Any:
+async def _post(client: AsyncOpenAI, arguments: dict[str, Any]) -> Any:
     """The raw response: read to its end, or, for a stream, open."""
-    import openai  # noqa: PLC0415 - loaded by now
-
-    options = {_OPTIONS[key]: value for key, value in request.body.items() if key in _OPTIONS}
-    # What `create` passes: without it, an admin key in the environment would take the place of the API key.
-    options["security"] = {"bearer_auth": True}
-    post: Callable[..., Any] = client.post
     try:
-        return await post(
-            "/chat/completions",
-            **_content(client, request.body),
-            cast_to=_response_type(openai.__version__),
-            options=options,
-            stream=request.stream,
-            stream_cls=openai.AsyncStream if request.stream else None,
-        )
+        return await client.post("/chat/completions", **arguments)
     except Exception as error:
         raise _completion_error(error) from error
 
 
-def _content(client: AsyncOpenAI, body: dict[str, Any]) -> dict[str, Any]:
+def _arguments_of_post(client: AsyncOpenAI, request: CompletionRequest) -> dict[str, Any]:
+    import openai  # noqa: PLC0415 - loaded by now
+
+    body = {key: value for key, value in request.body.items() if key not in _OPTIONS}
+    options = {_OPTIONS[key]: value for key, value in request.body.items() if key in _OPTIONS}
+    return {
+        **_content(client, request, body),
+        "cast_to": http_package(openai.__version__).Response,
+        "options": {**options, **_SECURITY} if options else _SECURITY,
+        **({"stream": True, "stream_cls": openai.AsyncStream} if request.stream else {}),
+    }
+
+
+def _content(client: AsyncOpenAI, request: CompletionRequest, body: dict[str, Any]) -> dict[str, Any]:
     """What is sent, as an argument of `post`: ready bytes where nothing of the SDK's has to read it, else a dict."""
-    if _takes_bytes(type(client)) and "extra_body" not in body:
-        with suppress(ValueError):  # a value that only the SDK's encoder knows, or nobody
-            return {"content": to_json({key: value for key, value in body.items() if key not in _OPTIONS})}
-    return {"body": {key: value for key, value in body.items() if key not in _OPTIONS}}
+    # The SDK has its own ways to write dates and models, and merges an `extra_body`.
+    settings = request.agent.model_settings
+    if "extra_body" not in settings and is_json(settings) and _takes_bytes(_type_of(client)):
+        with suppress(ValueError):  # it is for the SDK to say what cannot be sent
+            return {"content": to_json(body)}
+    return {"body": body}
 
 
 @functools.cache
@@ -184,13 +175,6 @@ async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
     with anyio.move_on_after(_DRAIN_SECONDS):
         async for _ in pieces:
             pass
-
-
-@functools.cache
-def _response_type(version: str) -> type:
-    """The class that `cast_to` must be for a raw response: openai 3 is on httpx2, openai 2 on httpx."""
-    package = "httpx2" if int(version.partition(".")[0]) >= 3 else "httpx"  # noqa: PLR2004 - the major version
-    return cast("type", importlib.import_module(package).Response)
 
 
 class CreateSource:

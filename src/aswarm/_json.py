@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 
 def is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
@@ -20,3 +20,12 @@ def shown(value: object, limit: int) -> str:
     """The value as it would be written in Python, on one line of at most `limit` characters."""
     text = " ".join(repr(value).split())
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def is_json(value: object) -> bool:
+    """Whether the value is made of nothing but what JSON has; a subclass may mean more, and counts as other."""
+    if type(value) is dict:
+        return all(map(is_json, cast("dict[object, object]", value).values()))
+    if type(value) is list:
+        return all(map(is_json, cast("list[object]", value)))
+    return value is None or type(value) in (str, int, float, bool)

@@ -73,11 +73,11 @@ class Loop:
     async def _complete(self, doors: Doors) -> AsyncGenerator[LoopEvent, None]:
         state, agent = self.state, self.state.agent
         _ = state.tools  # a function that cannot be offered is found before anything is done for the request
-        request = state.request(await self.instruct(agent, state.context), self.options.request)
-        state.turns += 1
-        yield TurnStarted(agent, state.turns)
-        state.completing = accumulator = Accumulator()
-        async with aclosing(doors.complete(request)) as chunks:
+        instructions = await self.instruct(agent, state.context)
+        async with aclosing(doors.complete(state.request(instructions, self.options.request))) as chunks:
+            state.turns += 1
+            yield TurnStarted(agent, state.turns)
+            state.completing = accumulator = Accumulator()
             async for chunk in chunks:
                 if (delta := accumulator.feed(chunk)) is not None:
                     yield CompletionDelta(delta if delta["role"] is None else {**delta, "sender": agent.name})

@@ -17,7 +17,7 @@ from ._json import is_object
 from ._messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, normalize, open_calls, tool_message, wire
 from ._plan import ToolCall, calls_of
 from ._request import CompletionRequest, RequestSettings, build_request, relaxed
-from ._toolbox import toolbox
+from ._toolbox import Toolbox, toolbox
 from ._tools import Tool
 from ._usage import Usage
 
@@ -55,7 +55,7 @@ class RunState:
         self._empty_content = empty_content
         self._made: list[Message] = []
         self._served: list[Agent] = []  # agents that have had a tool result in this run
-        self._toolboxes: dict[int, tuple[list[Any], dict[str, Tool[..., Any]]]] = {}
+        self._toolbox: Toolbox | None = None
         self._response: Response | None = None
         self._begin(normalize(messages), resume=resume)
 
@@ -80,20 +80,16 @@ class RunState:
     @property
     def tools(self) -> dict[str, Tool[..., Any]]:
         """The tools of the active agent by name. Raises ConfigurationError for a function that cannot be offered."""
-        functions = self.agent.functions
-        known = self._toolboxes.get(id(self.agent))
-        if known is not None and len(known[0]) == len(functions) and all(map(_is, known[0], functions)):
-            return known[1]
-        tools = toolbox(self.agent)
-        self._toolboxes[id(self.agent)] = (list(functions), tools)
-        return tools
+        if self._toolbox is None or not self._toolbox.fits(self.agent):
+            self._toolbox = toolbox(self.agent)
+        return self._toolbox.tools
 
     def request(self, instructions: Any, settings: RequestSettings) -> CompletionRequest:
         """The next request."""
         choice = self.agent.tool_choice
         if choice is None:
             choice = self.agent.model_settings.get("tool_choice")
-        if any(self.agent is served for served in self._served):
+        if choice is not None and any(self.agent is served for served in self._served):
             choice = relaxed(choice)
         tools = [tool.schema.json for tool in self.tools.values()]
         return build_request(self.agent, instructions, self._wire, tools, choice, settings)
@@ -176,10 +172,6 @@ class RunState:
             usage=self.usage,
             stop=self.stop,
         )
-
-
-def _is(left: object, right: object) -> bool:
-    return left is right
 
 
 def _last_assistant(history: list[Message]) -> int:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import from_json
 
 from ._errors import CompletionError, StreamInterrupted
-from ._json import is_object
 
 _BOM = b"\xef\xbb\xbf"
 # Servers in JavaScript cut an emoji between its surrogates; the grammar of JSON allows that, UTF-8 does not.
@@ -112,9 +111,9 @@ class AnswerDecoder:
             decoded = _decoded(data)
         except ValueError as error:
             raise StreamInterrupted(f"the answer is not JSON ({error}): {_quote(data)}") from error
-        if not is_object(decoded):
+        if not isinstance(decoded, dict):
             raise CompletionError(f"the answer is not a completion: {_quote(data)}")
-        return decoded
+        return cast("dict[str, Any]", decoded)
 
 
 def _decoded(data: bytes) -> Any:

@@ -11,11 +11,12 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, get_args, overload
 
 from ._agent import Agent, Response
 from ._backend import PerLoop
-from ._completions import make_client, source_for
+from ._client import Transport, make_client
+from ._completions import source_for
 from ._debug import debug_doors, debug_events
 from ._errors import AswarmError, ConfigurationError
 from ._events import LoopEvent
@@ -37,6 +38,9 @@ class AsyncSwarm:
     `chat.completions.create`, or a `CompletionSource`. Without one, `AsyncOpenAI()` is made on first use, for each
     event loop, and closed by `aclose()`. A client that was passed in is never closed.
 
+    `transport="aiohttp"`: the client that is made uses the SDK's aiohttp transport (`pip install "aswarm[aiohttp]"`,
+    asyncio only), with no limit of connections and 60 s to connect. Choose it for a hundred runs in flight and more.
+
     `concurrent_tools=False` runs all calls one after another. `tool_error`: gets a `ToolFailure` and returns the text
     that the model is told, or raises to end the run. `max_threads`: plain functions that run at once, for each event
     loop and each depth of runs started inside tools. `include_usage=False` for servers that refuse `stream_options`.
@@ -47,6 +51,7 @@ class AsyncSwarm:
         self,
         client: Any = None,
         *,
+        transport: Transport = "httpx",
         concurrent_tools: bool = True,
         tool_error: ToolErrorHook | None = None,
         max_threads: int = 40,
@@ -55,14 +60,18 @@ class AsyncSwarm:
     ) -> None:
         if max_threads < 1:
             raise ConfigurationError(f"max_threads must be at least 1, not {max_threads}")
+        if transport not in get_args(Transport):
+            raise ConfigurationError(f"transport must be 'httpx' or 'aiohttp', not {transport!r}")
         if client is not None:
             source_for(client)
+            if transport != "httpx":
+                raise ConfigurationError("transport is for the client that AsyncSwarm makes; pass it or a client")
         self._client = client
         self._concurrent_tools = concurrent_tools
         self._tool_error = tool_error
         self._include_usage = include_usage
         self._empty_content = empty_content
-        self._own_clients = PerLoop(make_client)
+        self._own_clients = PerLoop(partial(make_client, transport))
         self._threads = PerLoop(partial(ThreadPool, max_threads))
 
     @property

@@ -6,9 +6,11 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import operator
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 from ._agent import Agent
 from ._errors import ConfigurationError
@@ -37,7 +39,47 @@ def _slug(agent_name: str) -> str:
     return re.sub(r"[^a-z0-9_-]+", "_", agent_name.lower()).strip("_")
 
 
-def toolbox(agent: Agent) -> dict[str, Tool[..., Any]]:
+class Toolbox:
+    """The tools of an agent by name, as long as it lists what it lists now."""
+
+    __slots__ = ("__weakref__", "_agent", "_functions", "_names", "tools")
+
+    def __init__(self, agent: Agent) -> None:
+        self.tools = tools_of(agent)
+        self._agent = agent
+        self._functions = list(agent.functions)
+        self._names = _handoff_names(agent)
+
+    def fits(self, agent: Agent) -> bool:
+        """Whether these are still the functions of that agent."""
+        return (
+            self._agent is agent
+            and len(self._functions) == len(agent.functions)
+            and all(map(operator.is_, self._functions, agent.functions))
+        )
+
+    def is_current(self, agent: Agent) -> bool:
+        """Whether it would be made the same again."""
+        return self.fits(agent) and self._names == _handoff_names(agent)
+
+
+# Weak: runs of one agent at the same time share a toolbox, and nothing is kept between runs.
+_in_use: WeakValueDictionary[int, Toolbox] = WeakValueDictionary()
+
+
+def toolbox(agent: Agent) -> Toolbox:
+    """The toolbox of an agent, shared with whoever has it now. Raises ConfigurationError as `tools_of` does."""
+    known = _in_use.get(id(agent))
+    if known is None or not known.is_current(agent):
+        known = _in_use[id(agent)] = Toolbox(agent)
+    return known
+
+
+def _handoff_names(agent: Agent) -> list[str]:
+    return [function.name for function in agent.functions if isinstance(function, Agent)]
+
+
+def tools_of(agent: Agent) -> dict[str, Tool[..., Any]]:
     """The tools of an agent by name, in the order in which they are listed.
 
     A function listed twice counts once; another agent is a handoff named `transfer_to_<name>`: lowercased, illegal

@@ -35,7 +35,7 @@ class Usage:
         reported = reported or {}
         counts = {key: int(value) for key in _COUNTS if _is_number(value := reported.get(key))}
         details = {key: value for key, value in reported.items() if key not in _COUNTS}
-        return cls(**counts, requests=1, details=_sum({}, details))
+        return cls(**counts, requests=1, details=_sum({}, details) if details else {})
 
     def __add__(self, other: Usage) -> Usage:
         """The sum, as a new object."""
