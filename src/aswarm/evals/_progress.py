@@ -1,0 +1,46 @@
+"""How far an evaluation is, on a terminal: rich's bar where rich is installed, a line that counts where it is not.
+
+Writes nothing where there is no stream, or where it is no terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TextIO
+
+from ._report import Report
+
+
+@contextmanager
+def progress_on(stream: TextIO | None, report: Report, total: int) -> Generator[Callable[[], None]]:
+    """A function to call after each attempt; what is shown ends with the block."""
+    if stream is None or not stream.isatty():
+        yield lambda: None
+        return
+    show = _bar if find_spec("rich") else _line
+    with show(stream, total) as update:
+        yield lambda: update(report.total, f"{report.passed} passed")
+
+
+@contextmanager
+def _bar(stream: TextIO, total: int) -> Generator[Callable[[int, str], None]]:
+    from rich.console import Console  # noqa: PLC0415 - an extra
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(*Progress.get_default_columns(), console=Console(file=stream)) as bar:
+        task = bar.add_task("evaluating", total=total)
+        yield lambda done, words: bar.update(task, completed=done, description=f"{done}/{total}, {words}")
+
+
+@contextmanager
+def _line(stream: TextIO, total: int) -> Generator[Callable[[int, str], None]]:
+    def update(done: int, words: str) -> None:
+        stream.write(f"\r{done}/{total}, {words}")
+        stream.flush()
+
+    try:
+        yield update
+    finally:
+        stream.write("\n")
