@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, TypedDict, Unpack
 
@@ -22,6 +23,7 @@ class Options(TypedDict, total=False):
     max_turns: float
     judge_model: str | None
     judge_swarm: AsyncSwarm | None
+    results: str | os.PathLike[str] | None
 
 
 async def assert_case(

@@ -21,14 +21,15 @@ class Call:
     arguments: str
 
     def __str__(self) -> str:
-        return f"{self.name}({'' if self.parsed == {} else self.arguments})"
+        """As it would be written, on one line."""
+        return f"{self.name}({'' if self.parsed == {} else ' '.join(self.arguments.split())})"
 
     @property
     def parsed(self) -> Any:
         """The arguments as JSON, `{}` where there are none; None where they do not parse."""
         try:
             return json.loads(self.arguments) if self.arguments.strip() else {}
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
 

@@ -85,15 +85,15 @@ class Case:
         """Its name, or else the last thing the user says, on one short line."""
         if self.name is not None:
             return self.name
-        said = (text_of(message.get("content")) for message in reversed(self.messages) if message["role"] == "user")
+        said = (text_of(message.get("content")) for message in reversed(self.messages) if message.get("role") == "user")
         line = " ".join(next(said, "").split()) or f"{len(self.messages)} messages"
         return line if len(line) <= _LINE else line[: _LINE - 3] + "..."
 
     @property
     def messages(self) -> list[Message]:
         """The conversation as a list of messages."""
-        if self.extent == "nothing":  # never sent as a history, so it need not be a valid one
-            return [{"role": "", **as_plain(message)} for message in self.conversation]
+        if self.extent == "nothing" and is_array(self.conversation):
+            return [_readable(message) for message in self.conversation]
         return normalize(self.conversation)
 
     @property
@@ -132,6 +132,14 @@ def as_case(data: Case | Mapping[str, Any]) -> Case:
     if "conversation" not in data:
         raise ConfigurationError(f"the case has no conversation: {shown(dict(data), _LINE)}")
     return Case(**data)
+
+
+def _readable(message: object) -> Message:
+    # What a judge only reads is never sent as a history, so it need not be a valid one.
+    plain: Message = as_plain(message)
+    if not isinstance(plain, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - it is whatever the caller passed
+        raise ConfigurationError(f"no message: {shown(message, _LINE)}")
+    return plain
 
 
 def _is_answered(conversation: object) -> bool:

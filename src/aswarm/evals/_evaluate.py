@@ -62,6 +62,10 @@ async def evaluate(
     """
     if repeats < 1 or concurrency < 1:
         raise ConfigurationError(f"repeats and concurrency must be at least 1, not {repeats} and {concurrency}")
+    # A blocking Swarm, say: every attempt would be paid for, and then fail.
+    for given in (swarm, judge_swarm):
+        if not isinstance(given, AsyncSwarm | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"evaluate needs an AsyncSwarm, not {type(given).__name__}")
     entries = list(_entries(agent, cases))
     if not entries:
         raise ConfigurationError("there are no cases")
@@ -104,13 +108,14 @@ async def _run_all(
     # Shared by the workers: each takes the next one.
     jobs = ((entry, number) for number in range(1, repeats + 1) for entry in entries)
 
-    async def work(tell: Callable[[], None]) -> None:
+    async def work(tell: Callable[[Attempt], None]) -> None:
         for entry, number in jobs:
-            entry.report.add(await attempts.make(entry.report.case, entry.agent, number))
-            tell()
+            attempt = await attempts.make(entry.report.case, entry.agent, number)
+            entry.report.add(attempt)
+            tell(attempt)
 
     try:
-        with progress_on(sys.stderr if progress else None, report, total) as tell:
+        with progress_on(sys.stderr if progress else None, total) as tell:
             async with anyio.create_task_group() as workers:
                 for _ in range(min(concurrency, total)):
                     workers.start_soon(work, tell)
@@ -137,18 +142,20 @@ class _Attempts:
 
     async def make(self, case: Case, agent: Agent | None, number: int) -> Attempt:
         """One attempt at one case. Raises nothing but cancellation."""
-        response = Response()
+        response: Response | None = None
         try:
-            if agent is not None and case.extent != "nothing":
-                response = await self._run(case, agent)
-            verdict = await self._look(case, agent or Agent(), response)
+            response = await self._run(case, agent)
+            verdict = await self._look(case, agent, response)
         except Exception as error:  # noqa: BLE001 - told in the report
-            left = getattr(error, "response", None)
-            response = left if isinstance(left, Response) else response
-            return _attempt(number, "error", response, Verdict(passed=False, reason=_words(error)))
+            # What had happened before the run itself failed; later errors have their own responses, or none.
+            left = getattr(error, "response", None) if response is None else response
+            verdict = Verdict(passed=False, reason=_words(error))
+            return _attempt(number, "error", left if isinstance(left, Response) else Response(), verdict)
         return _attempt(number, "passed" if verdict.passed else "failed", response, verdict)
 
-    async def _run(self, case: Case, agent: Agent) -> Response:
+    async def _run(self, case: Case, agent: Agent | None) -> Response:
+        if agent is None or case.extent == "nothing":
+            return Response()
         return await self.swarm.run(
             agent,
             case.messages,
@@ -158,13 +165,13 @@ class _Attempts:
             execute_tools=case.extent == "whole",
         )
 
-    async def _look(self, case: Case, agent: Agent, response: Response) -> Verdict:
+    async def _look(self, case: Case, agent: Agent | None, response: Response) -> Verdict:
         wrong = unexpected(case, calls_of(response.messages))
         if wrong is None and case.check is not None:
             wrong = await _checked(case.check, response)
         if wrong is not None or case.judge is None:
             return Verdict(wrong is None, wrong or "")
-        model = self.judge_model or self.model_override or agent.model
+        model = self.judge_model or self.model_override or (agent or Agent()).model
         return await self.judge.ask(case.judge, [*case.messages, *response.messages], model)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from aswarm._agent import Agent, Response
 from aswarm._errors import AswarmError, CompletionError
-from aswarm._json import is_object, shown
+from aswarm._json import shown
 from aswarm._messages import Message
 from aswarm._swarm import AsyncSwarm
 from aswarm._usage import Usage
@@ -57,29 +57,29 @@ class Judge:
 
     def __init__(self, swarm: AsyncSwarm) -> None:
         self._swarm = swarm
-        self._settings: dict[str, Any] = {"response_format": _FORMAT}
+        self._knows_format = True
 
     async def ask(self, question: str, messages: Sequence[Message], model: str) -> Verdict:
-        """The model's verdict. Raises CompletionError, or AswarmError where it gives none."""
+        """The model's verdict. Raises AswarmError where it gives none, or where the provider fails."""
         prompt = f"Conversation:\n{_as_json(messages)}\n\nQuestion: {question}"
         try:
-            response = await self._answer(model, prompt)
+            return _verdict(await self._answer(prompt, model))
         except CompletionError as error:
-            if error.status_code not in _REFUSED or not self._settings:
-                raise
-            response = await self._answer_without_format(model, prompt)
-        return _verdict(response)
+            raise AswarmError(f"the judge failed: {error}") from error
 
-    async def _answer_without_format(self, model: str, prompt: str) -> Response:
-        refused, self._settings = self._settings, {}
-        try:
-            return await self._answer(model, prompt)
-        except CompletionError:
-            self._settings = refused  # it was something else
-            raise
+    async def _answer(self, prompt: str, model: str) -> Response:
+        if self._knows_format:
+            try:
+                return await self._asked(prompt, model, {"response_format": _FORMAT})
+            except CompletionError as error:
+                if error.status_code not in _REFUSED:
+                    raise
+        response = await self._asked(prompt, model, {})
+        self._knows_format = False  # it was the format that was refused
+        return response
 
-    async def _answer(self, model: str, prompt: str) -> Response:
-        agent = Agent(name="Judge", model=model, instructions=_INSTRUCTIONS, model_settings=self._settings)
+    async def _asked(self, prompt: str, model: str, settings: dict[str, Any]) -> Response:
+        agent = Agent(name="Judge", model=model, instructions=_INSTRUCTIONS, model_settings=settings)
         return await self._swarm.run(agent, prompt)
 
 
@@ -89,23 +89,29 @@ def _as_json(messages: Sequence[Message]) -> str:
 
 
 def _verdict(response: Response) -> Verdict:
+    reasons: dict[bool, str] = {}
     for found in _objects(response.text):
-        value: Any = found.get("value")
-        value = _WORDS.get(value.strip().lower()) if isinstance(value, str) else value
-        if isinstance(value, bool):
-            reason = str(found.get("reason") or "it gave no reason")
-            return Verdict(value, f"the judge said {'yes' if value else 'no'}: {reason}", response.usage)
-    raise AswarmError(f"the judge gave no verdict: {shown(response.text, _LINE)}")
+        value = _as_bool(found.get("value"))
+        if value is not None:
+            reasons[value] = str(found.get("reason") or "it gave no reason")
+    if len(reasons) != 1:  # none, or both
+        raise AswarmError(f"the judge gave no verdict: {shown(response.text, _LINE)}")
+    [(value, reason)] = reasons.items()
+    return Verdict(value, f"the judge said {'yes' if value else 'no'}: {reason}", response.usage)
 
 
-_WORDS = {"true": True, "false": False}
+_WORDS = {"true": True, "yes": True, "false": False, "no": False}
+
+
+def _as_bool(value: object) -> bool | None:
+    if isinstance(value, str):
+        return _WORDS.get(value.strip().rstrip(".").lower())
+    return value if isinstance(value, bool) else None
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects in a text, outermost first: servers and models put fences, prose or thoughts around them."""
-    bare = _WORDS.get(text.strip().lower())
-    if bare is not None:
-        yield {"value": bare}
+    """The JSON objects in a text; models put fences, prose or thoughts around them. A bare word is a value."""
+    yield {"value": text}
     decoder, end = json.JSONDecoder(strict=False), 0
     for brace in re.finditer("{", text):
         if brace.start() < end:
@@ -114,5 +120,4 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
             found, end = decoder.raw_decode(text, brace.start())
         except ValueError:
             continue
-        if is_object(found):
-            yield dict(found)
+        yield found

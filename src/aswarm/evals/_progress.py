@@ -5,23 +5,30 @@ Writes nothing where there is no stream, or where it is no terminal.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TextIO
 
-from ._report import Report
+from ._report import Attempt
 
 
 @contextmanager
-def progress_on(stream: TextIO | None, report: Report, total: int) -> Generator[Callable[[], None]]:
-    """A function to call after each attempt; what is shown ends with the block."""
+def progress_on(stream: TextIO | None, total: int) -> Generator[Callable[[Attempt], None]]:
+    """A function that is told each attempt; what is shown ends with the block."""
     if stream is None or not stream.isatty():
-        yield lambda: None
+        yield lambda _: None
         return
+    outcomes: Counter[str] = Counter()
     show = _bar if find_spec("rich") else _line
     with show(stream, total) as update:
-        yield lambda: update(report.total, f"{report.passed} passed")
+
+        def tell(attempt: Attempt) -> None:
+            outcomes[attempt.outcome] += 1
+            update(outcomes.total(), f"{outcomes['passed']} passed")
+
+        yield tell
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import uuid
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -62,11 +63,11 @@ class Attempt:
         return f"{self.reason}; {did}" if self.reason else did
 
 
-class _Tally:
+class _Tally(ABC):
     """Counts over attempts; what has them says which."""
 
-    def _attempts(self) -> Iterator[Attempt]:
-        raise NotImplementedError
+    @abstractmethod
+    def _attempts(self) -> Iterator[Attempt]: ...
 
     def _count(self, outcome: Outcome) -> int:
         return sum(attempt.outcome == outcome for attempt in self._attempts())

@@ -26,7 +26,8 @@ class ResultsFile:
         """Add a record. The file is replaced as a whole, so that it is never half written."""
         text = json.dumps([*self._records(), record], indent=2, ensure_ascii=False, default=_plain)
         fresh = self._path.with_name(f"{self._path.name}.new")
-        fresh.write_text(text + "\n", encoding="utf-8")
+        # Half a surrogate pair, which models do write, has no UTF-8; JSON has this escape for it.
+        fresh.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
         fresh.replace(self._path)
 
     def _records(self) -> list[Any]:
