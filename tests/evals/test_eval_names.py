@@ -19,7 +19,7 @@ def test_every_public_name_says_what_it_is(name: str) -> None:
     assert (value.__doc__ or "").strip()
     assert not value.__doc__.startswith(f"{name}("), "the docstring that dataclass makes"
     for key, member in vars(value).items():
-        if isinstance(member, property) or (callable(member) and not key.startswith("_")):
+        if not key.startswith("_") and (isinstance(member, property) or callable(member)):
             assert member.__doc__, f"{name}.{key}"
 
 

@@ -84,6 +84,7 @@ async def test_plain_data_has_swarms_keys() -> None:
     assert record["id"]
     assert record["timestamp"]
     sold, _, rome = record["results"]
+    assert (sold["agent"], sold["model"]) == ("Desk", "gpt-4o")
     assert sold["messages"] == [{"role": "user", "content": "Sell!"}]
     assert sold["expected_function"] == "transfer_to_sales"
     assert sold["actual_function"] == ["book", "book"]

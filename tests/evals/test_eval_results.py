@@ -11,11 +11,11 @@ from typing import Any
 
 import anyio
 import pytest
-from evaluated import desk, swarm_that
 
 from aswarm import AsyncSwarm, ConfigurationError, Response
 from aswarm.evals import Case, Report, evaluate
 from aswarm.testing import Request, ScriptedModel, Step
+from evaluated import desk, swarm_that
 
 HI = Case("Hi", function=None)
 

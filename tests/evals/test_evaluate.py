@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import anyio
-import evaluated
 import pytest
-from evaluated import answering, desk, one, sales, swarm_that
 
+import evaluated
 from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError, Response
 from aswarm.evals import Case, evaluate
 from aswarm.testing import Answer, Failure, ScriptedModel, call
+from evaluated import answering, desk, one, sales, swarm_that
 
 pytestmark = pytest.mark.anyio
 
@@ -170,7 +170,7 @@ async def test_model_and_turns_are_those_of_every_run() -> None:
     model = ScriptedModel(answering({"Go": call("book", city="Rome")}))
     case = Case("Go", check=lambda response: response.text)
     report = await evaluate(desk, [case], swarm=AsyncSwarm(model.client()), model_override="local", max_turns=1)
-    assert [request.body["model"] for request in model.requests] == ["local"]
+    assert [request.body["model"] for request in model.requests] == [report.cases[0].model] == ["local"]
     assert report.cases[0].attempts[0].did == 'called book({"city": "Rome"}), was stopped by max_turns'
 
 

@@ -62,11 +62,9 @@ async def evaluate(
     """
     if repeats < 1 or concurrency < 1:
         raise ConfigurationError(f"repeats and concurrency must be at least 1, not {repeats} and {concurrency}")
-    # A blocking Swarm, say: every attempt would be paid for, and then fail.
     for given in (swarm, judge_swarm):
-        if not isinstance(given, AsyncSwarm | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"evaluate needs an AsyncSwarm, not {type(given).__name__}")
-    entries = list(_entries(agent, cases))
+        _check_swarm(given)
+    entries = list(_entries(agent, cases, model_override))
     if not entries:
         raise ConfigurationError("there are no cases")
     record = None if results is None else ResultsFile(results)
@@ -80,18 +78,29 @@ async def evaluate(
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A case's place in the report, and its agent; None where the case needs none."""
+    """A case's place in the report, and its agent; None where it needs none and there is none."""
 
     report: CaseReport
     agent: Agent | None
 
 
-def _entries(agent: Agent | str | None, cases: Iterable[Case | Mapping[str, Any]]) -> Iterator[_Entry]:
+def _check_swarm(given: object) -> None:
+    # With a blocking Swarm, say, every attempt would be paid for, and then fail.
+    if not isinstance(given, AsyncSwarm | None):
+        raise ConfigurationError(f"evaluate needs an AsyncSwarm, not {type(given).__name__}")
+
+
+def _entries(
+    agent: Agent | str | None, cases: Iterable[Case | Mapping[str, Any]], model_override: str | None
+) -> Iterator[_Entry]:
     for case in map(as_case, cases):
         named = agent if case.agent is None else case.agent
         if named is None and case.extent != "nothing":
             raise ConfigurationError(f"no agent for the case {str(case)!r}; pass one, or name it as module:attribute")
-        yield _Entry(CaseReport(case), import_agent(named) if isinstance(named, str) else named)
+        found = import_agent(named) if isinstance(named, str) else named
+        asked = None if case.extent == "nothing" else found
+        names = ("", "") if asked is None else (asked.name, model_override or asked.model)
+        yield _Entry(CaseReport(case, [], *names), found)
 
 
 async def _run_all(
@@ -107,18 +116,11 @@ async def _run_all(
     total = len(entries) * repeats
     # Shared by the workers: each takes the next one.
     jobs = ((entry, number) for number in range(1, repeats + 1) for entry in entries)
-
-    async def work(tell: Callable[[Attempt], None]) -> None:
-        for entry, number in jobs:
-            attempt = await attempts.make(entry.report.case, entry.agent, number)
-            entry.report.add(attempt)
-            tell(attempt)
-
     try:
         with progress_on(sys.stderr if progress else None, total) as tell:
             async with anyio.create_task_group() as workers:
                 for _ in range(min(concurrency, total)):
-                    workers.start_soon(work, tell)
+                    workers.start_soon(_work, attempts, jobs, tell)
     except BaseException as error:
         with suppress(Exception):  # not every exception takes an attribute
             setattr(error, "report", report)  # noqa: B010 - no attribute that type checkers know
@@ -128,6 +130,13 @@ async def _run_all(
         if record is not None:
             record.append(report.to_dict())
     return report
+
+
+async def _work(attempts: _Attempts, jobs: Iterator[tuple[_Entry, int]], tell: Callable[[Attempt], None]) -> None:
+    for entry, number in jobs:
+        attempt = await attempts.make(entry.report.case, entry.agent, number)
+        entry.report.add(attempt)
+        tell(attempt)
 
 
 @dataclass(frozen=True, slots=True)

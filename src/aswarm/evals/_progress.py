@@ -5,6 +5,7 @@ Writes nothing where there is no stream, or where it is no terminal.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -36,7 +37,9 @@ def _bar(stream: TextIO, total: int) -> Generator[Callable[[int, str], None]]:
     from rich.console import Console  # noqa: PLC0415 - an extra
     from rich.progress import Progress  # noqa: PLC0415
 
-    with Progress(*Progress.get_default_columns(), console=Console(file=stream)) as bar:
+    columns = Progress.get_default_columns()
+    # What tools print goes above the bar, but only where it is the terminal that it goes to.
+    with Progress(*columns, console=Console(file=stream), redirect_stdout=sys.stdout.isatty()) as bar:
         task = bar.add_task("evaluating", total=total)
         yield lambda done, words: bar.update(task, completed=done, description=f"{done}/{total}, {words}")
 

@@ -95,10 +95,15 @@ class _Tally(ABC):
 
 @dataclass
 class CaseReport(_Tally):
-    """One case and its attempts, in the order of their numbers; those that were interrupted are missing."""
+    """One case and its attempts, in the order of their numbers; those that were interrupted are missing.
+
+    `agent` and `model`: the names of who was asked; empty where nothing was run.
+    """
 
     case: Case
     attempts: list[Attempt] = field(default_factory=list[Attempt])
+    agent: str = ""
+    model: str = ""
 
     def _attempts(self) -> Iterator[Attempt]:
         return iter(self.attempts)
@@ -160,6 +165,8 @@ def _case_record(report: CaseReport) -> dict[str, Any]:
     more = {"arguments": case.arguments, "judge": case.judge, "check": case.check}
     return {
         "name": str(case),
+        "agent": report.agent,
+        "model": report.model,
         "messages": case.messages,
         **{f"expected_{key}": value for key, value in expected.items()},
         **{key: value for key, value in more.items() if value is not None},
