@@ -81,7 +81,7 @@ async def test_what_happened_is_read_whole_and_only_that() -> None:
     assert report.accuracy == 1
     [asked] = model.requests
     assert json.dumps(conversation) in asked.messages[1]["content"]
-    assert report.cases[0].attempts[0].did == "said nothing"
+    assert report.cases[0].attempts[0].did == ""
     assert (report.cases[0].agent, report.cases[0].model) == ("", "")
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aswarm.evals import Attempt, Case, CaseReport, Outcome, Report, evaluate
 from aswarm.testing import Failure, call
-from evaluated import desk, swarm_that
+from evaluated import desk, one, swarm_that
 
 outcomes = st.lists(st.lists(st.sampled_from(get_args(Outcome)), max_size=8), max_size=6)
 
@@ -60,7 +60,7 @@ TABLE = """\
     0/2     0.0%  Sell!
                   2x failed: expected transfer_to_sales; the model called book({"city": "Rome"})
     0/2     0.0%  Down
-                  2x error: the provider failed: InternalServerError: Error code: 503 - busy; the model said nothing
+                  2x error: the provider failed: InternalServerError: Error code: 503 - busy
     2/2   100.0%  to Rome
     2/6    33.3%  all, 2 errors"""
 
@@ -106,6 +106,11 @@ def test_none_is_written_as_swarm_does() -> None:
 def test_a_passed_attempt_in_words() -> None:
     """What it did; the reason where the judge gave one."""
     assert str(Attempt(1, "passed", text="Hello")) == "passed: the model answered 'Hello'"
-    assert str(Attempt(1, "passed", reason="the judge said yes: ok")) == (
-        "passed: the judge said yes: ok; the model said nothing"
-    )
+    assert str(Attempt(1, "passed", reason="the judge said yes: ok")) == "passed: the judge said yes: ok"
+
+
+@pytest.mark.anyio
+async def test_an_empty_answer_is_told() -> None:
+    """The model was asked and said nothing."""
+    [attempt] = (await one(Case("Hi", function="book"), {"Hi": ""})).attempts
+    assert str(attempt) == "failed: expected book; the model said nothing"

@@ -46,21 +46,18 @@ class Attempt:
 
     @property
     def did(self) -> str:
-        """What the model did, in a line: its calls and its answer."""
+        """What the model did, in a line: its calls and its answer. Empty where it was not asked, or never answered."""
         parts = [f"called {', '.join(map(str, self.calls))}"] if self.calls else []
         if self.text:
             parts.append(f"answered {shown(' '.join(self.text.split()), _ANSWER)}")
         if self.stop == "max_turns":
             parts.append("was stopped by max_turns")
-        return ", ".join(parts) or "said nothing"
+        return ", ".join(parts) or ("said nothing" if self.messages else "")
 
     def __str__(self) -> str:
-        return f"{self.outcome}: {self._words}"
-
-    @property
-    def _words(self) -> str:
-        did = f"the model {self.did}"
-        return f"{self.reason}; {did}" if self.reason else did
+        """The outcome, the reason, and what the model did."""
+        parts = [self.reason, self.did and f"the model {self.did}"]
+        return f"{self.outcome}: {'; '.join(part for part in parts if part)}"
 
 
 class _Tally(ABC):
