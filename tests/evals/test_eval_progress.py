@@ -45,3 +45,16 @@ async def test_elsewhere_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> 
     """Not into a file or a pipe, and not where nobody asked."""
     assert await shown_on(io.StringIO(), monkeypatch) == ""
     assert await shown_on(Terminal(), monkeypatch, progress=False) == ""
+
+
+@pytest.mark.anyio
+async def test_what_is_printed_meanwhile_goes_where_stdout_goes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bar on a terminal takes nothing from a stdout that is a file."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    case = Case("Hi", check=lambda response: print(response.text) or True)
+    await evaluate(desk, [case], swarm=swarm_that({"Hi": "Hello"}), progress=True)
+    assert capsys.readouterr().out == "Hello\n"
+    assert "Hello" not in terminal.getvalue()
