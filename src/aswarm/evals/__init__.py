@@ -1,0 +1,39 @@
+"""Evals: whether an agent does what you expect, how often of n times, and what it did where it did not.
+
+    cases = load_cases("cases.json")  # or [Case("Where is my bag?", function="transfer_to_lost_baggage"), ...]
+    report = asyncio.run(evaluate(triage_agent, cases, repeats=5, results="results.json"))
+    print(report)
+    assert report.accuracy >= 0.9
+
+From pytest (anyio, which brings the marker, is installed with aswarm):
+
+    @pytest.mark.anyio
+    @pytest.mark.parametrize("case", load_cases("cases.json"), ids=str)
+    async def test_triage(case):
+        await assert_case(case, triage_agent)
+
+Importing this needs neither pyyaml (YAML files) nor rich (the progress bar): `pip install "aswarm[evals]"` brings both.
+"""
+
+from ._assert import Options, assert_case
+from ._calls import Call
+from ._case import Case, Extent
+from ._evaluate import evaluate
+from ._files import FORMATS, import_agent, load_cases
+from ._report import Attempt, CaseReport, Outcome, Report
+
+__all__ = [
+    "FORMATS",
+    "Attempt",
+    "Call",
+    "Case",
+    "CaseReport",
+    "Extent",
+    "Options",
+    "Outcome",
+    "Report",
+    "assert_case",
+    "evaluate",
+    "import_agent",
+    "load_cases",
+]

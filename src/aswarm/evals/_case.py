@@ -1,0 +1,174 @@
+"""`Case`: one conversation and what is expected of the agent that gets it.
+
+Decides what a well-formed case is, and how much of the agent is run for it. Never runs anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Any, Literal, TypeAlias, get_args
+
+from aswarm._agent import Agent
+from aswarm._errors import ConfigurationError
+from aswarm._json import is_array, is_object, shown
+from aswarm._messages import Message, as_plain, normalize, text_of
+
+Extent: TypeAlias = Literal["completion", "whole", "nothing"]
+Function: TypeAlias = str | Sequence[str] | EllipsisType | None
+
+_LINE = 60  # characters of a title, and of a value in a message
+
+
+@dataclass(frozen=True)
+class Case:
+    """A conversation and what is expected. Everything that is given must hold; something must be given.
+
+    `conversation`: messages, or a str for one user message.
+
+    `function`: what is called.
+      - a name: the *first* call is of this function; further calls of the same message are not looked at (Swarm's
+        rule). A handoff is a call like any other, named `transfer_to_<name>` or as its function is.
+      - a list of names: exactly these calls are made, in any order, each as often as it is listed. `["f"]` is
+        "f is called, once, and nothing else".
+      - None, or "None" as in Swarm's files, or an empty list: nothing is called.
+      - left out (`...`): calls are not looked at.
+
+    `arguments`: each argument named here has this value in the call (of `function`, or without one of the first call
+    whatever its name). Others are not looked at. Values are compared as JSON, before aswarm converts them: 1 equals
+    1.0 and differs from "1" and from true. A callable is asked instead: `{"city": lambda city: "York" in city}`.
+
+    `check`: a plain or async function that gets the `Response` and returns whether it is as it should be; an
+    AssertionError is a failure too, any other exception an error.
+
+    `judge`: a question about the conversation that a model answers with true (passed) or false.
+
+    `run`: how much of the agent is run.
+      - "completion": one completion is asked for and its calls are not executed. The default for `function` and
+        `arguments` alone.
+      - "whole": the run goes on to its end and **its functions really run**. The default with `check` or `judge`. A
+        name in `function`, and `arguments`, then mean: some call of the run, handoffs and all; a list: all of them.
+      - "nothing": the judge reads the conversation as it is. The default for a `judge` alone whose conversation ends
+        with an answer of the assistant.
+
+    `agent`: an `Agent`, or "module:attribute"; None for the one that `evaluate` is given. `context_variables`: of each
+    run. `name`: what the report calls it; else the last thing the user says.
+
+    Raises ConfigurationError, that says what to mend.
+    """
+
+    conversation: str | Sequence[Any]
+    function: Function = ...
+    arguments: Mapping[str, Any] | None = None
+    judge: str | None = None
+    check: Callable[..., Any] | None = None
+    agent: Agent | str | None = None
+    context_variables: Mapping[str, Any] | None = None
+    run: Extent | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_kinds(self)
+        if self.function is ... and self.arguments is None and self.judge is None and self.check is None:
+            raise ConfigurationError("the case expects nothing; give function, arguments, check or judge")
+        if self.arguments is not None and (self.calls_nothing or (is_array(self.function) and len(self.function) > 1)):
+            raise ConfigurationError(f"arguments belong to one function, not to {shown(self.function, _LINE)}")
+        if self.run == "nothing" and not self._is_judged_alone:
+            raise ConfigurationError('with run="nothing" there is nothing but a judge to ask')
+        if not self.messages:
+            raise ConfigurationError("the conversation is empty")
+
+    def __str__(self) -> str:
+        """Its name, or else the last thing the user says, on one short line."""
+        if self.name is not None:
+            return self.name
+        said = (text_of(message.get("content")) for message in reversed(self.messages) if message.get("role") == "user")
+        line = " ".join(next(said, "").split()) or f"{len(self.messages)} messages"
+        return line if len(line) <= _LINE else line[: _LINE - 3] + "..."
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation as a list of messages."""
+        if self.extent == "nothing" and is_array(self.conversation):
+            return [_readable(message) for message in self.conversation]
+        return normalize(self.conversation)
+
+    @property
+    def calls_nothing(self) -> bool:
+        """Whether it is expected that no function is called."""
+        return self.function in (None, "None") or (is_array(self.function) and not self.function)
+
+    @property
+    def extent(self) -> Extent:
+        """How much of the agent is run: `run`, or its default."""
+        if self.run is not None:
+            return self.run
+        if self.judge is None and self.check is None:
+            return "completion"
+        return "nothing" if self._is_judged_alone and _is_answered(self.conversation) else "whole"
+
+    @property
+    def _is_judged_alone(self) -> bool:
+        return self.judge is not None and self.function is ... and self.arguments is None and self.check is None
+
+
+_FIELDS = [field.name for field in dataclasses.fields(Case)]
+
+
+def as_case(data: Case | Mapping[str, Any]) -> Case:
+    """The case that the mapping describes. Raises ConfigurationError for a key that is no field of `Case`."""
+    if isinstance(data, Case):
+        return data
+    if not is_object(data):  # pyright: ignore[reportUnnecessaryIsInstance] - it is whatever a file holds
+        raise ConfigurationError(f"a case is an object with a conversation, not {shown(data, _LINE)}")
+    for key in data:
+        if key not in _FIELDS:
+            near = difflib.get_close_matches(str(key), _FIELDS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(_FIELDS)}"
+            raise ConfigurationError(f"a case has no {key!r}; {hint}")
+    if "conversation" not in data:
+        raise ConfigurationError(f"the case has no conversation: {shown(dict(data), _LINE)}")
+    return Case(**data)
+
+
+def _readable(message: object) -> Message:
+    # What a judge only reads is never sent as a history, so it need not be a valid one.
+    plain: Message = as_plain(message)
+    if not isinstance(plain, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - it is whatever the caller passed
+        raise ConfigurationError(f"no message: {shown(message, _LINE)}")
+    return plain
+
+
+def _is_answered(conversation: object) -> bool:
+    last: Any = as_plain(conversation[-1]) if is_array(conversation) and conversation else None
+    return is_object(last) and last.get("role") == "assistant" and not last.get("tool_calls")
+
+
+def _is_names(value: object) -> bool:
+    return is_array(value) and all(isinstance(name, str) and name for name in value)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "function": (lambda value: value is ... or _is_text(value) or _is_names(value), "a name, a list of names, or None"),
+    "arguments": (is_object, "an object with values by name"),
+    "judge": (_is_text, "a question"),
+    "check": (callable, "a function of the Response"),
+    "agent": (lambda value: isinstance(value, Agent | str), 'an Agent or "module:attribute"'),
+    "context_variables": (is_object, "an object"),
+    "run": (lambda value: value in get_args(Extent), f"one of {', '.join(get_args(Extent))}"),
+    "name": (_is_text, "a text"),
+}
+
+
+def _check_kinds(case: Case) -> None:
+    for field, (fits, kind) in _KINDS.items():
+        value = getattr(case, field)
+        if value is not None and not fits(value):
+            raise ConfigurationError(f"{field} must be {kind}, not {shown(value, _LINE)}")

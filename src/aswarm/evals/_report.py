@@ -1,0 +1,178 @@
+"""What an evaluation found: attempts, counted per case and overall, as a table and as plain data.
+
+Counts and words only; it neither runs nor judges. Accuracy is passed attempts / all attempts, 0.0 to 1.0; an error (a
+provider that failed, a judge without a verdict) counts among all, not among the passed.
+"""
+
+from __future__ import annotations
+
+import bisect
+import uuid
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from aswarm._agent import StopReason
+from aswarm._json import shown
+from aswarm._messages import Message
+from aswarm._usage import Usage
+
+from ._calls import Call
+from ._case import Case
+
+Outcome: TypeAlias = Literal["passed", "failed", "error"]
+_ANSWER = 200  # characters of an answer that a line shows
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One run of one case.
+
+    `number`: which repeat, from 1. `reason`: what was expected and did not come, the text of the error, or what the
+    judge said. `calls`, `text`, `messages`, `stop`: what the model did, as far as it came; `usage` with the judge's.
+    """
+
+    number: int
+    outcome: Outcome
+    reason: str = ""
+    calls: tuple[Call, ...] = ()
+    text: str = ""
+    messages: tuple[Message, ...] = ()
+    stop: StopReason = "answer"
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def did(self) -> str:
+        """What the model did, in a line: its calls and its answer. Empty where it was not asked, or never answered."""
+        parts = [f"called {', '.join(map(str, self.calls))}"] if self.calls else []
+        if self.text:
+            parts.append(f"answered {shown(' '.join(self.text.split()), _ANSWER)}")
+        if self.stop == "max_turns":
+            parts.append("was stopped by max_turns")
+        return ", ".join(parts) or ("said nothing" if self.messages else "")
+
+    def __str__(self) -> str:
+        """The outcome, the reason, and what the model did."""
+        parts = [self.reason, self.did and f"the model {self.did}"]
+        return f"{self.outcome}: {'; '.join(part for part in parts if part)}"
+
+
+class _Tally(ABC):
+    """Counts over attempts; what has them says which."""
+
+    @abstractmethod
+    def _attempts(self) -> Iterator[Attempt]: ...
+
+    def _count(self, outcome: Outcome) -> int:
+        return sum(attempt.outcome == outcome for attempt in self._attempts())
+
+    @property
+    def total(self) -> int:
+        """Attempts made."""
+        return sum(1 for _ in self._attempts())
+
+    @property
+    def passed(self) -> int:
+        """Attempts that did all that was expected."""
+        return self._count("passed")
+
+    @property
+    def errors(self) -> int:
+        """Attempts that could not be told: the provider failed, the judge gave no verdict, the check raised."""
+        return self._count("error")
+
+    @property
+    def accuracy(self) -> float:
+        """Passed / all, 0.0 to 1.0; 0.0 where no attempt was made."""
+        return self.passed / self.total if self.total else 0.0
+
+
+@dataclass
+class CaseReport(_Tally):
+    """One case and its attempts, in the order of their numbers; those that were interrupted are missing.
+
+    `agent` and `model`: the names of who was asked; empty where nothing was run.
+    """
+
+    case: Case
+    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    agent: str = ""
+    model: str = ""
+
+    def _attempts(self) -> Iterator[Attempt]:
+        return iter(self.attempts)
+
+    def add(self, attempt: Attempt) -> None:
+        """Put an attempt in its place."""
+        bisect.insort(self.attempts, attempt, key=lambda known: known.number)
+
+    def __str__(self) -> str:
+        """Its line of the table, and a line for each way in which it went wrong, the most frequent first."""
+        wrong = Counter(str(attempt) for attempt in self.attempts if attempt.outcome != "passed")
+        line = f"{f'{self.passed}/{self.total}':>7} {self.accuracy:>8.1%}  {self.case}"
+        return "\n".join([line, *(f"{'':18}{count}x {text}" for text, count in wrong.most_common())])
+
+
+@dataclass
+class Report(_Tally):
+    """All cases of one evaluation. `str(report)` is a table. `interrupted`: it ended before all attempts were made."""
+
+    cases: list[CaseReport]
+    interrupted: bool = False
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    timestamp: str = field(default_factory=lambda: datetime.now().astimezone().isoformat(timespec="seconds"))
+
+    def _attempts(self) -> Iterator[Attempt]:
+        return (attempt for case in self.cases for attempt in case.attempts)
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all attempts, judges included."""
+        return sum((attempt.usage for attempt in self._attempts()), Usage())
+
+    def __str__(self) -> str:
+        """A table: accuracy by case, what went wrong below it, and the sum."""
+        head = f"{'passed':>7} {'accuracy':>8}  case"
+        errors = f", {self.errors} errors" if self.errors else ""
+        stopped = " (interrupted)" if self.interrupted else ""
+        last = f"{f'{self.passed}/{self.total}':>7} {self.accuracy:>8.1%}  all{errors}{stopped}"
+        return "\n".join([head, *map(str, self.cases), last])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: Swarm's keys, and under "attempts" what else is known."""
+        return {
+            "id": self.id,
+            "timestamp": self.timestamp,
+            "interrupted": self.interrupted,
+            "results": [_case_record(case) for case in self.cases],
+            "correct_evals": self.passed,
+            "error_evals": self.errors,
+            "total_evals": self.total,
+            "overall_accuracy_percent": _percent(self.accuracy),
+            "usage": asdict(self.usage),
+        }
+
+
+def _case_record(report: CaseReport) -> dict[str, Any]:
+    case = report.case
+    expected = {"function": "None" if case.calls_nothing else case.function} if case.function is not ... else {}
+    more = {"arguments": case.arguments, "judge": case.judge, "check": case.check}
+    return {
+        "name": str(case),
+        "agent": report.agent,
+        "model": report.model,
+        "messages": case.messages,
+        **{f"expected_{key}": value for key, value in expected.items()},
+        **{key: value for key, value in more.items() if value is not None},
+        "actual_function": [attempt.calls[0].name if attempt.calls else "None" for attempt in report.attempts],
+        "actual_message": [attempt.text or "None" for attempt in report.attempts],
+        "case_accuracy": _percent(report.accuracy),
+        "attempts": [asdict(attempt) for attempt in report.attempts],
+    }
+
+
+def _percent(accuracy: float) -> str:
+    return f"{accuracy:.2%}"

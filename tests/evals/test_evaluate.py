@@ -1,0 +1,207 @@
+"""`evaluate`: what an attempt comes to, and how many run at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import anyio
+import pytest
+
+import evaluated
+from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError, Response
+from aswarm.evals import Case, evaluate
+from aswarm.testing import Answer, Failure, ScriptedModel, call
+from evaluated import answering, desk, one, sales, swarm_that
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def _nothing_booked() -> None:
+    evaluated.booked.clear()
+
+
+async def test_swarms_cases_in_python() -> None:
+    """Mappings as in Swarm's files; accuracy by case and over all."""
+    cases = [{"conversation": "Sell!", "function": "transfer_to_sales"}, {"conversation": "Why?", "function": "None"}]
+    swarm = swarm_that({"Sell": call("transfer_to_sales"), "Why": call("book", city="Rome")})
+    report = await evaluate(desk, cases, swarm=swarm, repeats=2)
+    assert [case.accuracy for case in report.cases] == [1, 0]
+    assert (report.accuracy, report.passed, report.total, report.errors) == (0.5, 2, 4, 0)
+    assert [attempt.number for attempt in report.cases[0].attempts] == [1, 2]
+    assert str(report.cases[1].attempts[0]) == 'failed: expected no call; the model called book({"city": "Rome"})'
+
+
+async def test_for_calls_alone_nothing_is_executed() -> None:
+    """One completion is asked for; its calls are looked at."""
+    report = await one(Case("Go", function="book"), {"Go": call("book", city="Rome")})
+    assert report.accuracy == 1
+    assert evaluated.booked == []
+    assert report.attempts[0].stop == "tool_calls"
+
+
+async def test_a_whole_run_executes_and_looks_behind_handoffs() -> None:
+    """The first call is the handoff; the expected one is made by the next agent, with its context variables."""
+    steps = {"Go": call("transfer_to_sales"), '"Sales"': call("book", city="Rome"), "booked": "It is booked."}
+    report = await one(Case("Go", function="book", run="whole", arguments={"city": "Rome"}), steps)
+    assert report.accuracy == 1
+    assert evaluated.booked == ["Rome"]
+    assert report.attempts[0].did == 'called transfer_to_sales(), book({"city": "Rome"}), answered \'It is booked.\''
+
+
+async def test_context_variables_reach_the_run_and_every_run_has_its_own() -> None:
+    """What one attempt changes, the next does not see."""
+
+    def visit(context_variables: dict[str, Any]) -> str:
+        context_variables["visits"].append(1)
+        return str(len(context_variables["visits"]))
+
+    agent = Agent(functions=[visit])
+    case = Case("Go", check=lambda done: done.context_variables["visits"] == [1], context_variables={"visits": []})
+    swarm = swarm_that({"Go": call("visit"), "1": "Once."})
+    report = await evaluate(agent, [case], swarm=swarm, repeats=3)
+    assert report.accuracy == 1, report
+
+
+async def polite(response: Response) -> bool:
+    return "please" in response.text
+
+
+def raises(error: Exception) -> Any:
+    def check(response: Response) -> bool:
+        raise error
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("check", "outcome", "reason"),
+    [
+        (lambda response: response.text == "Hello!", "passed", ""),
+        (lambda response: None, "failed", "<lambda> returned None"),
+        (polite, "failed", "polite returned False"),
+        (raises(AssertionError("no greeting")), "failed", "check: no greeting"),
+        (raises(KeyError("x")), "error", "KeyError: 'x'"),
+    ],
+)
+async def test_a_check_in_plain_python(check: Any, outcome: str, reason: str) -> None:
+    """Plain or async; an assertion fails, any other exception is an error; what the model did is kept."""
+    [attempt] = (await one(Case("Hi", check=check), {"Hi": "Hello!"})).attempts
+    assert (attempt.outcome, attempt.reason, attempt.text) == (outcome, reason, "Hello!")
+
+
+async def test_one_attempts_failure_never_ends_the_others() -> None:
+    """It counts as an error with its text, not as a pass; what had happened until then is kept."""
+    cases = [
+        Case("down", function=None),
+        Case("Go", function=None, run="whole"),
+        Case([{"role": "assistant", "tool_calls": [call_left_open()]}], function=None),
+        Case("Hi", function=None),
+    ]
+    steps = {"down": Failure(500, "overloaded"), "Go": call("book", city="Rome"), "booked": Failure(400), "Hi": "Hello"}
+    report = await evaluate(desk, cases, swarm=swarm_that(steps), repeats=2, concurrency=3)
+    assert [case.accuracy for case in report.cases] == [0, 0, 0, 1]
+    assert (report.errors, report.total, report.accuracy) == (6, 8, 0.25)
+    first, second, third, _ = (case.attempts[0] for case in report.cases)
+    assert "overloaded" in first.reason
+    assert second.did == 'called book({"city": "Rome"})'
+    assert "resume=True" in third.reason
+
+
+def call_left_open() -> dict[str, Any]:
+    return {"id": "1", "type": "function", "function": {"name": "book", "arguments": "{}"}}
+
+
+class Crowd:
+    """Answers nobody until `size` requests are there at once, and counts how many ever are."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._all_here = size, anyio.Event()
+        self.here = self.most = self.answered = 0
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        self.here += 1
+        self.most = max(self.most, self.here)
+        if self.here == self._size:
+            self._all_here.set()
+        with anyio.fail_after(20):  # only if too few ever come
+            await self._all_here.wait()
+        await anyio.sleep(0)
+        self.here -= 1
+        self.answered += 1
+        yield {"choices": [{"message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize(("cases", "repeats", "concurrency", "expected"), [(1, 9, 4, 4), (3, 3, 4, 4), (2, 2, 9, 4)])
+async def test_attempts_run_at_once_up_to_the_limit(cases: int, repeats: int, concurrency: int, expected: int) -> None:
+    """Repeats of one case, and cases, share one limit."""
+    crowd = Crowd(expected)
+    wanted = [Case(f"Hi {number}", function=None) for number in range(cases)]
+    report = await evaluate(desk, wanted, swarm=AsyncSwarm(crowd), repeats=repeats, concurrency=concurrency)
+    assert report.accuracy == 1
+    assert (crowd.most, crowd.answered) == (expected, cases * repeats)
+    assert all([attempt.number for attempt in case.attempts] == list(range(1, repeats + 1)) for case in report.cases)
+
+
+async def test_every_case_has_its_first_attempt_before_one_has_its_second() -> None:
+    """So that an evaluation that is interrupted says something of all."""
+    model = ScriptedModel(lambda _: "Hi")
+    cases = [Case("a", function=None), Case("b", function=None)]
+    await evaluate(desk, cases, swarm=AsyncSwarm(model.client()), repeats=2, concurrency=1)
+    assert [request.messages[-1]["content"] for request in model.requests] == ["a", "b", "a", "b"]
+
+
+async def test_agents_of_cases_and_of_the_evaluation() -> None:
+    """A case's own agent comes first; either may be a name."""
+    model = ScriptedModel(lambda _: "Hi")
+    cases = [Case("a", function=None), Case("b", function=None, agent=sales)]
+    cases += [Case("c", function=None, agent="evaluated:sales")]
+    await evaluate("evaluated:desk", cases, swarm=AsyncSwarm(model.client()), concurrency=1)
+    assert [request.messages[0]["content"] for request in model.requests] == [
+        desk.instructions,
+        sales.instructions,
+        sales.instructions,
+    ]
+
+
+async def test_model_and_turns_are_those_of_every_run() -> None:
+    """`model_override`, and `max_turns`, which the report then tells."""
+    model = ScriptedModel(answering({"Go": call("book", city="Rome")}))
+    case = Case("Go", check=lambda response: response.text)
+    report = await evaluate(desk, [case], swarm=AsyncSwarm(model.client()), model_override="local", max_turns=1)
+    assert [request.body["model"] for request in model.requests] == [report.cases[0].model] == ["local"]
+    assert report.cases[0].attempts[0].did == 'called book({"city": "Rome"}), was stopped by max_turns'
+
+
+async def test_the_answer_that_a_line_shows_is_short() -> None:
+    """And on one line."""
+    [attempt] = (await one(Case("Hi", function="f"), {"Hi": Answer("a\nb " * 500)})).attempts
+    assert attempt.did.startswith("answered 'a b a b")
+    assert len(attempt.did) < 250
+
+
+@pytest.mark.parametrize(
+    ("agent", "cases", "options", "says"),
+    [
+        (desk, [], {}, "there are no cases"),
+        (desk, [Case("Hi", function=None)], {"repeats": 0}, "repeats and concurrency must be at least 1"),
+        (desk, [Case("Hi", function=None)], {"concurrency": 0}, "repeats and concurrency must be at least 1"),
+        (None, [Case("Hi", function=None)], {}, "no agent for the case 'Hi'"),
+        ("evaluated:nobody", [Case("Hi", function=None)], {}, "no agent 'evaluated:nobody'"),
+        (desk, [Case("Hi", function=None)], {"judge_swarm": object()}, "needs an AsyncSwarm, not object"),
+    ],
+)
+async def test_mistakes_of_the_caller_are_found_before_anything_is_sent(
+    agent: Any, cases: list[Case], options: dict[str, Any], says: str
+) -> None:
+    """They are no errors of attempts."""
+    with pytest.raises(ConfigurationError, match=says):
+        await evaluate(agent, cases, swarm=AsyncSwarm(ScriptedModel([]).client()), **options)
+
+
+async def test_without_a_client_there_is_one_error_and_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`AsyncSwarm()` from the environment, when it has no key."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
+        await evaluate(desk, [Case("Hi", function=None)])
