@@ -5,7 +5,7 @@
 
 `examples/<name>/script.py` has `script()`, which returns a `ScriptedModel`. It is served over real HTTP on a free port
 of 127.0.0.1, and the example runs in a process of its own with `OPENAI_BASE_URL` and `OPENAI_API_KEY` set: its code is
-that of a live run. The exit code is the example's (128 + n when signal n ended it); 2 for a name that does not exist.
+that of a live run. The exit code is the example's, 128 + n when signal n ended it, 2 when there is no such example.
 
 Server and example end together: when the example ends, and on SIGTERM or Ctrl-C. In a terminal, Ctrl-C is the example's
 own business (a chat stops the answer and goes on); this process then ends when the example does.
@@ -39,10 +39,7 @@ def main(arguments: list[str]) -> int:
     folder = EXAMPLES / name
     script = rest.pop(0) if rest and rest[0].endswith(".py") else "run.py"
     if name not in _names() or not (folder / script).is_file():
-        print(
-            f"usage: python examples/offline.py <name> [arguments]; <name> is one of {', '.join(_names())}",
-            file=sys.stderr,
-        )
+        print(f"usage: python examples/offline.py <name> [script.py] [arguments]; {_known(name)}", file=sys.stderr)
         return 2
     sys.path.insert(0, str(folder))
     model: ScriptedModel = importlib.import_module("script").script()
@@ -56,6 +53,12 @@ def main(arguments: list[str]) -> int:
 def _names() -> list[str]:
     # The demo has a model server and a `--scripted` of its own.
     return sorted(path.parent.name for path in EXAMPLES.glob("*/script.py") if path.parent.name != "demo")
+
+
+def _known(name: str) -> str:
+    if name in _names():
+        return f"scripts of {name}: {', '.join(sorted(path.name for path in (EXAMPLES / name).glob('*.py')))}"
+    return f"names: {', '.join(_names())}"
 
 
 async def _serve_and_run(model: ScriptedModel, command: list[str], stopped: list[int]) -> int:

@@ -72,7 +72,11 @@ def run_offline(*arguments: str, text: str = "", timeout: float = 120) -> subpro
 
 def check_transcript(transcript: Transcript, *, exit_code: int = 0) -> None:
     """Run the command of a transcript; the output and the exit code are as expected, or the assertion says what is."""
-    done = run_offline(*shlex.split(transcript.command))
+    check_output(transcript, run_offline(*shlex.split(transcript.command)), exit_code=exit_code)
+
+
+def check_output(transcript: Transcript, done: subprocess.CompletedProcess[str], *, exit_code: int = 0) -> None:
+    """The same for a command that has been run already."""
     assert done.stdout == transcript.output, done.stderr
     assert done.returncode == exit_code, done.stderr
 
