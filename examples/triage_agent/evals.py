@@ -21,12 +21,12 @@ THRESHOLD = 0.8
 
 def nothing_is_refunded(response: Response) -> bool:
     """Nobody has said yes yet."""
-    return response.context_variables["refunded"] == []
+    return bool(response.context_variables["refunded"] == [])
 
 
 def order_4711_is_refunded(response: Response) -> bool:
     """Once, and nothing else."""
-    return response.context_variables["refunded"] == [4711]
+    return bool(response.context_variables["refunded"] == [4711])
 
 
 ASKED = [

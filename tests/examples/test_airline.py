@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from transcripts import EXAMPLES, Transcript, check_transcript, run_offline, transcripts
+from transcripts import EXAMPLES, Runs, Transcript, check_output, run_offline, transcripts
 
 
 @pytest.mark.parametrize("transcript", transcripts("airline"), ids=str)
-def test_the_program_prints_what_the_readme_shows(transcript: Transcript) -> None:
+def test_the_program_prints_what_the_readme_shows(transcript: Transcript, runs: Runs) -> None:
     """Every transcript of the README."""
-    check_transcript(transcript)
+    check_output(transcript, runs[transcript].result())
 
 
 def test_below_the_threshold_the_exit_code_is_1_and_the_record_is_kept(tmp_path: Path) -> None:

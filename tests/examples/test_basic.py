@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from subprocess import CompletedProcess
 
 import pytest
-from transcripts import EXAMPLES, Transcript, check_output, run_offline, transcripts
+from transcripts import EXAMPLES, Runs, Transcript, check_output, transcripts
 
 TRANSCRIPTS = transcripts("basic")
-Runs = dict[Transcript, Future[CompletedProcess[str]]]
-
-
-@pytest.fixture(scope="module")
-def runs() -> Iterator[Runs]:
-    """All commands, a few at a time: most of a run is spent importing."""
-    with ThreadPoolExecutor(4) as pool:
-        yield {transcript: pool.submit(run_offline, *shlex.split(transcript.command)) for transcript in TRANSCRIPTS}
 
 
 @pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=str)

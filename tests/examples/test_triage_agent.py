@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from transcripts import Transcript, check_transcript, run_offline, transcripts
+from transcripts import Runs, Transcript, check_output, run_offline, transcripts
 
 
 @pytest.mark.parametrize("transcript", transcripts("triage_agent"), ids=str)
-def test_the_program_prints_what_the_readme_shows(transcript: Transcript) -> None:
+def test_the_program_prints_what_the_readme_shows(transcript: Transcript, runs: Runs) -> None:
     """Every transcript of the README."""
-    check_transcript(transcript)
+    check_output(transcript, runs[transcript].result())
 
 
 def test_the_evals_append_to_the_results_file(tmp_path: Path) -> None:

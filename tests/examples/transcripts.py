@@ -15,6 +15,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +29,7 @@ BLOCK = re.compile(
     re.DOTALL,
 )
 SECONDS = re.compile(r"\bin \d+\.\d+ ?s\b")
+Done = subprocess.CompletedProcess[str]
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,9 @@ class Transcript:
 
     def __str__(self) -> str:  # for pytest's ids
         return self.command
+
+
+Runs = Mapping[Transcript, Future[Done]]
 
 
 def transcripts(name: str) -> list[Transcript]:
@@ -56,7 +62,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, **terminal, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def run_offline(*arguments: str, text: str = "", timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def run_offline(*arguments: str, text: str = "", timeout: float = 120) -> Done:
     """`python examples/offline.py <arguments>` in an empty folder, with `text` as its input, for `timeout` seconds."""
     command = [sys.executable, str(EXAMPLES / "offline.py"), *arguments]
     with tempfile.TemporaryDirectory() as folder:
@@ -72,13 +78,18 @@ def run_offline(*arguments: str, text: str = "", timeout: float = 120) -> subpro
         )
 
 
+def run_transcript(transcript: Transcript) -> Done:
+    """Run the command of a transcript."""
+    return run_offline(*shlex.split(transcript.command))
+
+
 def check_transcript(transcript: Transcript, *, exit_code: int = 0) -> None:
     """Run the command of a transcript; the output and the exit code are as expected, or the assertion says what is."""
-    check_output(transcript, run_offline(*shlex.split(transcript.command)), exit_code=exit_code)
+    check_output(transcript, run_transcript(transcript), exit_code=exit_code)
 
 
-def check_output(transcript: Transcript, done: subprocess.CompletedProcess[str], *, exit_code: int = 0) -> None:
-    """The same for a command that has been run already."""
+def check_output(transcript: Transcript, done: Done, *, exit_code: int = 0) -> None:
+    """The same for a transcript that has been run already; the fixture `runs` runs them side by side."""
     assert SECONDS.sub("in ...", done.stdout) == SECONDS.sub("in ...", transcript.output), done.stderr
     assert done.returncode == exit_code, done.stderr
 
