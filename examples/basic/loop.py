@@ -24,7 +24,8 @@ def ask(conversation: Iterator[str]) -> str:
     if "--chat" in sys.argv:
         return input("> ")
     text = next(conversation, "")
-    print(f"> {text}")
+    if text:
+        print(f"> {text}")
     return text
 
 
