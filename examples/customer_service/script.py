@@ -23,7 +23,9 @@ def _next_step(request: Request) -> Step:
     line = max(index for index, message in enumerate(request.messages) if message["role"] == "user")
     answered = sum(message["role"] == "assistant" for message in request.messages[line:])
     told = str(request.messages[-1]["content"])
-    steps = _steps(told).get(request.messages[line]["content"], ["I am a script; I know only the lines of run.py."])
+    steps: list[Step] = _steps(told).get(
+        request.messages[line]["content"], ["I am a script; I know only the lines of run.py."]
+    )
     return steps[answered]
 
 
