@@ -24,6 +24,7 @@ from ._request import CompletionRequest, CompletionSource
 from ._streams import ClassicStream, EventStream
 from ._swarm import AsyncSwarm
 from ._tools import Limiter, Tool, function_to_json, tool
+from ._triage import create_triage_agent
 from ._usage import Usage
 
 __version__ = "0.1.0"
@@ -57,6 +58,7 @@ __all__ = [
     "ToolFailure",
     "TurnStarted",
     "Usage",
+    "create_triage_agent",
     "function_to_json",
     "tool",
 ]

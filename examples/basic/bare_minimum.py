@@ -1,0 +1,20 @@
+"""The least there is: an agent, a question, an answer."""
+
+import asyncio
+import os
+
+from aswarm import Agent, AsyncSwarm
+
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+
+clerk = Agent(name="Clerk", model=MODEL, instructions="You work in a bicycle shop. Answer in one sentence.")
+
+
+async def main() -> None:
+    """Ask once."""
+    async with AsyncSwarm() as swarm:
+        response = await swarm.run(clerk, "Do you sell bells?")
+    print(response.text)
+
+
+asyncio.run(main())

@@ -1,0 +1,37 @@
+"""Context variables: what functions and instructions know and the model is not told, unless they tell it."""
+
+import asyncio
+import os
+from typing import Any
+
+from aswarm import Agent, AsyncSwarm, Result
+
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+
+
+def instructions(context_variables: dict[str, Any]) -> str:
+    """Called before every completion, with the context as it is then."""
+    return f"You work in a bicycle shop. You are talking to {context_variables['name']}. Be brief."
+
+
+async def reserve(context_variables: dict[str, Any], article: str) -> Result:
+    """Put an article aside for this customer."""
+    reserved = [*context_variables["reserved"], article]
+    number = context_variables["customer_number"]  # the model does not know it, and cannot choose another one
+    return Result(value=f"{article} reserved for customer {number}", context_variables={"reserved": reserved})
+
+
+clerk = Agent(name="Clerk", model=MODEL, instructions=instructions, functions=[reserve])
+
+
+async def main() -> None:
+    """Reserve something; the caller's dict stays as it was, the response has the new one."""
+    before = {"name": "Ada", "customer_number": 4711, "reserved": ["lamp"]}
+    async with AsyncSwarm() as swarm:
+        response = await swarm.run(clerk, "Please put a bell aside for me.", before)
+    print(response.text)
+    print(f"before: {before}")
+    print(f"after:  {response.context_variables}")
+
+
+asyncio.run(main())

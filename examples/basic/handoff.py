@@ -1,0 +1,41 @@
+"""One agent hands the conversation over to another: by a function that returns it, or by standing in `functions`."""
+
+import asyncio
+import os
+
+from aswarm import Agent, AsyncSwarm
+
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+
+workshop = Agent(
+    name="Workshop", model=MODEL, instructions="You repair bicycles. Ask what you need to know, in one sentence."
+)
+sales = Agent(name="Sales", model=MODEL, instructions="You sell bicycles.")
+
+
+async def send_to_workshop() -> Agent:
+    """For everything that is broken."""
+    return workshop
+
+
+# An agent among the functions is a ready handoff: the model sees `transfer_to_sales`.
+reception = Agent(
+    name="Reception",
+    model=MODEL,
+    instructions="You are the reception of a bicycle shop. Send the customer on.",
+    functions=[send_to_workshop, sales],
+)
+
+
+async def main() -> None:
+    """Ask the reception; the workshop answers, and is the agent to go on with."""
+    async with AsyncSwarm() as swarm:
+        response = await swarm.run(reception, "My brakes squeal.")
+    for message in response.messages:
+        if message["role"] == "assistant":
+            calls = [call["function"]["name"] for call in message["tool_calls"] or []]
+            print(f"{message['sender']}: {calls or message['content']}")
+    print(f"now talking to: {response.agent.name if response.agent else None}")
+
+
+asyncio.run(main())

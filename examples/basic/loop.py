@@ -1,0 +1,46 @@
+"""A chat without helpers: keep the messages, keep the agent. `--chat` to type yourself; an empty line ends it.
+
+For a good terminal chat there is `aswarm.repl.run_demo_loop`; this is what it comes down to.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from aswarm import Agent, Swarm
+
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+CONVERSATION = ["My name is Ada. My brakes squeal.", "The front one.", "What was my name?"]
+
+workshop = Agent(name="Workshop", model=MODEL, instructions="You repair bicycles. Answer in one sentence.")
+reception = Agent(
+    name="Reception", model=MODEL, instructions="You are the reception of a bicycle shop.", functions=[workshop]
+)
+
+
+def ask(conversation: Iterator[str]) -> str:
+    """What the customer says next, empty at the end: typed, or from the fixed conversation."""
+    if "--chat" in sys.argv:
+        return input("> ")
+    text = next(conversation, "")
+    if text:
+        print(f"> {text}")
+    return text
+
+
+def main() -> None:
+    """The loop. `Swarm` is `AsyncSwarm` without `await`."""
+    messages: list[Any] = []
+    agent = reception
+    conversation = iter(CONVERSATION)
+    with Swarm() as swarm:
+        while text := ask(conversation):
+            messages.append({"role": "user", "content": text})
+            response = swarm.run(agent, messages)
+            messages += response.messages
+            agent = response.agent or agent
+            print(f"{agent.name}: {response.text}")
+
+
+main()

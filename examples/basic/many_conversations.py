@@ -1,0 +1,47 @@
+"""Many conversations at once: one `AsyncSwarm`, one agent, a task for each conversation.
+
+Nothing is shared between runs, so there is nothing to lock. A limit stands where the limit is: at the resource.
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+
+from aswarm import Agent, AsyncSwarm, tool
+
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+ORDERS = {"Ada": "is being packed", "Grace": "is on its way", "Alan": "was delivered"}
+warehouse = anyio.CapacityLimiter(2)  # it answers two questions at a time, however many conversations there are
+
+
+@tool(limiter=warehouse)
+async def order_state(context_variables: Mapping[str, Any]) -> str:
+    """Where this customer's order is."""
+    await asyncio.sleep(0.05)
+    return f"The order of {context_variables['name']} {ORDERS[context_variables['name']]}."
+
+
+clerk = Agent(name="Clerk", model=MODEL, instructions="You tell customers about their order.", functions=[order_state])
+
+
+async def converse(swarm: AsyncSwarm, name: str) -> list[str]:
+    """One whole conversation of two questions; what was answered."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Where is my order?"}]
+    first = await swarm.run(clerk, messages, {"name": name})
+    messages += [*first.messages, {"role": "user", "content": "Thank you!"}]
+    second = await swarm.run(clerk, messages, first.context_variables)
+    return [first.text, second.text]
+
+
+async def main() -> None:
+    """All customers at once. If one conversation fails, the task group ends the others and says why."""
+    async with AsyncSwarm() as swarm, asyncio.TaskGroup() as group:
+        tasks = {name: group.create_task(converse(swarm, name)) for name in ORDERS}
+    for name, task in tasks.items():
+        print(f"{name}: {task.result()}")
+
+
+asyncio.run(main())

@@ -1,0 +1,51 @@
+"""The answer while it is being written: as typed events, and as the dicts that Swarm yields."""
+
+import asyncio
+import os
+
+from aswarm import Agent, AsyncSwarm, TextDelta, ToolCallFinished, ToolCallStarted
+
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+
+
+async def opening_hours(day: str) -> str:
+    """When the shop is open on a day of the week."""
+    return "closed" if day.lower() == "sunday" else "9:00 to 18:00"
+
+
+clerk = Agent(name="Clerk", model=MODEL, instructions="You work in a bicycle shop.", functions=[opening_hours])
+
+
+async def typed_events(swarm: AsyncSwarm, question: str) -> None:
+    """`stream`: what happens, as it happens. Leaving the block early closes the connection and keeps the history."""
+    async with swarm.stream(clerk, question) as run:
+        async for event in run:
+            match event:
+                case TextDelta(text=text):
+                    print(text, end="|", flush=True)
+                case ToolCallStarted(name=name, arguments=arguments):
+                    print(f"{name}({arguments})", end=" ", flush=True)
+                case ToolCallFinished(content=content):
+                    print(f"-> {content}")
+    print(f"\n{len(run.response.messages)} messages, {run.response.usage.total_tokens} tokens")
+
+
+async def swarm_events(swarm: AsyncSwarm, question: str) -> None:
+    """`run(stream=True)`: deltas between two delimiters, at the end the response."""
+    async for event in swarm.run(clerk, question, stream=True):
+        if "response" in event:
+            print(f"{len(event['response'].messages)} messages")
+        elif "delim" in event:
+            print(event)
+        elif event["content"]:
+            print(repr(event["content"]), flush=True)
+
+
+async def main() -> None:
+    """The same question, both ways."""
+    async with AsyncSwarm() as swarm:
+        await typed_events(swarm, "Are you open on Sunday?")
+        await swarm_events(swarm, "Are you open on Sunday?")
+
+
+asyncio.run(main())

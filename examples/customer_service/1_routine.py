@@ -1,0 +1,14 @@
+"""Step 1, a routine: an agent is told in plain words what to go through. It has no functions, and can only talk."""
+
+from __future__ import annotations
+
+from agents import MODEL, REPAIRS
+from customer import ROUTINE
+from terminal import converse
+
+from aswarm import Agent
+
+agent = Agent(name="Issues and Repairs Agent", model=MODEL, instructions=REPAIRS)
+
+if __name__ == "__main__":
+    converse(agent, ROUTINE)

@@ -1,0 +1,17 @@
+"""Step 2, functions: the same routine, and now its last step really happens."""
+
+from __future__ import annotations
+
+from agents import MODEL, REPAIRS
+from customer import FUNCTIONS
+from shop import execute_refund, look_up_item
+from terminal import converse
+
+from aswarm import Agent
+
+agent = Agent(
+    name="Issues and Repairs Agent", model=MODEL, instructions=REPAIRS, functions=[look_up_item, execute_refund]
+)
+
+if __name__ == "__main__":
+    converse(agent, FUNCTIONS)

@@ -1,0 +1,180 @@
+"""Runs an example with no network and no API key: a scripted model on loopback stands in for the real one.
+
+    python examples/offline.py <name> [arguments of run.py]
+    python examples/offline.py <name> <another script of the example>.py [its arguments]
+
+`examples/<name>/script.py` has `script()`, which returns a `ScriptedModel`. It is served over real HTTP on a free port
+of 127.0.0.1, and the example runs in a process of its own with `OPENAI_BASE_URL` and `OPENAI_API_KEY` set: its code is
+that of a live run. The exit code is the example's, 128 + n when signal n ended it, 2 when there is no such example.
+
+Server and example end together: when the example ends, and on SIGTERM or Ctrl-C. In a terminal, Ctrl-C is the example's
+own business (a chat stops the answer and goes on); this process then ends when the example does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import signal
+import sys
+import traceback
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import httpx  # only for its response objects: they are what a scripted model answers with
+
+from aswarm.testing import Request, ScriptedModel
+
+EXAMPLES = Path(__file__).resolve().parent
+SECONDS_TO_END = 5
+
+
+def main(arguments: list[str]) -> int:
+    """Serve the example's model, run the example, return its exit code."""
+    name, *rest = arguments or [""]
+    folder = EXAMPLES / name
+    script = rest.pop(0) if rest and rest[0].endswith(".py") else "run.py"
+    if name not in _names() or not (folder / script).is_file():
+        print(f"usage: python examples/offline.py <name> [script.py] [arguments]; {_known(name)}", file=sys.stderr)
+        return 2
+    sys.path.insert(0, str(folder))
+    model: ScriptedModel = importlib.import_module("script").script()
+    stopped: list[int] = []
+    try:
+        return asyncio.run(_serve_and_run(model, [str(folder / script), *rest], stopped))
+    except asyncio.CancelledError:
+        return 128 + stopped[0]
+
+
+def _names() -> list[str]:
+    # The demo has a model server and a `--scripted` of its own.
+    return sorted(path.parent.name for path in EXAMPLES.glob("*/script.py") if path.parent.name != "demo")
+
+
+def _known(name: str) -> str:
+    if name in _names():
+        return f"scripts of {name}: {', '.join(sorted(path.name for path in (EXAMPLES / name).glob('*.py')))}"
+    return f"names: {', '.join(_names())}"
+
+
+async def _serve_and_run(model: ScriptedModel, command: list[str], stopped: list[int]) -> int:
+    _end_on_signals(stopped)
+    server = await asyncio.start_server(partial(_serve, model), "127.0.0.1", 0)
+    try:
+        return await _run(command, _environment(server.sockets[0].getsockname()[1]))
+    finally:
+        server.close()  # answers still under way are cancelled by asyncio.run
+
+
+# --- the example's process ---
+
+
+def _environment(port: int) -> dict[str, str]:
+    own = {
+        "OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1",
+        "OPENAI_API_KEY": "offline",
+        "PYTHONUNBUFFERED": "1",  # what is printed is seen at once, through a pipe too
+        # A proxy that is set for this machine cannot reach its loopback.
+        "NO_PROXY": "127.0.0.1",
+        "no_proxy": "127.0.0.1",
+    }
+    return {key: value for key, value in os.environ.items() if key != "OPENAI_MODEL"} | own
+
+
+async def _run(command: list[str], environment: dict[str, str]) -> int:
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, env=environment)
+    try:
+        code = await process.wait()
+    finally:
+        await _end(process)
+    return code if code >= 0 else 128 - code
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(SECONDS_TO_END):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def _end_on_signals(stopped: list[int]) -> None:
+    """Cancel the current task on SIGTERM, and on SIGINT unless the terminal gives that to the example as well."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    if task is None:
+        raise RuntimeError("there is no task to cancel")
+
+    def end(number: int, _: object) -> None:
+        if number == signal.SIGTERM or not sys.stdin.isatty():
+            stopped.append(number)
+            loop.call_soon_threadsafe(task.cancel)
+
+    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGTERM, end)
+
+
+# --- the model's server: one answer for each connection ---
+
+
+async def _serve(model: ScriptedModel, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        response = await _respond(model, reader)
+        await _send(response, writer)
+    except (ConnectionError, asyncio.IncompleteReadError, httpx.TransportError):
+        pass  # the client has left, or the script breaks the connection
+    except asyncio.CancelledError:
+        pass  # the end; some Python 3.11 shows a cancelled connection as an error
+    finally:
+        writer.close()
+
+
+async def _respond(model: ScriptedModel, reader: asyncio.StreamReader) -> httpx.Response:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    request_line, *lines = head.strip().split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    if not request_line.startswith("POST /v1/chat/completions "):
+        return _error(404, f"the scripted model only knows POST /v1/chat/completions, not {request_line}")
+    try:
+        return await model.respond(Request(json.loads(body), headers))
+    except httpx.TransportError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with the script is shown on both sides
+        traceback.print_exc()
+        return _error(400, f"the script failed: {type(error).__name__}: {error}")  # 400 is not retried
+
+
+def _error(status: int, message: str) -> httpx.Response:
+    return httpx.Response(status, json={"error": {"message": message, "type": "offline", "code": None}})
+
+
+async def _send(response: httpx.Response, writer: asyncio.StreamWriter) -> None:
+    stream: Any = response.stream  # of a scripted model's answer, always one that can be read without blocking
+    headers = {**response.headers, "connection": "close"}
+    is_whole = "content-length" in headers
+    if not is_whole:
+        headers["transfer-encoding"] = "chunked"
+    lines = [f"HTTP/1.1 {response.status_code} {HTTPStatus(response.status_code).phrase}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+    try:
+        async for piece in stream:
+            writer.write(piece if is_whole else b"%x\r\n%b\r\n" % (len(piece), piece))
+            await writer.drain()
+        if not is_whole:
+            writer.write(b"0\r\n\r\n")
+        await writer.drain()
+    finally:
+        await stream.aclose()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

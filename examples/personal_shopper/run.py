@@ -1,0 +1,55 @@
+"""The personal shopper on the blocking `Swarm`; `--chat` to be the customer yourself (needs `pip install "aswarm[cli]"`).
+
+One connection for the whole program: `Swarm` runs plain functions in the thread that called it, so the thread that
+opened the connection is the one that uses it, as SQLite wants it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import nullcontext
+from typing import Any
+
+import database
+from agents import triage
+from conversation import ADA, CONVERSATIONS, show, show_books
+
+from aswarm import Swarm
+
+
+def main() -> None:
+    """Open the shop, serve the customer, show the books."""
+    options = _options()
+    with database.connect(options.database) as connection:
+        database.create(connection)
+        context = {"user_id": ADA, "connect": lambda: nullcontext(connection)}
+        if options.chat:
+            from aswarm.repl import run_demo_loop  # noqa: PLC0415 - needs an extra, which nothing else here does
+
+            run_demo_loop(triage, context, stream=True)
+        else:
+            converse(context)
+        show_books(connection)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--chat", action="store_true", help="type what the customer says")
+    parser.add_argument("--database", default=":memory:", metavar="FILE", help="keep the shop's data in a file")
+    return parser.parse_args()
+
+
+def converse(context: dict[str, Any]) -> None:
+    """Say the customer's lines one after another; each run goes on where the last one ended."""
+    agent, messages = triage, list[dict[str, Any]]()
+    with Swarm() as swarm:
+        for line in CONVERSATIONS[ADA]:
+            said = {"role": "user", "content": line}
+            response = swarm.run(agent, [*messages, said], context)
+            show([said, *response.messages])
+            messages += [said, *response.messages]
+            agent = response.agent or agent
+
+
+if __name__ == "__main__":
+    main()

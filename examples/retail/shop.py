@@ -1,0 +1,62 @@
+"""The bookshop's side: what it sells, what was ordered, and a carrier that takes its time to answer. Euro cents, dates.
+
+Which order may be sent back is decided here: a model neither counts days nor bends a rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import date
+from typing import Literal
+
+DAYS_TO_RETURN = 30
+Subject = Literal["cooking", "nature", "travel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """A book for sale; `price` in euro cents."""
+
+    title: str
+    subject: Subject
+    price: int
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order of one book. `delivered` is None on the way; the carrier takes `seconds` to say where it is."""
+
+    title: str
+    delivered: date | None
+    where: str
+    seconds: float
+
+
+BOOKS = [
+    Book("Mosses of the North", "nature", 2400),
+    Book("The Patient Gardener", "nature", 1900),
+    Book("Birds in Winter", "nature", 3200),
+    Book("A Cook's Year", "cooking", 2900),
+]
+ORDERS = {
+    501: Order("A Cook's Year", date(2025, 3, 3), "delivered on 3 March", 0.4),
+    502: Order("The Patient Gardener", None, "in the van, arrives today", 0.1),
+    430: Order("Bread", date(2025, 1, 10), "delivered on 10 January", 0.1),
+}
+
+
+async def ask_carrier(order_id: int) -> str:
+    """Where the parcel is. A real one would be asked over the network."""
+    order = ORDERS[order_id]
+    await asyncio.sleep(order.seconds)
+    return order.where
+
+
+def why_not_returned(order_id: int, today: date) -> str:
+    """Why this order cannot be sent back; empty where it can."""
+    delivered = ORDERS[order_id].delivered
+    if delivered is None:
+        return "it has not been delivered yet"
+    days = (today - delivered).days
+    return f"it was delivered {days} days ago, and {DAYS_TO_RETURN} are allowed" if days > DAYS_TO_RETURN else ""

@@ -1,0 +1,78 @@
+"""Evals of the tea shop: the right function, the right arguments, the right state afterwards, the right manner.
+
+    python examples/triage_agent/evals.py [--repeats N]
+
+The exit code is 1 when less than 80 % is as expected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from agents import CONTEXT, refunds_agent, triage_agent
+
+from aswarm import Response
+from aswarm.evals import Case, evaluate
+
+THRESHOLD = 0.8
+
+
+def nothing_is_refunded(response: Response) -> bool:
+    """Nobody has said yes yet."""
+    return bool(response.context_variables["refunded"] == [])
+
+
+def order_4711_is_refunded(response: Response) -> bool:
+    """Once, and nothing else."""
+    return bool(response.context_variables["refunded"] == [4711])
+
+
+ASKED = [
+    {"role": "user", "content": "I want my money back for order 4711, it is broken."},
+    {"role": "assistant", "content": "The teapot was 24.90 EUR. Shall I refund that?"},
+]
+
+CASES = [
+    # Where does triage send them? One completion each; nothing is executed.
+    Case("I want my money back!", function="transfer_to_refunds"),
+    Case("Can you recommend a tea for the evening?", function="transfer_to_sales"),
+    Case("I would like to complain about what you sent me.", function="transfer_to_refunds"),
+    Case("Hello!", function=None),
+    Case("What I bought last week tastes of soap.", function="transfer_to_refunds"),
+    # Are the arguments those of the conversation?
+    Case("It is about order 4712.", agent=refunds_agent, function="look_up_order", arguments={"order_id": 4712}),
+    # Whole runs, with their effects: a refund only after a yes.
+    Case(ASKED[:1], agent=refunds_agent, context_variables=CONTEXT, check=nothing_is_refunded),
+    Case(
+        [*ASKED, {"role": "user", "content": "Yes."}],
+        agent=refunds_agent,
+        context_variables=CONTEXT,
+        check=order_4711_is_refunded,
+    ),
+    # What code cannot tell, a model judges.
+    Case(
+        ASKED[:1],
+        name="says sorry, in a whole run",
+        agent=refunds_agent,
+        context_variables=CONTEXT,
+        judge="Does the assistant say “sorry”, or something like it, to the customer?",
+    ),
+    Case(ASKED, name="says what it will refund, in a conversation of last week", judge="Is “24.90 EUR” offered?"),
+]
+
+
+def main() -> int:
+    """Run all cases and print how often each was as expected."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=1, help="how often each case is run")
+    parser.add_argument("--results", help="a JSON file that a record of this evaluation is appended to")
+    options = parser.parse_args()
+    report = asyncio.run(evaluate(triage_agent, CASES, repeats=options.repeats, results=options.results, progress=True))
+    print(report)
+    return 0 if report.accuracy >= THRESHOLD else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

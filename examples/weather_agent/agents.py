@@ -1,0 +1,55 @@
+"""One agent with two functions: one that looks something up, one that does something."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from aswarm import Agent, Result
+
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+
+
+@dataclass(frozen=True)
+class Weather:
+    """A forecast: degrees Celsius, and what falls from the sky."""
+
+    city: str
+    day: str
+    celsius: int
+    sky: Literal["sun", "clouds", "rain"]
+
+
+# Stands for a weather service; a real one is asked with `await client.get(...)` in the same place.
+FORECASTS = [
+    Weather("Oslo", "today", 7, "rain"),
+    Weather("Oslo", "tomorrow", 11, "clouds"),
+    Weather("Lima", "today", 21, "sun"),
+    Weather("Lima", "tomorrow", 22, "sun"),
+]
+
+
+async def get_weather(
+    city: Annotated[str, "a city, without country or district"], day: Literal["today", "tomorrow"] = "today"
+) -> Weather:
+    """The weather in a city."""
+    for forecast in FORECASTS:
+        if (forecast.city, forecast.day) == (city, day):
+            return forecast
+    known = sorted({forecast.city for forecast in FORECASTS})
+    raise ValueError(f"no forecast for {city}; there are {', '.join(known)}")
+
+
+async def send_email(context_variables: dict[str, Any], recipient: str, subject: str, body: str) -> Result:
+    """Send an e-mail. Only to an address that the user has named."""
+    email = {"to": recipient, "subject": subject, "body": body}
+    return Result(value="Sent.", context_variables={"outbox": [*context_variables["outbox"], email]})
+
+
+weather_agent = Agent(
+    name="Weather",
+    model=MODEL,
+    instructions="Answer questions about the weather in one sentence. Never guess it: look it up.",
+    functions=[get_weather, send_email],
+)

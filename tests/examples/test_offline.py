@@ -1,0 +1,91 @@
+"""`examples/offline.py`: an example runs against its scripted model, and nothing is left when it ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transcripts import EXAMPLES, environment, run_offline
+
+SCRIPT = """
+from aswarm.testing import Answer, ScriptedModel
+
+def script():
+    answers = {"wait": Answer("late", delay=100), "break": Answer("broken off", break_after=2)}
+    return ScriptedModel(lambda request: answers.get(text := request.messages[-1]["content"], f"You said {text}."), cut=3)
+"""
+RUN = """
+import asyncio, os, sys
+from aswarm import Agent, AsyncSwarm
+
+async def main(*texts):
+    print(os.getpid(), flush=True)
+    async with AsyncSwarm() as swarm:
+        for response in await asyncio.gather(*(swarm.run(Agent(), text) for text in texts)):
+            print(response.text)
+        async for event in swarm.run(Agent(), texts[0], stream=True):
+            print(event.get("content"), end="|")
+
+asyncio.run(main(*sys.argv[1:]))
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def offline(tmp_path: Path) -> list[str]:
+    """The command of a copy of offline.py beside one small example, `say`."""
+    (tmp_path / "say").mkdir()
+    (tmp_path / "say" / "script.py").write_text(SCRIPT, encoding="utf-8")
+    (tmp_path / "say" / "run.py").write_text(RUN, encoding="utf-8")
+    shutil.copy(EXAMPLES / "offline.py", tmp_path)
+    return [sys.executable, str(tmp_path / "offline.py"), "say"]
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment())
+
+
+def test_whole_and_streamed_answers_arrive_and_the_exit_code_is_that_of_the_example(offline: list[str]) -> None:
+    """Concurrent whole answers, a streamed one in pieces, arguments passed on, exit code 7."""
+    done = run(*offline, "a", "b")
+    _, *lines = done.stdout.splitlines()
+    assert lines == ["You said a.", "You said b.", "None|None|You| sa|id |a.|None|None|"], done
+    assert (done.returncode, done.stderr) == (7, "")
+
+
+def test_a_break_of_the_script_is_a_broken_connection(offline: list[str]) -> None:
+    """What the example gets is what a broken connection gives."""
+    assert "CompletionError" in run(*offline, "break").stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_example_too(offline: list[str], number: signal.Signals) -> None:
+    """Ctrl-C and SIGTERM while an answer is awaited: the example's process is gone, the exit code says which signal."""
+    process = subprocess.Popen(
+        [*offline, "wait"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert process.stdout
+    example = int(process.stdout.readline())
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (128 + number, "")
+    with pytest.raises(ProcessLookupError):
+        os.kill(example, 0)
+
+
+def test_an_unknown_name_is_answered_with_the_names() -> None:
+    """Exit code 2, and no traceback."""
+    done = run_offline("nothing")
+    assert done.returncode == 2
+    assert "usage" in done.stderr
+    assert "Traceback" not in done.stderr

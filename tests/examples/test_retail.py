@@ -1,0 +1,105 @@
+"""The bookshop: its transcript, what may be sent back, and what runs at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import date
+from typing import Any
+
+import pytest
+from loading import load
+from transcripts import Transcript, check_transcript, transcripts
+
+from aswarm import AsyncSwarm
+from aswarm.testing import ScriptedModel, call
+
+agents: Any = load("retail", "agents")
+shop: Any = load("retail", "shop")
+CONTEXT: dict[str, Any] = {
+    "name": "Ines",
+    "orders": [501, 502, 430],
+    "today": date(2025, 3, 14),
+    "about": None,
+    "returns": [],
+}
+
+
+@pytest.mark.parametrize("transcript", transcripts("retail"), ids=str)
+def test_the_transcript_is_what_the_command_prints(transcript: Transcript) -> None:
+    """Word for word, from an empty folder."""
+    check_transcript(transcript)
+
+
+@pytest.mark.parametrize(
+    ("today", "reason"),
+    [
+        (date(2025, 3, 3), ""),
+        (date(2025, 4, 2), ""),
+        (date(2025, 4, 3), "it was delivered 31 days ago, and 30 are allowed"),
+    ],
+)
+def test_an_order_can_be_sent_back_for_thirty_days(today: date, reason: str) -> None:
+    """Order 501 came on 3 March."""
+    assert shop.why_not_returned(501, today) == reason
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("order_id", "told", "returns"),
+    [
+        (501, "Accepted: A Cook's Year, dull. The label is in the customer's mail.", [501]),
+        (502, "Not accepted: it has not been delivered yet.", []),
+        (430, "Not accepted: it was delivered 63 days ago, and 30 are allowed.", []),
+        (999, "Not accepted: the customer has no order 999.", []),
+    ],
+)
+async def test_a_return_is_noted_only_where_it_is_accepted(order_id: int, told: str, returns: list[int]) -> None:
+    """What the model is told, and what the context says afterwards."""
+    model = ScriptedModel([call("start_return", order_id=order_id, reason="dull"), "Well."])
+    response = await AsyncSwarm(client=model.client()).run(agents.returns_agent, "Hi", CONTEXT)
+    assert model.requests[-1].messages[-1]["content"] == told
+    assert response.context_variables["returns"] == returns
+
+
+@pytest.mark.asyncio
+async def test_two_returns_of_one_order_are_one() -> None:
+    """Though both are asked for in one turn: what writes runs alone, and sees what the one before it wrote."""
+    twice = [call("start_return", order_id=501, reason="dull")] * 2
+    model = ScriptedModel([twice, "Well."])
+    response = await AsyncSwarm(client=model.client()).run(agents.returns_agent, "Hi", CONTEXT)
+    assert response.context_variables["returns"] == [501]
+    assert "accepted before" in model.requests[-1].messages[-1]["content"]
+
+
+@pytest.mark.asyncio
+async def test_the_carrier_is_asked_for_both_orders_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call waits until the other one has begun: one after another they would wait for ever."""
+    both = asyncio.Barrier(2)
+
+    async def ask_carrier(order_id: int) -> str:
+        await asyncio.wait_for(both.wait(), 30)
+        return "here"
+
+    monkeypatch.setattr(agents, "ask_carrier", ask_carrier)
+    model = ScriptedModel([[call("order_status", order_id=501), call("order_status", order_id=502)], "Both are here."])
+    await AsyncSwarm(client=model.client()).run(agents.order_status_agent, "Where are they?", CONTEXT)
+    told = [message["content"] for message in model.requests[-1].messages[-2:]]
+    assert told == ["A Cook's Year: here.", "The Patient Gardener: here."]
+
+
+@pytest.mark.asyncio
+async def test_the_handoff_to_returns_says_which_order_it_is_about() -> None:
+    """The instructions of the next agent name it."""
+    model = ScriptedModel([call("transfer_to_returns", order_id=501), "What is wrong with it?"])
+    await AsyncSwarm(client=model.client()).run(agents.assistant, "I want to send A Cook's Year back.", CONTEXT)
+    before, after = (request.messages[0]["content"] for request in model.requests)
+    assert "about order" not in before
+    assert after.endswith("The talk is about order 501.")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("limit", "titles"), [(25, ["Mosses of the North"]), (None, ["Mosses of the North", "Birds"])])
+async def test_what_the_customer_has_is_not_recommended(limit: float | None, titles: list[str]) -> None:
+    """Nor what costs more than was said."""
+    found = await agents.find_books("nature", CONTEXT, limit)
+    assert [book["title"].removesuffix(" in Winter") for book in found] == titles
