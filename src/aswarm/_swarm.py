@@ -22,10 +22,10 @@ from ._events import LoopEvent
 from ._execution import Executor, ToolCaller, ToolErrorHook, inline, live
 from ._instructions import resolve_instructions
 from ._loop import Doors, Loop, RunOptions
-from ._request import RequestSettings
+from ._request import CompletionSource, RequestSettings
 from ._run_state import RunState
 from ._streams import ClassicStream, EventStream
-from ._threads import ThreadPool
+from ._threads import ThreadPool, Workplace
 
 Messages = str | list[Any] | tuple[Any, ...]
 
@@ -56,7 +56,7 @@ class AsyncSwarm:
         if max_threads < 1:
             raise ConfigurationError(f"max_threads must be at least 1, not {max_threads}")
         if client is not None:
-            source_for(client)
+            self._source_of(client)
         self._client = client
         self._concurrent_tools = concurrent_tools
         self._tool_error = tool_error
@@ -239,13 +239,20 @@ class AsyncSwarm:
 
     def _doors(self) -> Doors:
         """The doors of the running event loop."""
-        return Doors(source_for(self.client).complete, ToolCaller(self._threads.get(), self._tool_error))
+        return Doors(self._source_of(self.client).complete, ToolCaller(self._workplace(), self._tool_error))
 
     def _debug_doors(self) -> Doors:
         return debug_doors(self._doors())
 
     async def _instruct(self, agent: Agent, context: dict[str, Any]) -> Any:
-        return await resolve_instructions(agent, context, self._threads.get())
+        return await resolve_instructions(agent, context, self._workplace())
+
+    def _source_of(self, client: Any) -> CompletionSource:
+        return source_for(client)
+
+    def _workplace(self) -> Workplace:
+        """Where plain functions run on this event loop."""
+        return self._threads.get()
 
     # --- closing ---
 
