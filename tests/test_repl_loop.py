@@ -113,10 +113,8 @@ def test_a_provider_error_is_a_line_and_the_loop_goes_on(talk):
     """The message that failed is in no later request: it may be what the provider refuses."""
     model = ScriptedModel([Failure(400, "too\nlong"), "Hello!"])
     out = talk(["a very long text", "Hi"], Agent(name="Bot"), model).splitlines()
-    assert (
-        out[2]
-        == "CompletionError: the provider failed: BadRequestError: Error code: 400 - too long (/resume tries again)"
-    )
+    assert out[2].startswith("CompletionError: the provider failed: BadRequestError: Error code: 400 - ")
+    assert out[2].endswith(" (/resume tries again)")
     assert out[4] == "Bot: Hello!"
     assert sent(model, 1) == [("user", "Hi")]
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Response
+from aswarm import Agent, AsyncSwarm, Response, Swarm
 from aswarm.repl import pretty_print_messages, process_and_print_streaming_response
 from aswarm.testing import Answer, ScriptedModel, call
 
@@ -120,6 +120,15 @@ def test_a_stream_that_was_closed_gives_what_it_has():
     assert process_and_print_streaming_response(Closed()).stop == "cancelled"
     with pytest.raises(ValueError, match="without a"):
         process_and_print_streaming_response(iter(CHUNKS))
+
+
+def test_it_prints_the_stream_of_swarm(capsys):
+    """In the words and from the module of code that comes from Swarm."""
+    from aswarm.repl.repl import process_and_print_streaming_response as from_there
+
+    stream = Swarm(ScriptedModel(["Hello!"], cut=2).client()).run(Agent(name="Bot"), "Hi", stream=True)
+    assert from_there(stream).text == "Hello!"
+    assert capsys.readouterr().out == "Bot: Hello!\n"
 
 
 @pytest.mark.anyio

@@ -117,7 +117,7 @@ class Chat:
         self._tell(response, failure)
 
     def _tell(self, response: Response, failure: AswarmError | None) -> None:
-        if response.usage.requests:
+        if response.usage.total_tokens:  # otherwise the provider has not said
             self.face.usage(response.usage)
         if failure is not None:
             self.face.complain(f"{type(failure).__name__}: {one_line(failure, 200)} (/resume tries again)")
