@@ -25,6 +25,7 @@ class Interrupts:
 
     def __exit__(self, *_: object) -> None:
         self._release()
+        self.check()
 
     def _hold(self) -> None:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -56,8 +57,8 @@ class Interrupts:
     def let_through(self) -> Generator[None]:
         """While this is entered, Ctrl-C raises KeyboardInterrupt as it always does; at once if it came before."""
         was_holding = self._is_holding
-        self._release()
         try:
+            self._release()
             self.check()
             yield
         finally:
