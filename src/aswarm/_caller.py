@@ -72,8 +72,7 @@ class _Job(_Outcome[T]):
     def carry_out(self, interrupts: Interrupts) -> None:
         """Call it, in the caller's thread and the run's context."""
         try:
-            with interrupts.let_through():
-                self.set_value(self._context.run(self._work))
+            self.set_value(interrupts.call(functools.partial(self._context.run, self._work)))
         except BaseException as error:  # noqa: BLE001 - the run decides what it means
             self.set_error(error)
 
@@ -94,13 +93,12 @@ class _Errand(_Outcome[T]):
         self.is_cancelled = False
         self.task: asyncio.Task[None] | None = None
 
-    async def carry_out(self, on_end: Callable[[], None]) -> None:
+    async def carry_out(self) -> None:
         """Do it, in a task of its own."""
         try:
             self.set_value(await self._work())
         except BaseException as error:  # noqa: BLE001 - raised where the caller waits
             self.set_error(error)
-        on_end()
 
 
 class Caller:
@@ -111,24 +109,23 @@ class Caller:
         self.is_gone = False
         self._jobs: deque[_Job[Any]] = deque()
         self._given: _Job[Any] | None = None
-        self._visit: Visit | None = None  # set while somebody waits for news
+        self._waiting: tuple[_Errand[Any], Visit] | None = None
 
     # --- in the caller's thread ---
 
-    def wait_for(self, work: Callable[[], Awaitable[T]]) -> T:
+    def wait_for(self, work: Callable[[], Awaitable[T]], interrupts: Interrupts) -> T:
         """Have `work` done on the loop, carrying out here what it hands over; its value or exception.
 
         Ctrl-C cancels it, waits until it has ended, and raises KeyboardInterrupt; a second one does not wait.
         """
         errand = _Errand(work)
-        with Interrupts() as interrupts:
-            try:
-                self._serve(errand, interrupts)
-                interrupts.check()
-            except BaseException as error:
-                self._end(errand, interrupts)
-                _hand_response(errand, error)
-                raise
+        try:
+            self._serve(errand, interrupts)
+            interrupts.check()
+        except BaseException as error:
+            self._end(errand, interrupts)
+            _hand_response(errand, error)
+            raise
         return _result(errand)
 
     def _serve(self, errand: _Errand[Any], interrupts: Interrupts) -> None:
@@ -156,11 +153,12 @@ class Caller:
             self._given.end()
             self._given = None
         if errand.task is None and not errand.is_unwanted:
-            errand.task = self.loop.create_task(errand.carry_out(self._over))
+            errand.task = self.loop.create_task(errand.carry_out())
+            errand.task.add_done_callback(functools.partial(self._over, errand))
         if errand.task is None or errand.is_there:
             visit.end()
             return
-        self._visit = visit
+        self._waiting = (errand, visit)
         if errand.is_unwanted and not errand.is_cancelled:
             errand.is_cancelled = errand.task.cancel()
         if self._jobs:
@@ -171,14 +169,20 @@ class Caller:
         self.loop.call_soon(self._give)
 
     def _give(self) -> None:
-        if self._jobs and self._visit is not None:
+        if self._jobs and self._waiting is not None:
             self._given = self._jobs.popleft()
-            self._over()
+            self._end_visit()
 
-    def _over(self) -> None:
-        if self._visit is not None:
-            self._visit.end()
-            self._visit = None
+    def _over(self, errand: _Errand[Any], _: asyncio.Task[None]) -> None:
+        if not errand.is_there:  # cancelled before it began
+            errand.set_error(asyncio.CancelledError())
+        if self._waiting is not None and self._waiting[0] is errand:
+            self._end_visit()
+
+    def _end_visit(self) -> None:
+        if self._waiting is not None:
+            self._waiting[1].end()
+            self._waiting = None
 
     async def do(self, job: _Job[T]) -> T:
         """Hand the function over and wait for what it returns. A cancelled wait waits for one that has begun."""

@@ -157,19 +157,9 @@ class Swarm:
             return self.run_and_stream(
                 agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume=resume
             )
-        return self._caller().wait_for(
-            lambda: self._engine.run(
-                agent,
-                messages,
-                context_variables,
-                model_override,
-                False,
-                debug,
-                max_turns,
-                execute_tools,
-                resume=resume,
-            )
-        )
+        run = functools.partial(self._engine.run, agent, messages, context_variables, model_override, False)
+        with Interrupts() as interrupts:
+            return self._caller().wait_for(lambda: run(debug, max_turns, execute_tools, resume=resume), interrupts)
 
     def run_and_stream(
         self,
