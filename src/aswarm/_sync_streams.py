@@ -15,6 +15,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from ._agent import Response
 from ._caller import Caller
+from ._errors import AswarmError
 from ._events import Event
 from ._interrupts import Interrupts
 from ._streams import ClassicEvent, ClassicStream, EventStream
@@ -52,8 +53,10 @@ class _SyncStream(Generic[S]):
             except StopAsyncIteration:
                 self._when_dropped.detach()
                 raise StopIteration from None
-            except BaseException:
+            except BaseException as error:
                 self._end(interrupts)  # it has ended; unless Ctrl-C came at the very moment of an event
+                if isinstance(error, AswarmError) and error.response is None:
+                    error.response = self.response
                 raise
             finally:
                 self._is_read.release()
