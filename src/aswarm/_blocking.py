@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import functools
 import math
+import socket
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -50,7 +52,19 @@ class _BlockingResponse:
         if anyio.current_effective_deadline() == math.inf:
             return await self._call(read)
         # Nobody waits long for what follows the last event, so it is read where it can be left behind.
-        return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
+        try:
+            return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
+        except anyio.get_cancelled_exc_class():
+            self._hang_up()
+            raise
+
+    def _hang_up(self) -> None:
+        # Closing alone would leave the connection open for as long as the thread reads from it.
+        stream = self._response.extensions.get("network_stream")
+        connection = None if stream is None else stream.get_extra_info("socket")
+        if connection is not None:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     async def aclose(self) -> None:
         await self._call(self._response.close)

@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Self
+from typing import Self, TypeVar
+
+T = TypeVar("T")
 
 
 class Interrupts:
@@ -25,6 +27,7 @@ class Interrupts:
 
     def __exit__(self, *_: object) -> None:
         self._release()
+        self.check()
 
     def _hold(self) -> None:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -52,14 +55,14 @@ class Interrupts:
         finally:
             self._tell = None
 
-    @contextmanager
-    def let_through(self) -> Generator[None]:
-        """While this is entered, Ctrl-C raises KeyboardInterrupt as it always does; at once if it came before."""
+    def call(self, work: Callable[[], T]) -> T:
+        """Call `work`; meanwhile Ctrl-C raises KeyboardInterrupt as it always does, at once if it came before."""
         was_holding = self._is_holding
-        self._release()
+        # No generator as a context manager: interrupted itself, it would hold again only when it is collected.
         try:
+            self._release()
             self.check()
-            yield
+            return work()
         finally:
             if was_holding:
                 self._hold()

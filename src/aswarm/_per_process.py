@@ -11,9 +11,13 @@ T = TypeVar("T")
 
 
 class PerProcess(Generic[T]):
-    """One value for each process, made on first use there. `inherit` is called in a fork with the value of the parent."""
+    """One value for each process, made on first use there.
 
-    def __init__(self, make: Callable[[], T], inherit: Callable[[T], object]) -> None:
+    In a fork, `inherit` is called with the value of the parent, which is kept in `inherited`: nothing of it is closed.
+    """
+
+    def __init__(self, make: Callable[[], T], inherit: Callable[[T], object] = lambda _: None) -> None:
+        self.inherited: list[T] = []
         self._make = make
         self._inherit = inherit
         self._process = os.getpid()
@@ -38,5 +42,6 @@ class PerProcess(Generic[T]):
         if self._process != os.getpid():
             inherited, self._value, self._process = self._value, None, os.getpid()
             if inherited is not None:
+                self.inherited.append(inherited)
                 self._inherit(inherited)
         return self._value

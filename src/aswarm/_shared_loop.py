@@ -1,4 +1,4 @@
-"""One event loop for any number of threads that wait for what runs on it. Knows nothing of runs and tools.
+"""One event loop for any number of threads that wait for what happens on it. Knows nothing of runs and tools.
 
 Whoever waits steps the loop: one thread leads, the others wait, and when the leader has what it came for, another takes
 over. So there is no thread beside the callers'. Only where a caller cannot step it, because an event loop runs in its
@@ -9,29 +9,27 @@ functions belong to a loop.
 from __future__ import annotations
 
 import asyncio
-import contextvars
+import functools
 import logging
 import os
 import selectors
 import socket
-import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from enum import Enum
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import sniffio
 
-from ._errors import ConfigurationError
+from ._errors import ConfigurationError, RunError
 from ._interrupts import Interrupts
 
 logger = logging.getLogger("aswarm")
 T = TypeVar("T")
-Work = Callable[[], Awaitable[T]]
+Work = Callable[[], Coroutine[Any, Any, None]]
 
 # How long the end of the program, or whoever drops a stream, waits for what was open: seconds.
 _PATIENCE = 2.0
@@ -40,24 +38,25 @@ _PATIENCE = 2.0
 class _Word(Enum):
     """What a waiting thread is told."""
 
-    ENDED = "what you came for is there"
-    INTERRUPTED = "Ctrl-C"
+    ENDED = "what you wait for is there"
+    INTERRUPTED = "wait no longer"
     LEAD = "nobody steps the loop"
 
 
-class _Visit(Generic[T]):
-    """Some work on the loop, and the thread that waits for it."""
+class Visit:
+    """A thread that waits for something on the loop. `end` it there when that has come."""
 
-    def __init__(self, work: Work[T]) -> None:
-        self.work = work
-        self.context = contextvars.copy_context()
+    def __init__(self, loop: SharedLoop) -> None:
+        self._loop = loop
         self.inbox: SimpleQueue[_Word] = SimpleQueue()  # may be put to by a signal handler
-        self.outcome: Future[T] = Future()
-        self.task: asyncio.Task[None] | None = None
+
+    def end(self) -> None:
+        """Tell the thread that what it waits for is there. To be called on the loop."""
+        self._loop.tell(self, _Word.ENDED)
 
 
 class SharedLoop:
-    """The loop. It is made by whoever constructs this, and belongs to that process."""
+    """The loop. It belongs to the process that makes it."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -65,10 +64,12 @@ class SharedLoop:
         self._selector = selectors.PollSelector() if hasattr(selectors, "PollSelector") else None
         self._runner = asyncio.Runner(loop_factory=self._make_loop)
         self._loop = self._runner.get_loop()
+        self._tasks: set[asyncio.Task[None]] = set()  # asyncio itself keeps only weak references
         self._lead = threading.Lock()
-        self._leader: _Visit[Any] | None = None
-        self._followers: deque[_Visit[Any]] = deque()
-        self._left: set[_Visit[Any]] = set()  # work for which nobody waits
+        self._leader: Visit | None = None
+        self._followers: deque[Visit] = deque()
+        self._left: set[Visit] = set()  # work for which nobody waits
+        self._has_portal = threading.Lock()  # acquired once, by whoever opens it
         self._portal: threading.Thread | None = None
         self._is_closing = False
 
@@ -78,48 +79,61 @@ class SharedLoop:
     @property
     def is_usable(self) -> bool:
         """Whether it is of this process, and open."""
-        return self._process == os.getpid() and not self._loop.is_closed()
+        return self._process == os.getpid() and not self._is_closing
 
     # --- waiting ---
 
-    def run(self, work: Work[T], interrupts: Interrupts) -> T:
-        """Run `work` on the loop, in a copy of this thread's context, and wait for its value or exception.
+    def wait(self, begin: Callable[[Visit], object], interrupts: Interrupts) -> None:
+        """Call `begin(visit)`, on the loop or while this thread leads, and wait until the visit is ended.
 
-        Raises KeyboardInterrupt at Ctrl-C, and whatever else interrupts this thread; the work is then cancelled.
+        Raises KeyboardInterrupt at Ctrl-C, and whatever else interrupts this thread.
         """
         self._check()
-        visit = _Visit(work)
-        self._begin(visit)
+        visit = Visit(self)
+        begin_visit = functools.partial(begin, visit)
         try:
-            with interrupts.told_to(lambda: self._tell_from_handler(visit)):
+            with interrupts.told_to(functools.partial(self._tell_from_handler, visit)):
+                if _may_step() and self._lead.acquire(blocking=False):
+                    self._step_and_release(visit, begin_visit)
+                else:
+                    self._loop.call_soon_threadsafe(begin_visit)
                 while (word := self._next_word(visit)) is not _Word.ENDED:
                     if word is _Word.INTERRUPTED:
                         interrupts.check()
-        except BaseException:
-            self._loop.call_soon_threadsafe(_cancel, visit)
-            raise
         finally:
             self._pass_on()
-        return visit.outcome.result()
 
-    def leave(self, work: Work[None]) -> None:
-        """Have `work` done, by this thread now if it can, else by whoever steps the loop next. Never raises.
+    def leave(self, work: Work) -> None:
+        """Have `work` done, by this thread now if it can, else by whoever steps the loop next.
 
         For finalizers: it waits for no other thread, and it may be called at any point of any code, of this class too.
         """
-        with suppress(RuntimeError):  # the loop is closed
-            if self._process != os.getpid():
-                return
-            visit = _Visit(work)
-            self._left.add(visit)
-            self._begin(visit)
-            if _may_step() and self._lead.acquire(blocking=False):
-                self._step_and_release(visit, _PATIENCE)
-            self._pass_on()
+        if not self.is_usable:
+            return
+        visit = Visit(self)
+        self._left.add(visit)
+        begin = functools.partial(self._carry_out, work, visit)
+        if _may_step() and self._lead.acquire(blocking=False):
+            self._step_and_release(visit, begin, _PATIENCE)
+        else:
+            self._loop.call_soon_threadsafe(begin)
+        self._pass_on()
+
+    def _carry_out(self, work: Work, visit: Visit) -> None:
+        task = self._loop.create_task(work())
+        self._tasks.add(task)
+        task.add_done_callback(functools.partial(self._carried_out, visit))
+
+    def _carried_out(self, visit: Visit, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._left.discard(visit)
+        visit.end()
 
     def _check(self) -> None:
         if self._process != os.getpid():
             raise RuntimeError("this run belongs to the process that began it, not to its fork")
+        if self._is_closing:
+            raise RunError("the Swarm was closed while this run was open")
         with suppress(RuntimeError):
             if asyncio.get_running_loop() is self._loop:
                 raise ConfigurationError(
@@ -127,33 +141,30 @@ class SharedLoop:
                     "there, or make it a plain function"
                 )
 
-    def _begin(self, visit: _Visit[Any]) -> None:
-        self._loop.call_soon_threadsafe(self._start, visit)
+    # --- on the loop, or by who leads ---
 
-    def _start(self, visit: _Visit[Any]) -> None:
-        visit.task = self._loop.create_task(self._carry_out(visit), context=visit.context)
-
-    async def _carry_out(self, visit: _Visit[Any]) -> None:
-        try:
-            visit.outcome.set_result(await visit.work())
-        except BaseException as error:  # noqa: BLE001 - raised by whoever waits; in the loop it would stop everything
-            visit.outcome.set_exception(error)
-        self._left.discard(visit)
-        self._tell(visit, _Word.ENDED)
-
-    def _tell(self, visit: _Visit[Any], word: _Word) -> None:
+    def tell(self, visit: Visit, word: _Word) -> None:
+        """Tell a waiting thread something."""
         visit.inbox.put(word)
         if self._leader is visit:
             self._loop.stop()
 
-    def _tell_from_handler(self, visit: _Visit[Any]) -> None:
+    def create_task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """A task on the loop, in a copy of the current context."""
+        return self._loop.create_task(work)
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Call it in the next pass of the loop."""
+        self._loop.call_soon(callback)
+
+    # --- taking turns ---
+
+    def _tell_from_handler(self, visit: Visit) -> None:
         visit.inbox.put(_Word.INTERRUPTED)
         if self._leader is visit:
             self._loop.call_soon_threadsafe(self._loop.stop)
 
-    # --- taking turns ---
-
-    def _next_word(self, visit: _Visit[Any]) -> _Word:
+    def _next_word(self, visit: Visit) -> _Word:
         while visit.inbox.empty():
             if not _may_step():
                 self._open_portal()
@@ -167,7 +178,7 @@ class SharedLoop:
         return visit.inbox.get()
 
     @contextmanager
-    def _following(self, visit: _Visit[Any]) -> Generator[None]:
+    def _following(self, visit: Visit) -> Generator[None]:
         self._followers.append(visit)
         try:
             yield
@@ -175,15 +186,18 @@ class SharedLoop:
             with suppress(ValueError):
                 self._followers.remove(visit)
 
-    def _step_and_release(self, visit: _Visit[Any], patience: float | None = None) -> None:
-        """Step the loop until there is a word for `visit`. The caller leads; afterwards it does not."""
+    def _step_and_release(
+        self, visit: Visit, begin: Callable[[], object] | None = None, patience: float | None = None
+    ) -> None:
+        """Step the loop until there is a word for `visit`. This thread leads; afterwards it does not."""
         self._leader = visit
         try:
-            timer = None if patience is None else self._loop.call_later(patience, self._tell, visit, _Word.INTERRUPTED)
+            if begin is not None:
+                begin()
+            if patience is not None:
+                self._loop.call_later(patience, self.tell, visit, _Word.INTERRUPTED)
             while visit.inbox.empty():
                 self._loop.run_forever()
-            if timer is not None:
-                timer.cancel()
         finally:
             self._leader = None
             self._lead.release()
@@ -199,42 +213,43 @@ class SharedLoop:
             self._open_portal()
 
     def _open_portal(self) -> None:
-        if self._portal is None and not self._is_closing:
-            self._portal = threading.Thread(target=self._step_for_ever, name="aswarm portal", daemon=True)
-            self._portal.start()
+        if self._has_portal.acquire(blocking=False):
+            self._portal = threading.Thread(target=self._be_portal, name="aswarm portal", daemon=True)
+            with suppress(RuntimeError):  # the program is at its end
+                self._portal.start()
 
-    def _step_for_ever(self) -> None:
+    def _be_portal(self) -> None:
         with self._lead:
             while not self._is_closing:
                 try:
                     self._loop.run_forever()
                 except BaseException:
-                    logger.exception("a task of its own that a function has started ended the event loop")
+                    logger.exception("a task that a function has started and left raised what ends an event loop")
+        self._shut()
 
     # --- ending ---
 
     def close(self) -> None:
-        """End what is open and close the loop, unless another thread is using it. Waits two seconds at most."""
+        """End what is open, cancel runs of other threads, and close the loop. What does not end is left after seconds."""
         if not self.is_usable:
             return
         self._is_closing = True
-        if self._portal is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._portal.join(_PATIENCE)
-        if not self._lead.acquire(blocking=False):
-            return
-        if _may_step():
+        if self._portal is None and _may_step():
             self._shut()
-        else:
-            thread = threading.Thread(target=self._shut, name="aswarm end")
-            thread.start()
-            thread.join()
+            return
+        self._open_portal()
+        with suppress(RuntimeError):  # it has closed the loop already
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        if self._portal is not threading.current_thread() and self._portal is not None:
+            self._portal.join(2 * _PATIENCE)
 
     def _shut(self) -> None:
-        visit = _Visit(self._end_all)
-        self._begin(visit)
-        self._step_and_release(visit, _PATIENCE)
-        if visit.outcome.done():
+        visit = Visit(self)
+        self._loop.call_soon_threadsafe(self._carry_out, self._end_all, visit)
+        if not self._lead.acquire(timeout=_PATIENCE):
+            return  # something blocks the loop in another thread
+        self._step_and_release(visit, patience=_PATIENCE)
+        if visit.inbox.get() is _Word.ENDED:
             self._runner.close()
         else:
             self._loop.set_exception_handler(lambda _loop, _context: None)
@@ -247,35 +262,30 @@ class SharedLoop:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._loop.shutdown_asyncgens()
 
-    def abandon(self) -> None:
-        """After a fork, in the child: cut the connections that it inherited, and close them for this process only.
+    # --- after a fork, in the child ---
 
-        What is pooled in a client then looks like a connection that the server has closed, and is not used again; the
-        parent's are untouched. The loop is kept, because they refer to it.
+    def abandon(self) -> None:
+        """Cut the connections that the child inherited; the parent's are untouched.
+
+        What is pooled in a client then looks like a connection that the server has closed, and is not used again. It
+        refers to the loop, which therefore stays open: `forget` closes it.
         """
-        _abandoned.append(self)
-        if self._selector is None:
+        if self._selector is None or self._loop.is_closed():
             return
         ours, theirs = socket.socketpair()
         theirs.close()
         with ours:
-            for key in (self._selector.get_map() or {}).values():
+            for key in self._selector.get_map().values():
                 os.dup2(ours.fileno(), key.fd, inheritable=False)
 
-
-# Closed by nobody: a loop that was running at the fork cannot be.
-_abandoned: list[SharedLoop] = []
-
-
-def _cancel(visit: _Visit[Any]) -> None:
-    if visit.task is not None:
-        visit.task.cancel()
+    def forget(self) -> None:
+        """Close the inherited loop, when nothing refers to it any more."""
+        with suppress(RuntimeError):  # it was running at the fork
+            self._loop.close()
 
 
 def _may_step() -> bool:
     """Whether this thread can step a loop: none runs in it, of asyncio or trio."""
-    if sys.is_finalizing():
-        return False
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         return False

@@ -18,6 +18,7 @@ from ._agent import Agent, Response
 from ._caller import Caller, CallersThread, in_callers_thread
 from ._completions import make_blocking_client, source_for
 from ._execution import ToolErrorHook, ToolFailure
+from ._interrupts import Interrupts
 from ._per_process import PerProcess
 from ._request import CompletionSource
 from ._shared_loop import SharedLoop
@@ -61,7 +62,7 @@ class Swarm:
             empty_content=empty_content,
         )
         self._loops = PerProcess(SharedLoop, SharedLoop.abandon)
-        self._when_dropped = weakref.finalize(self, _close, self._loops, self._engine.own_clients)
+        self._when_dropped = weakref.finalize(self, _drop, self._loops, self._engine.own_clients)
 
     @property
     def client(self) -> Any:
@@ -156,19 +157,9 @@ class Swarm:
             return self.run_and_stream(
                 agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume=resume
             )
-        return self._caller().wait_for(
-            lambda: self._engine.run(
-                agent,
-                messages,
-                context_variables,
-                model_override,
-                False,
-                debug,
-                max_turns,
-                execute_tools,
-                resume=resume,
-            )
-        )
+        run = functools.partial(self._engine.run, agent, messages, context_variables, model_override, False)
+        with Interrupts() as interrupts:
+            return self._caller().wait_for(lambda: run(debug, max_turns, execute_tools, resume=resume), interrupts)
 
     def run_and_stream(
         self,
@@ -216,7 +207,8 @@ class Swarm:
 
     def close(self) -> None:
         """End what is open, and close the client that was made here. The swarm may be used again."""
-        _close(self._loops, self._engine.own_clients)
+        with Interrupts():
+            _close(self._loops, self._engine.own_clients)
 
     def __enter__(self) -> Self:
         return self
@@ -236,6 +228,12 @@ def _close(loops: PerProcess[SharedLoop], clients: PerProcess[Any]) -> None:
         client.close()
 
 
+def _drop(loops: PerProcess[SharedLoop], clients: PerProcess[Any]) -> None:
+    _close(loops, clients)
+    for loop in loops.inherited:
+        loop.forget()
+
+
 async def _asked_in_callers_thread(hook: ToolErrorHook, failure: ToolFailure) -> str:
     told = hook(failure) if is_async(hook) else await in_callers_thread(functools.partial(hook, failure))
     return await told if inspect.isawaitable(told) else told
@@ -246,15 +244,16 @@ class _Engine(AsyncSwarm):
 
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
-        self.own_clients = PerProcess(make_blocking_client, _drop)
+        self.own_clients = PerProcess(make_blocking_client)
 
     @property
     def client(self) -> Any:
         return self._client if self._client is not None else self.own_clients.get()
 
     def use(self, client: Any) -> None:
-        """Use this client from now on."""
-        self._source_of(client)
+        """Use this client from now on; None for one of its own."""
+        if client is not None:
+            self._source_of(client)
         self._client = client
 
     def _source_of(self, client: Any) -> CompletionSource:
@@ -262,7 +261,3 @@ class _Engine(AsyncSwarm):
 
     def _workplace(self) -> Workplace:
         return CallersThread(self._threads.get())
-
-
-def _drop(_: object) -> None:
-    """The parent's client is the parent's: nothing of it is closed."""

@@ -10,13 +10,14 @@ import logging
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Generator, Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from ._agent import Response
 from ._caller import Caller
+from ._errors import AswarmError
 from ._events import Event
+from ._interrupts import Interrupts
 from ._streams import ClassicEvent, ClassicStream, EventStream
 
 logger = logging.getLogger("aswarm")
@@ -45,34 +46,38 @@ class _SyncStream(Generic[S]):
         return self._stream.partial
 
     def _step(self, step: Callable[[], Awaitable[T]]) -> T:
-        with self._reading():
+        with Interrupts() as interrupts:
+            self._begin_step()
             try:
-                return self._caller.wait_for(step)
+                return self._caller.wait_for(step, interrupts)
             except StopAsyncIteration:
                 self._when_dropped.detach()
                 raise StopIteration from None
-            except BaseException:
-                self._end()  # it has ended; unless Ctrl-C came at the very moment of an event
+            except BaseException as error:
+                self._end(interrupts)  # it has ended; unless Ctrl-C came at the very moment of an event
+                if isinstance(error, AswarmError) and error.response is None:
+                    error.response = self.response
                 raise
+            finally:
+                self._is_read.release()
 
     def close(self) -> None:
         """End the run: close the response, cancel and await tools. `response` says what had happened."""
-        with self._reading():
-            self._end()
+        with Interrupts() as interrupts:
+            self._begin_step()
+            try:
+                self._end(interrupts)
+            finally:
+                self._is_read.release()
 
-    def _end(self) -> None:
-        if self._when_dropped.alive and self._caller.loop.is_usable:
-            self._caller.wait_for(self._stream.aclose)
-        self._when_dropped.detach()
-
-    @contextmanager
-    def _reading(self) -> Generator[None]:
+    def _begin_step(self) -> None:
         if not self._is_read.acquire(blocking=False):
             raise RuntimeError("this run is being read already; read and close it in one thread, one step at a time")
-        try:
-            yield
-        finally:
-            self._is_read.release()
+
+    def _end(self, interrupts: Interrupts) -> None:
+        if self._when_dropped.alive and self._caller.loop.is_usable:
+            self._caller.wait_for(self._stream.aclose, interrupts)
+        self._when_dropped.detach()
 
     def __enter__(self) -> Self:
         return self
@@ -117,7 +122,8 @@ class SyncEventStream(_SyncStream[EventStream], Iterator[Event]):
     """What `Swarm.stream()` returns: `with` it, then iterate over the typed events. Leaving the block ends the run."""
 
     def __enter__(self) -> Self:
-        self._caller.wait_for(self._stream.__aenter__)
+        with Interrupts() as interrupts:
+            self._caller.wait_for(self._stream.__aenter__, interrupts)
         return self
 
     def __next__(self) -> Event:
