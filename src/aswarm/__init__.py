@@ -23,6 +23,8 @@ from ._execution import ToolFailure
 from ._request import CompletionRequest, CompletionSource
 from ._streams import ClassicStream, EventStream
 from ._swarm import AsyncSwarm
+from ._sync import Swarm
+from ._sync_streams import SyncClassicStream, SyncEventStream
 from ._tools import Limiter, Tool, function_to_json, tool
 from ._triage import create_triage_agent
 from ._usage import Usage
@@ -50,6 +52,9 @@ __all__ = [
     "RunError",
     "RunFinished",
     "StreamInterrupted",
+    "Swarm",
+    "SyncClassicStream",
+    "SyncEventStream",
     "TextDelta",
     "Tool",
     "ToolCallDelta",

@@ -72,6 +72,19 @@ def spawn_soon() -> Callable[[Work], object]:
     return functools.partial(call_soon, _start_task)
 
 
+async def outlast(event: anyio.Event) -> None:
+    """Wait for the event, however often the waiting task is cancelled meanwhile; the cancellation is raised after."""
+    interrupted: BaseException | None = None
+    with anyio.CancelScope(shield=True):
+        while not event.is_set():
+            try:
+                await event.wait()
+            except anyio.get_cancelled_exc_class() as error:  # a plain task.cancel() passes through the shield
+                interrupted = error
+    if interrupted is not None:
+        raise interrupted
+
+
 class Supervised(Generic[T]):
     """Work in a task of its own, that ends only by itself or by `stop`.
 
@@ -101,15 +114,7 @@ class Supervised(Generic[T]):
     async def stop(self) -> None:
         """Cancel what still runs and wait until it has ended, however often the waiting task is cancelled meanwhile."""
         self._scope.cancel()
-        interrupted: BaseException | None = None
-        with anyio.CancelScope(shield=True):
-            while not self._ended.is_set():
-                try:
-                    await self._ended.wait()
-                except anyio.get_cancelled_exc_class() as error:  # a plain task.cancel() passes through the shield
-                    interrupted = error
-        if interrupted is not None:
-            raise interrupted
+        await outlast(self._ended)
 
     async def result(self) -> T:
         """Wait for the work; its value, or its exception as it was raised. A cancelled wait stops the work."""

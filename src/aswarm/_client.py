@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import sniffio
 
 from ._errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+    from openai import AsyncOpenAI, OpenAI
 
 Transport: TypeAlias = Literal["httpx", "aiohttp"]
 
@@ -25,6 +25,14 @@ _CONNECT_SECONDS = 60.0
 _REQUEST_SECONDS = 600.0  # the SDK's own
 
 
+def check_transport(transport: Transport, client: object) -> None:
+    """Raise ConfigurationError for a transport that there is not, or that would not be used."""
+    if transport not in get_args(Transport):
+        raise ConfigurationError(f"transport must be 'httpx' or 'aiohttp', not {transport!r}")
+    if client is not None and transport != "httpx":
+        raise ConfigurationError("transport is for the client that AsyncSwarm makes; pass it or a client")
+
+
 def make_client(transport: Transport = "httpx") -> AsyncOpenAI:
     """An `AsyncOpenAI()` from the environment. Raises ConfigurationError where it, or the transport, cannot be had."""
     # Imported here, because openai costs most of a second and many programs bring their own client, or none.
@@ -33,10 +41,24 @@ def make_client(transport: Transport = "httpx") -> AsyncOpenAI:
     try:
         return openai.AsyncOpenAI(**(_on_aiohttp() if transport == "aiohttp" else {}))
     except openai.OpenAIError as error:
-        raise ConfigurationError(
-            f"no client: set OPENAI_API_KEY, or pass AsyncSwarm(client=...), for example AsyncOpenAI(base_url=..., "
-            f"api_key=...). The openai package says: {error}"
-        ) from error
+        raise _no_client("AsyncSwarm", "AsyncOpenAI", error) from error
+
+
+def make_blocking_client() -> OpenAI:
+    """An `OpenAI()` from the environment. Raises ConfigurationError where it has no credentials."""
+    import openai  # noqa: PLC0415 - as above
+
+    try:
+        return openai.OpenAI()
+    except openai.OpenAIError as error:
+        raise _no_client("Swarm", "OpenAI", error) from error
+
+
+def _no_client(face: str, kind: str, error: Exception) -> ConfigurationError:
+    return ConfigurationError(
+        f"no client: set OPENAI_API_KEY, or pass {face}(client=...), for example {kind}(base_url=..., api_key=...). "
+        f"The openai package says: {error}"
+    )
 
 
 def _on_aiohttp() -> dict[str, Any]:

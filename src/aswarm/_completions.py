@@ -9,6 +9,8 @@ Three kinds of client:
   every message and without a model object for every chunk.
 - anything else that has `.chat.completions.create`: through that.
 - a `CompletionSource`: as it is.
+
+A blocking `OpenAI` is refused, unless the front says how what blocks is called.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,10 +26,11 @@ import anyio
 from pydantic_core import to_json
 
 from ._backend import Unlisted
+from ._blocking import BlockingPost
 from ._client import http_package
-from ._errors import AswarmError, CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
-from ._json import is_array, is_json, is_object
-from ._messages import as_plain
+from ._create import CLOSE_SECONDS, BlockingCall, CreateSource, at_once, completion_error, error_text
+from ._errors import AswarmError, ConfigurationError, StreamInterrupted
+from ._json import is_json
 from ._request import CompletionRequest, CompletionSource
 from ._sse import AnswerDecoder
 
@@ -38,22 +41,26 @@ if TYPE_CHECKING:
 _OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
 # What `create` passes: without it, an admin key in the environment would take the place of the API key.
 _SECURITY = {"security": {"bearer_auth": True}}
-# A close that hangs must not hold a cancelled run for ever.
-_CLOSE_SECONDS = 2.0
 # A server that says [DONE] and keeps the body open is not waited for; the connection is then not used again.
 _DRAIN_SECONDS = 0.1
 
 
-def source_for(client: Any) -> CompletionSource:
-    """The completion source of a client. Raises ConfigurationError for what is no client."""
+def source_for(client: Any, blocking: BlockingCall | None = None) -> CompletionSource:
+    """The completion source of a client. Raises ConfigurationError for what is no client.
+
+    `blocking`: how the code of a blocking client is called; without it, a blocking `OpenAI` is refused.
+    """
     # On the type, because a MagicMock has every attribute that it is asked for.
     kind = _type_of(client)
     if callable(getattr(kind, "complete", None)):
         return cast("CompletionSource", client)
+    is_blocking = _is_blocking_openai(kind)
+    if is_blocking and blocking is None:
+        raise ConfigurationError("AsyncSwarm needs AsyncOpenAI: a blocking OpenAI would stop the whole event loop")
     if _is_plain_openai(client):
-        return OpenAISource(client)
+        return OpenAISource(BlockingPost(client, blocking) if is_blocking and blocking is not None else client)
     if callable(getattr(getattr(getattr(client, "chat", None), "completions", None), "create", None)):
-        return CreateSource(client)
+        return CreateSource(client, blocking or at_once)
     raise ConfigurationError(
         f"client must be an AsyncOpenAI, have chat.completions.create, or be a CompletionSource; got {kind.__name__}"
     )
@@ -63,21 +70,33 @@ def _type_of(client: object) -> type:
     return type(client)  # not `__class__`, which a mock with a spec feigns
 
 
+def _is_of_openai(kind: type) -> bool:
+    return any(base.__module__.partition(".")[0] == "openai" for base in kind.__mro__)
+
+
+def _is_blocking_openai(kind: type) -> bool:
+    if not _is_of_openai(kind):
+        return False
+    from openai import OpenAI  # noqa: PLC0415 - loaded by now
+
+    return issubclass(kind, OpenAI)
+
+
 def _is_plain_openai(client: Any) -> bool:
-    kinds = _type_of(client).__mro__
-    if not any(kind.__module__.partition(".")[0] == "openai" for kind in kinds):
+    """Whether it is an `AsyncOpenAI` or `OpenAI` that nobody has patched."""
+    kind = _type_of(client)
+    if not _is_of_openai(kind):
         return False
     from openai import AsyncOpenAI, OpenAI  # noqa: PLC0415 - loaded by now
-    from openai.resources.chat import AsyncChat  # noqa: PLC0415
-    from openai.resources.chat.completions import AsyncCompletions  # noqa: PLC0415
+    from openai.resources.chat import AsyncChat, Chat  # noqa: PLC0415
+    from openai.resources.chat.completions import AsyncCompletions, Completions  # noqa: PLC0415
 
-    if OpenAI in kinds:
-        raise ConfigurationError("AsyncSwarm needs AsyncOpenAI: a blocking OpenAI would stop the whole event loop")
-    if AsyncOpenAI not in kinds:
+    if not issubclass(kind, AsyncOpenAI | OpenAI):
         return False
-    if type(client.chat) is not AsyncChat or type(client.chat.completions) is not AsyncCompletions:
+    chat, completions = (AsyncChat, AsyncCompletions) if issubclass(kind, AsyncOpenAI) else (Chat, Completions)
+    if type(client.chat) is not chat or type(client.chat.completions) is not completions:
         return False
-    return "create" not in vars(client.chat.completions) and _is_openais_own(vars(AsyncCompletions).get("create"))
+    return "create" not in vars(client.chat.completions) and _is_openais_own(vars(completions).get("create"))
 
 
 def _is_openais_own(create: object) -> bool:
@@ -90,7 +109,7 @@ def _is_openais_own(create: object) -> bool:
 class OpenAISource:
     """Completions through `AsyncOpenAI.post`."""
 
-    def __init__(self, client: AsyncOpenAI) -> None:
+    def __init__(self, client: AsyncOpenAI | BlockingPost) -> None:
         self._client = client
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -120,21 +139,21 @@ class OpenAISource:
         except AswarmError:
             raise
         except Exception as error:
-            raise StreamInterrupted(f"the stream broke: {_text(error)}") from error
+            raise StreamInterrupted(f"the stream broke: {error_text(error)}") from error
         finally:
-            with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                 await response.aclose()
 
 
-async def _post(client: AsyncOpenAI, arguments: dict[str, Any]) -> Any:
+async def _post(client: AsyncOpenAI | BlockingPost, arguments: dict[str, Any]) -> Any:
     """The raw response: read to its end, or, for a stream, open."""
     try:
         return await client.post("/chat/completions", **arguments)
     except Exception as error:
-        raise _completion_error(error) from error
+        raise completion_error(error) from error
 
 
-def _arguments_of_post(client: AsyncOpenAI, request: CompletionRequest) -> dict[str, Any]:
+def _arguments_of_post(client: AsyncOpenAI | BlockingPost, request: CompletionRequest) -> dict[str, Any]:
     import openai  # noqa: PLC0415 - loaded by now
 
     body = {key: value for key, value in request.body.items() if key not in _OPTIONS}
@@ -147,7 +166,7 @@ def _arguments_of_post(client: AsyncOpenAI, request: CompletionRequest) -> dict[
     }
 
 
-def _content(client: AsyncOpenAI, request: CompletionRequest, body: dict[str, Any]) -> dict[str, Any]:
+def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, body: dict[str, Any]) -> dict[str, Any]:
     """What is sent, as an argument of `post`: ready bytes where nothing of the SDK's has to read it, else a dict."""
     # The SDK has its own ways to write dates and models, and merges an `extra_body`.
     settings = request.agent.model_settings
@@ -175,103 +194,3 @@ async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
     with anyio.move_on_after(_DRAIN_SECONDS):
         async for _ in pieces:
             pass
-
-
-class CreateSource:
-    """Completions through `chat.completions.create` of whatever has it: a mock, a patched client, another library."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Yield the reply's chunks as dicts. A stream that ends without a finish reason has finished."""
-        # No stream_options: many a mock and library does not know it.
-        arguments = {key: value for key, value in request.body.items() if key != "stream_options"}
-        try:
-            reply = self._client.chat.completions.create(**arguments)
-            reply = await reply if inspect.isawaitable(reply) else reply
-        except Exception as error:
-            raise _completion_error(error) from error
-        if _is_whole(reply):
-            yield {"choices": (), **_as_chunk(reply)}
-            return
-        has_begun = has_finished = False
-        async with aclosing(_chunks(reply)) as chunks:
-            async for chunk in chunks:
-                choices: Iterable[Any] = chunk.get("choices") or ()
-                has_begun = has_begun or bool(choices)
-                has_finished = has_finished or any(choice.get("finish_reason") for choice in choices)
-                yield chunk
-        if has_begun and not has_finished:
-            yield {"choices": [{"delta": {}, "finish_reason": "stop"}]}
-
-
-def _is_whole(reply: Any) -> bool:
-    return is_object(reply) or hasattr(reply, "choices") or not isinstance(reply, AsyncIterable | Iterable)
-
-
-async def _chunks(reply: Any) -> AsyncGenerator[Mapping[str, Any], None]:
-    stream: AsyncIterable[Any] = reply if hasattr(reply, "__aiter__") else _stepwise(reply)
-    try:
-        async for chunk in stream:
-            yield _as_chunk(chunk)
-    except AswarmError:
-        raise
-    except Exception as error:
-        raise StreamInterrupted(f"the stream broke: {_text(error)}") from error
-    finally:
-        await _close(reply)
-
-
-async def _stepwise(items: Iterable[Any]) -> AsyncGenerator[Any, None]:
-    for item in items:
-        yield item
-
-
-async def _close(stream: Any) -> None:
-    close = getattr(stream, "aclose", None) or getattr(stream, "close", None)
-    if callable(close):
-        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-            closing = close()
-            if inspect.isawaitable(closing):
-                await closing
-
-
-def _as_chunk(item: Any) -> Mapping[str, Any]:
-    chunk = _plain_tree(item)
-    if not is_object(chunk):
-        raise CompletionError(f"the client answered with {type(item).__name__}, which is no completion")
-    return chunk
-
-
-def _plain_tree(item: Any) -> Any:
-    """Dicts, pydantic objects and attribute objects (such as SimpleNamespace) as plain dicts and lists."""
-    plain = as_plain(item)
-    if is_array(plain):
-        return [_plain_tree(value) for value in plain]
-    fields = plain if is_object(plain) else getattr(plain, "__dict__", None)
-    if fields is None:
-        return plain
-    return {key: _plain_tree(value) for key, value in fields.items() if not key.startswith("_")}
-
-
-def _completion_error(error: Exception) -> CompletionError | ConfigurationError:
-    if isinstance(error, AswarmError):
-        return cast("CompletionError", error)
-    status = getattr(error, "status_code", None)
-    status = status if isinstance(status, int) else None
-    lost = type(error).__name__ in ("APIConnectionError", "APITimeoutError")
-    retryable = lost or is_retryable_status(status) or _is_failed_generation(error)
-    return CompletionError(f"the provider failed: {_text(error)}", status_code=status, retryable=retryable)
-
-
-def _is_failed_generation(error: Exception) -> bool:
-    # Groq answers 400 where the model wrote a call that does not parse; the next attempt usually does.
-    body = getattr(error, "body", None)
-    return is_object(body) and body.get("code") == "tool_use_failed"
-
-
-def _text(error: Exception) -> str:
-    cause = error.__cause__
-    hidden = cause is not None and str(cause) not in str(error)
-    return f"{type(error).__name__}: {error}" + (f" ({type(cause).__name__}: {cause})" if hidden else "")

@@ -26,7 +26,7 @@ from ._events import LoopEvent, ToolCallFinished, ToolCallStarted
 from ._limits import admitted
 from ._plan import ToolCall, ToolOutcome
 from ._schema import ArgumentsError
-from ._threads import DeadlinePassed, ThreadPool, enter_tool
+from ._threads import DeadlinePassed, Workplace, enter_tool
 from ._tools import Tool, takes_context
 from ._values import as_result, bind_context, parse_arguments, sendable
 
@@ -79,8 +79,8 @@ class _StopIterationRaised(Exception):  # noqa: N818 - as above
 class ToolCaller:
     """Calls tools in this process: the `ToolDoor` of every run that has no other."""
 
-    def __init__(self, threads: ThreadPool, on_error: ToolErrorHook | None = None) -> None:
-        self._threads = threads
+    def __init__(self, workplace: Workplace, on_error: ToolErrorHook | None = None) -> None:
+        self._workplace = workplace
         self._on_error = on_error
 
     async def __call__(self, call: ToolCall, context: dict[str, Any], started: Callable[[], None]) -> ToolOutcome:
@@ -103,19 +103,20 @@ class ToolCaller:
         if tool is None:
             raise _Told(f"Tool {call.name} not found.")
         arguments = tool.schema.validate(parse_arguments(call.arguments))
-        carry_out = self._in_thread if tool.thread and not tool.is_async else _on_loop
+        on_loop = tool.is_async or not (tool.thread or self._workplace.takes_all)
+        carry_out = _on_loop if on_loop else self._at_work
         async with admitted(tool.limiter):
             result = as_result(await carry_out(tool, arguments, context, started))
         return ToolOutcome(result.value, result)
 
-    async def _in_thread(
+    async def _at_work(
         self, tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], started: Callable[[], None]
     ) -> Any:
         may_be_left = takes_context(tool) and (tool.abandon_on_cancel or tool.timeout is not None)
         before = copy_containers(context) if may_be_left else context
         own = copy_containers(before) if may_be_left else context
         work = functools.partial(_call, tool, bind_context(tool, arguments, own))
-        lease = await self._threads.lease()
+        lease = await self._workplace.lease(apart=_runs_apart(tool))
         deadline = _deadline(tool)
         try:
             _begin(started)
@@ -137,6 +138,11 @@ class ToolCaller:
             failure = ToolFailure(text, error, call.id, call.name, call.arguments, call.agent)
             text = await _rewritten(self._on_error, call, failure)
         return ToolOutcome(text, error=error, still_running=isinstance(error, _Told) and error.still_running)
+
+
+def _runs_apart(tool: Tool[..., Any]) -> bool:
+    """Whether the function may run beside others, or be left behind: both take a thread of its own."""
+    return tool.thread and (bool(tool.concurrent) or tool.abandon_on_cancel or tool.timeout is not None)
 
 
 async def _rewritten(hook: ToolErrorHook, call: ToolCall, failure: ToolFailure) -> str:

@@ -11,25 +11,25 @@ from typing import Any
 from ._agent import Agent
 from ._backend import Supervised
 from ._context import copy_containers
-from ._threads import ThreadPool, enter_tool
+from ._threads import Workplace, enter_tool
 from ._tools import is_async
 
 
-async def resolve_instructions(agent: Agent, context: dict[str, Any], threads: ThreadPool) -> Any:
-    """The instructions as text. A plain callable runs in a worker thread, for it may look something up."""
+async def resolve_instructions(agent: Agent, context: dict[str, Any], workplace: Workplace) -> Any:
+    """The instructions as text. A plain callable runs where plain functions do, for it may look something up."""
     instructions = agent.instructions
     if not callable(instructions):
         return instructions
     arguments = (defaultdict(str, copy_containers(context)),) if _accepts_argument(instructions) else ()
     work = functools.partial(instructions, *arguments)
     value = (
-        work() if is_async(instructions) else await Supervised(functools.partial(_lend_thread, threads, work)).result()
+        work() if is_async(instructions) else await Supervised(functools.partial(_lend_place, workplace, work)).result()
     )
     return await value if inspect.isawaitable(value) else value
 
 
-async def _lend_thread(threads: ThreadPool, work: Callable[[], Any]) -> Any:
-    lease = await threads.lease()
+async def _lend_place(workplace: Workplace, work: Callable[[], Any]) -> Any:
+    lease = await workplace.lease()
     enter_tool()  # instructions may start runs too
     try:
         return await lease.run(work)

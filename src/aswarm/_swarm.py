@@ -11,11 +11,11 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, get_args, overload
+from typing import Any, Literal, Self, overload
 
 from ._agent import Agent, Response
 from ._backend import PerLoop
-from ._client import Transport, make_client
+from ._client import Transport, check_transport, make_client
 from ._completions import source_for
 from ._debug import debug_doors, debug_events
 from ._errors import AswarmError, ConfigurationError
@@ -23,10 +23,10 @@ from ._events import LoopEvent
 from ._execution import Executor, ToolCaller, ToolErrorHook, inline, live
 from ._instructions import resolve_instructions
 from ._loop import Doors, Loop, RunOptions
-from ._request import RequestSettings
+from ._request import CompletionSource, RequestSettings
 from ._run_state import RunState
 from ._streams import ClassicStream, EventStream
-from ._threads import ThreadPool
+from ._threads import ThreadPool, Workplace
 
 Messages = str | list[Any] | tuple[Any, ...]
 
@@ -60,12 +60,9 @@ class AsyncSwarm:
     ) -> None:
         if max_threads < 1:
             raise ConfigurationError(f"max_threads must be at least 1, not {max_threads}")
-        if transport not in get_args(Transport):
-            raise ConfigurationError(f"transport must be 'httpx' or 'aiohttp', not {transport!r}")
+        check_transport(transport, client)
         if client is not None:
-            source_for(client)
-            if transport != "httpx":
-                raise ConfigurationError("transport is for the client that AsyncSwarm makes; pass it or a client")
+            self._source_of(client)
         self._client = client
         self._concurrent_tools = concurrent_tools
         self._tool_error = tool_error
@@ -248,13 +245,20 @@ class AsyncSwarm:
 
     def _doors(self) -> Doors:
         """The doors of the running event loop."""
-        return Doors(source_for(self.client).complete, ToolCaller(self._threads.get(), self._tool_error))
+        return Doors(self._source_of(self.client).complete, ToolCaller(self._workplace(), self._tool_error))
 
     def _debug_doors(self) -> Doors:
         return debug_doors(self._doors())
 
     async def _instruct(self, agent: Agent, context: dict[str, Any]) -> Any:
-        return await resolve_instructions(agent, context, self._threads.get())
+        return await resolve_instructions(agent, context, self._workplace())
+
+    def _source_of(self, client: Any) -> CompletionSource:
+        return source_for(client)
+
+    def _workplace(self) -> Workplace:
+        """Where plain functions run on this event loop."""
+        return self._threads.get()
 
     # --- closing ---
 

@@ -1,6 +1,7 @@
-"""Worker threads for plain functions: bounded per swarm, never waited for by the runs that they themselves start.
+"""Where plain functions run: in worker threads, bounded per swarm, never waited for by the runs that they start.
 
-Decides when a function may enter a thread and when its token is free again. Knows nothing of tools.
+Decides when a function may enter a thread and when its token is free again. Knows nothing of tools. A blocking face has
+another `Workplace` in place of the threads.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -33,8 +34,37 @@ class DeadlinePassed(Exception):  # noqa: N818 - reads as what happened
     """The function did not return in time; it may still be running."""
 
 
+class Lease(Protocol):
+    """A place for one function. Whoever got it must `leave` it."""
+
+    async def run(self, work: Callable[[], T], *, deadline: float = math.inf, abandon_on_cancel: bool = False) -> T:
+        """Run `work` there; raises DeadlinePassed when the deadline (in the loop's clock) passes first.
+
+        Without `abandon_on_cancel`, a cancellation from outside waits for the function. The waits must not be cut by a
+        plain `task.cancel()`, so the caller gives this a task of its own.
+        """
+        ...
+
+    def leave(self) -> None:
+        """The caller waits no longer."""
+        ...
+
+
+class Workplace(Protocol):
+    """Where plain functions run. `takes_all`: those that never block (`@tool(thread=False)`) too."""
+
+    @property
+    def takes_all(self) -> bool: ...
+
+    async def lease(self, *, apart: bool = False) -> Lease:
+        """Wait for a place. `apart`: one where the function may run beside others and may be left behind."""
+        ...
+
+
 class ThreadPool:
     """The worker threads of one swarm on one event loop: `size` at once for each depth of nested runs."""
+
+    takes_all = False
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -42,15 +72,15 @@ class ThreadPool:
         # The bound is ours, because anyio gives a token back when the waiting ends, not when the thread does.
         self._unbounded = anyio.CapacityLimiter(math.inf)
 
-    async def lease(self) -> Lease:
-        """Wait for a token. The caller must `leave` the lease."""
+    async def lease(self, **_: object) -> ThreadLease:
+        """Wait for a token. Every function has a thread of its own here."""
         tokens = self._tokens.setdefault(_depth.get(), anyio.CapacityLimiter(self._size))
-        lease = Lease(tokens, self._unbounded)
+        lease = ThreadLease(tokens, self._unbounded)
         await tokens.acquire_on_behalf_of(lease)
         return lease
 
 
-class Lease:
+class ThreadLease:
     """One token. It is free again when it was left and the thread, if any, has really ended."""
 
     def __init__(self, tokens: anyio.CapacityLimiter, unbounded: anyio.CapacityLimiter) -> None:
@@ -62,11 +92,7 @@ class Lease:
         self._running = False
 
     async def run(self, work: Callable[[], T], *, deadline: float = math.inf, abandon_on_cancel: bool = False) -> T:
-        """Run `work` in a thread; raises DeadlinePassed when the deadline (in the loop's clock) passes first.
-
-        Without `abandon_on_cancel`, a cancellation from outside waits for the thread. Both waits must not be cut by a
-        plain `task.cancel()`, so the caller gives this a task of its own.
-        """
+        """Run `work` in a thread; see `Lease`."""
         abandon = abandon_on_cancel or deadline < math.inf
         with anyio.CancelScope(shield=not abandon_on_cancel), anyio.CancelScope(deadline=deadline):
             values = await anyio.to_thread.run_sync(

@@ -11,7 +11,7 @@ from typing import Any
 from ._agent import Agent, Instructions
 from ._errors import ConfigurationError
 from ._hints import name_of
-from ._toolbox import toolbox
+from ._toolbox import tools_of
 
 
 def create_triage_agent(
@@ -33,7 +33,7 @@ def create_triage_agent(
     """
     listed = [_checked(agent) for agent in agents]
     triage = Agent(name=name, instructions=instructions, functions=_once(listed))
-    toolbox(triage)
+    tools_of(triage)
     if add_backlinks:
         linked = [(agent, _with_backlink(agent, triage)) for agent in listed]
         for agent, functions in linked:
@@ -57,7 +57,7 @@ def _with_backlink(agent: Agent, triage: Agent) -> list[Any]:
     # By name only: a schema is built once, and the hints of a function may name what its module defines further down.
     names = {name_of(each) for each in functions if not isinstance(each, Agent)}
     handoffs = [*filter(_is_agent, functions), triage]
-    for name in names.intersection(toolbox(agent.model_copy(update={"functions": handoffs}))):
+    for name in names.intersection(tools_of(agent.model_copy(update={"functions": handoffs}))):
         raise ConfigurationError(
             f"agent {agent.name!r} has a function named {name!r} already; leave it out, or do without the backlink"
         )

@@ -1,0 +1,153 @@
+"""Completions through `chat.completions.create` of whatever has it, and how clients that block are called.
+
+Decides what a reply of such a client is: whole or a stream, and as what kinds of object. Knows nothing of openai.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any, Protocol, TypeVar, cast
+
+import anyio
+
+from ._errors import AswarmError, CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
+from ._json import is_array, is_object
+from ._messages import as_plain
+from ._request import CompletionRequest
+from ._tools import is_async
+
+T = TypeVar("T")
+
+# A close that hangs must not hold a cancelled run for ever.
+CLOSE_SECONDS = 2.0
+
+
+class BlockingCall(Protocol):
+    """How the code of a blocking client is called."""
+
+    async def __call__(self, work: Callable[[], T], /) -> T:
+        """Call `work` where it may block, and wait for what it returns."""
+        ...
+
+
+async def at_once(work: Callable[[], T]) -> T:
+    """Call it on the event loop."""
+    return work()
+
+
+class CreateSource:
+    """Completions through `chat.completions.create` of whatever has it: a mock, a patched client, another library."""
+
+    def __init__(self, client: Any, call: BlockingCall) -> None:
+        self._client = client
+        self._call = call
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yield the reply's chunks as dicts. A stream that ends without a finish reason has finished."""
+        # No stream_options: many a mock and library does not know it.
+        arguments = {key: value for key, value in request.body.items() if key != "stream_options"}
+        try:
+            create = functools.partial(self._client.chat.completions.create, **arguments)
+            reply: Any = create() if is_async(create) else await self._call(functools.partial(_asked, create))
+            reply = await reply if inspect.isawaitable(reply) else reply
+        except AswarmError:
+            raise
+        except Exception as error:
+            raise completion_error(error) from error
+        if _is_whole(reply):
+            yield {"choices": (), **_as_chunk(reply)}
+            return
+        has_begun = has_finished = False
+        async with aclosing(_chunks(reply, self._call)) as chunks:
+            async for chunk in chunks:
+                choices: Iterable[Any] = chunk.get("choices") or ()
+                has_begun = has_begun or bool(choices)
+                has_finished = has_finished or any(choice.get("finish_reason") for choice in choices)
+                yield chunk
+        if has_begun and not has_finished:
+            yield {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+
+
+def _asked(create: Callable[[], Any]) -> Any:
+    try:
+        return create()
+    except StopIteration as error:  # a mock at the end of its replies; no coroutine lets it through as what it is
+        raise completion_error(error) from error
+
+
+def _is_whole(reply: Any) -> bool:
+    return is_object(reply) or hasattr(reply, "choices") or not isinstance(reply, AsyncIterable | Iterable)
+
+
+async def _chunks(reply: Any, call: BlockingCall) -> AsyncGenerator[Mapping[str, Any], None]:
+    stream: AsyncIterable[Any] = reply if hasattr(reply, "__aiter__") else _stepwise(reply, call)
+    try:
+        async for chunk in stream:
+            yield _as_chunk(chunk)
+    except AswarmError:
+        raise
+    except Exception as error:
+        raise StreamInterrupted(f"the stream broke: {error_text(error)}") from error
+    finally:
+        await _close(reply, call)
+
+
+async def _stepwise(items: Iterable[Any], call: BlockingCall) -> AsyncGenerator[Any, None]:
+    end = object()
+    step = functools.partial(next, iter(items), end)
+    while (item := await call(step)) is not end:
+        yield item
+
+
+async def _close(stream: Any, call: BlockingCall) -> None:
+    close = getattr(stream, "aclose", None) or getattr(stream, "close", None)
+    if callable(close):
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+            closing = await call(close)
+            if inspect.isawaitable(closing):
+                await closing
+
+
+def _as_chunk(item: Any) -> Mapping[str, Any]:
+    chunk = _plain_tree(item)
+    if not is_object(chunk):
+        raise CompletionError(f"the client answered with {type(item).__name__}, which is no completion")
+    return chunk
+
+
+def _plain_tree(item: Any) -> Any:
+    """Dicts, pydantic objects and attribute objects (such as SimpleNamespace) as plain dicts and lists."""
+    plain = as_plain(item)
+    if is_array(plain):
+        return [_plain_tree(value) for value in plain]
+    fields = plain if is_object(plain) else getattr(plain, "__dict__", None)
+    if fields is None:
+        return plain
+    return {key: _plain_tree(value) for key, value in fields.items() if not key.startswith("_")}
+
+
+def completion_error(error: Exception) -> CompletionError | ConfigurationError:
+    """What the provider or its client raised, as an error of ours."""
+    if isinstance(error, AswarmError):
+        return cast("CompletionError", error)
+    status = getattr(error, "status_code", None)
+    status = status if isinstance(status, int) else None
+    lost = type(error).__name__ in ("APIConnectionError", "APITimeoutError")
+    retryable = lost or is_retryable_status(status) or _is_failed_generation(error)
+    return CompletionError(f"the provider failed: {error_text(error)}", status_code=status, retryable=retryable)
+
+
+def _is_failed_generation(error: Exception) -> bool:
+    # Groq answers 400 where the model wrote a call that does not parse; the next attempt usually does.
+    body = getattr(error, "body", None)
+    return is_object(body) and body.get("code") == "tool_use_failed"
+
+
+def error_text(error: Exception) -> str:
+    """The error in words, with its cause where the words do not tell it."""
+    cause = error.__cause__
+    hidden = cause is not None and str(cause) not in str(error)
+    return f"{type(error).__name__}: {error}" + (f" ({type(cause).__name__}: {cause})" if hidden else "")

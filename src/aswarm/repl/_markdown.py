@@ -1,0 +1,125 @@
+"""Markdown that comes piece by piece, cut into blocks that will not change any more; and how a block is shown.
+
+Nothing that was said is lost in showing it: HTML is text, and a line end is a line end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import ClassVar
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markdown import Heading, Markdown, MarkdownElement
+from rich.segment import Segment
+from rich.text import Text
+
+
+def _parser() -> MarkdownIt:
+    # Without references: what they refer to may come blocks later, and alone they would not be seen.
+    return MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("reference")
+
+
+class Blocks:
+    """Takes text piece by piece and gives it back block by block: a paragraph, a list, a table, a piece of code.
+
+    `rest` is the text of the block that may still grow. Blocks joined, with `rest`, are the text.
+    """
+
+    def __init__(self) -> None:
+        self.rest = ""
+        self._parser = _parser()
+        self._parser.core.ruler.enableOnly(["normalize", "block"])  # what is inside a block is of no interest here
+
+    def feed(self, piece: str) -> list[str]:
+        """The blocks that are finished now: those after which another one has begun."""
+        self.rest += piece
+        if "\n" not in piece:
+            return []
+        # A line that has not ended may yet become anything.
+        complete = self.rest[: self.rest.rindex("\n") + 1]
+        lines = [0, *(position + 1 for position, character in enumerate(complete) if character == "\n")]
+        starts = [lines[token.map[0]] for token in self._parser.parse(complete) if token.level == 0 and token.map]
+        finished = [self.rest[begin:end] for begin, end in pairwise([0, *starts[1:]])]
+        self.rest = self.rest[sum(map(len, finished)) :]
+        return finished
+
+
+class Said:
+    """A text as rich shows Markdown, with every address written out: a link must not hide where it leads."""
+
+    def __init__(self, text: str) -> None:
+        tokens = _parser().parse(text)
+        _keep_line_ends(tokens)
+        starts = [position for position, token in enumerate(tokens) if token.level == 0 and token.nesting >= 0]
+        self._blocks = [_Markdown(tokens[begin:end]) for begin, end in pairwise([*starts, len(tokens)])]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The blocks with a blank line between them; rich makes it two around lists, tables and code."""
+        for position, block in enumerate(self._blocks):
+            if position:
+                yield Segment.line()
+            for line in _filled(console.render_lines(block, options, pad=False)):
+                yield from line
+                yield Segment.line()
+
+
+def _filled(lines: list[list[Segment]]) -> list[list[Segment]]:
+    """The lines without blank ones around them, and without the blanks behind them."""
+    bare = [_bare(line) for line in lines]
+    filled = [position for position, line in enumerate(bare) if line]
+    return bare[filled[0] : filled[-1] + 1] if filled else []
+
+
+def _bare(line: list[Segment]) -> list[Segment]:
+    end = len(line)
+    while end and not line[end - 1].text.strip():
+        end -= 1
+    return [*line[: end - 1], Segment(line[end - 1].text.rstrip(), line[end - 1].style)] if end else []
+
+
+class _Heading(Heading):
+    """A heading where the text begins; rich centres it."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        yield self.text
+
+
+class _Markdown(Markdown):
+    """Tokens as rich shows them, in the terminal's own colours, for they fit its background."""
+
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "heading_open": _Heading}
+
+    def __init__(self, tokens: list[Token]) -> None:
+        super().__init__("", code_theme="ansi_dark", hyperlinks=False)
+        self.parsed = tokens
+
+
+def _keep_line_ends(tokens: Sequence[Token]) -> None:
+    for token in tokens:
+        if token.type == "softbreak":
+            token.type = "hardbreak"
+        _keep_line_ends(token.children or ())
+
+
+class Tail:
+    """The end of a text that still grows, as much as the screen has room for.
+
+    A text that is larger than the screen is shown as it came, for it would be rendered anew many times a second.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The lines."""
+        room = max(options.size.height - 2, 1)  # above it is the speaker's name, below it the cursor
+        lines = self._text.split("\n")[-room:]
+        small = len(self._text) <= room * options.max_width and len(lines) == self._text.count("\n") + 1
+        shown = Said(self._text) if small else Text("\n".join(lines)[-room * options.max_width :])
+        for line in console.render_lines(shown, options, pad=False)[-room:]:
+            yield from line
+            yield Segment.line()

@@ -1,0 +1,160 @@
+"""The reader for a terminal: a prompt with editing, history, completion and a status line, by prompt_toolkit.
+
+It only asks. What a line means is decided by the session.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import sniffio
+from anyio import to_thread
+from prompt_toolkit import PromptSession
+from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import has_focus
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output import Output
+from prompt_toolkit.styles import Style
+
+from ._commands import COMMANDS
+from ._session import Session
+from ._text import counted, one_line
+
+_STYLE = Style.from_dict({"user": "bold ansigreen", "bottom-toolbar": "noreverse ansibrightblack"})
+
+
+class Prompt:
+    """Asks with what a good terminal chat has.
+
+    Enter sends, Alt-Enter begins a new line, pasted lines stay together. Ctrl-C empties the line, and raises
+    KeyboardInterrupt where it is empty. Ctrl-X Ctrl-E opens the line in `$EDITOR`. `history`: what was typed before.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        history: History | None = None,
+        terminal_input: Input | None = None,
+        terminal_output: Output | None = None,
+    ) -> None:
+        self._session = session
+        self._prompt: PromptSession[str] = PromptSession(
+            [("class:user", "User: ")],
+            history=history or InMemoryHistory(),
+            completer=_LineCompleter(session),
+            auto_suggest=AutoSuggestFromHistory(),
+            key_bindings=_keys(),
+            multiline=True,
+            prompt_continuation="      ",
+            placeholder=[("ansibrightblack", "a message, or /help")],
+            bottom_toolbar=self._status,
+            style=_STYLE,
+            enable_open_in_editor=True,
+            enable_suspend=True,
+            input=terminal_input,
+            output=terminal_output,
+        )
+
+    def read(self) -> str:
+        """The next text, of one or more lines."""
+        # In a thread where this one has an event loop already: a prompt needs one of its own.
+        return self._prompt.prompt(in_thread=_has_loop())
+
+    async def read_async(self) -> str:
+        """The same, while the event loop goes on."""
+        if sniffio.current_async_library() == "asyncio":
+            return await self._prompt.prompt_async()
+        return await to_thread.run_sync(self._prompt.prompt, abandon_on_cancel=True)  # it knows asyncio only
+
+    def _status(self) -> StyleAndTextTuples:
+        session = self._session
+        parts = [
+            one_line(session.agent.name, 40),
+            one_line(session.agent.model, 40),
+            counted(len(session.history), "message"),
+            f"{session.usage.total_tokens} tokens",
+            "Alt-Enter: new line",
+        ]
+        return [("", "  ".join(parts))]
+
+
+def _has_loop() -> bool:
+    with suppress(sniffio.AsyncLibraryNotFoundError):
+        return bool(sniffio.current_async_library())
+    return False
+
+
+def user_history() -> History:
+    """What was typed in earlier conversations: a file of this user's, named by ASWARM_HISTORY; empty for none."""
+    default = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state", "aswarm", "history")
+    named = os.environ.get("ASWARM_HISTORY", str(default))
+    if not named:
+        return InMemoryHistory()
+    with suppress(OSError, RuntimeError):
+        path = Path(named).expanduser()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        return _FileHistory(path)
+    return InMemoryHistory()
+
+
+class _FileHistory(FileHistory):
+    """A disk that is full must not end a conversation."""
+
+    def store_string(self, string: str) -> None:
+        with suppress(OSError):
+            super().store_string(string)
+
+
+class _LineCompleter(Completer):
+    """Completes commands, and what may follow them."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._paths = PathCompleter(expanduser=True)
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        line = document.text_before_cursor
+        name, space, argument = line[1:].partition(" ")
+        if not line.startswith("/"):
+            return
+        if not space:
+            for known, command in COMMANDS.items():
+                if known.startswith(name):
+                    yield Completion(known, -len(name), display_meta=command.help)
+        elif name == "agent":
+            yield from (Completion(a, -len(argument)) for a in self._session.agents if a.startswith(argument))
+        elif name in COMMANDS and COMMANDS[name].is_file:
+            yield from self._paths.get_completions(Document(argument), complete_event)
+
+
+def _keys() -> KeyBindings:
+    keys = KeyBindings()
+    at_prompt = has_focus(DEFAULT_BUFFER)  # not in a search
+
+    @keys.add("enter", filter=at_prompt)
+    def _send(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    @keys.add("escape", "enter", filter=at_prompt)
+    def _new_line(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    @keys.add("c-c", filter=at_prompt)
+    @keys.add("<sigint>")
+    def _interrupt(event: KeyPressEvent) -> None:
+        if event.current_buffer.text:
+            event.current_buffer.reset()
+        else:
+            event.app.exit(exception=KeyboardInterrupt)
+
+    return keys

@@ -1,0 +1,80 @@
+"""How texts of models, tools and users are made fit for a terminal, and how a call is written.
+
+Decides nothing but the look. What a model or a tool says must not steer the terminal: control characters are shown as
+symbols, never sent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from aswarm._json import is_object
+from aswarm._messages import call_name
+from aswarm._usage import Usage
+
+BANNER = "Starting Swarm CLI ~~~~:>"
+
+# U+2400 begins the control pictures. A carriage return is dropped: Windows line ends are common, and harmless so.
+_VISIBLE: dict[int, int | None] = {
+    **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
+    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
+    **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),  # half of a pair: no encoding takes it
+    0x7F: 0x2421,
+    0x0D: None,
+}
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether it is one that somebody sits at."""
+    return stream is not None and stream.isatty()
+
+
+def clean(text: str) -> str:
+    """The text without anything that a terminal would obey, but line ends and tabs."""
+    return text.translate(_VISIBLE)
+
+
+def shortened(text: str, limit: int) -> str:
+    """The text, or its beginning, of at most `limit` characters."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def one_line(text: object, limit: int = 300) -> str:
+    """The text on one line of at most `limit` characters, clean."""
+    return shortened(clean(" ".join(str(text).split())), limit)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: "1 message", "2 messages"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def usage_text(used: Usage) -> str:
+    """Tokens and requests: "15 tokens (10 in, 5 out), 1 request"."""
+    tokens = f"{counted(used.total_tokens, 'token')} ({used.prompt_tokens} in, {used.completion_tokens} out)"
+    return f"{tokens}, {counted(used.requests, 'request')}"
+
+
+def calls_of(message: Mapping[str, Any], *, as_swarm: bool = False) -> list[tuple[str, str]]:
+    """The calls that an assistant message asks for: name and arguments, `city="Oslo"` or as Swarm has it, `"city"= "Oslo"`."""
+    calls: list[Mapping[str, Any]] = message.get("tool_calls") or []
+    return [(one_line(call_name(call)), clean(_written(_arguments(call), as_swarm=as_swarm))) for call in calls]
+
+
+def _written(arguments: str, *, as_swarm: bool) -> str:
+    try:
+        parsed = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        parsed = None
+    if not is_object(parsed):
+        return one_line(arguments)
+    if as_swarm:
+        return json.dumps(parsed, ensure_ascii=False, separators=(", ", "= "))[1:-1]
+    return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in parsed.items())
+
+
+def _arguments(call: Mapping[str, Any]) -> str:
+    named: Mapping[str, Any] = call.get("function") or call.get("custom") or {}
+    return str(named.get("arguments") or named.get("input") or "")

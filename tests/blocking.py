@@ -1,0 +1,127 @@
+"""For the tests of `Swarm`: blocking clients, both places to call it from, and a server beside the test."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import httpx
+from openai import OpenAI
+
+from aswarm import Agent, Response, Swarm
+from aswarm.testing import Answer, ScriptedCall, ScriptedModel, chunks, completion
+from loopback import LoopbackServer, Reply, serve
+
+FACES = ("run", "run(stream=True)", "stream")
+Step = str | ScriptedCall | list[ScriptedCall] | Answer
+
+
+def as_answer(step: Step) -> Answer:
+    """A step of a script as an `Answer`."""
+    if isinstance(step, Answer):
+        return step
+    if isinstance(step, str):
+        return Answer(step)
+    return Answer(calls=[step] if isinstance(step, ScriptedCall) else step)
+
+
+class BlockingClient:
+    """Anything with a plain `chat.completions.create`: answers with the steps in order, and notes its threads."""
+
+    def __init__(self, *steps: Step) -> None:
+        self.chat = SimpleNamespace(completions=SimpleNamespace(create=self._create))
+        self.requests: list[dict[str, Any]] = []
+        self.threads: set[int] = set()
+        self._steps = iter(steps)
+
+    def _create(self, **request: Any) -> Any:
+        self.requests.append(request)
+        self.threads.add(threading.get_ident())
+        answer = as_answer(next(self._steps))
+        return self._streamed(answer) if request["stream"] else completion(answer)
+
+    def _streamed(self, answer: Answer) -> Iterator[Any]:
+        for chunk in chunks(answer, 2):
+            self.threads.add(threading.get_ident())
+            yield chunk
+
+
+def scripted_openai(*steps: Step, kind: type[OpenAI] = OpenAI, **options: Any) -> OpenAI:
+    """A real blocking `OpenAI` whose transport answers with the steps in order."""
+    script = iter(steps)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        step = as_answer(next(script))
+        if not json.loads(request.content).get("stream"):
+            return httpx.Response(200, json=completion(step))
+        events = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks(step, 2)]
+        text = "".join([*events, "data: [DONE]\n\n"])
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, text=text)
+
+    http_client: Any = httpx.Client(transport=httpx.MockTransport(answer))
+    return kind(api_key="k", base_url="http://scripted.test/v1", max_retries=0, http_client=http_client, **options)
+
+
+CLIENTS: dict[str, Callable[..., Any]] = {
+    "blocking": BlockingClient,
+    "OpenAI": scripted_openai,
+    "AsyncOpenAI": lambda *steps: ScriptedModel(steps, cut=2).client(),
+}
+
+
+def consume(swarm: Swarm, agent: Agent, face: str, messages: Any = "Go", **options: Any) -> Response:
+    """Run to the end in any of the three ways."""
+    if face == "run":
+        return swarm.run(agent, messages, **options)
+    if face == "run(stream=True)":
+        return list(swarm.run(agent, messages, stream=True, **options))[-1]["response"]  # type: ignore[no-any-return]
+    with swarm.stream(agent, messages, **options) as run:
+        for _ in run:
+            pass
+    return run.response
+
+
+def in_script(work: Callable[[], Any]) -> Any:
+    """Call it as a script does."""
+    return work()
+
+
+def in_notebook(work: Callable[[], Any]) -> Any:
+    """Call it as a notebook does: in the main thread, which runs an event loop."""
+
+    async def cell() -> Any:
+        return work()
+
+    return asyncio.run(cell())
+
+
+PLACES: dict[str, Callable[[Callable[[], Any]], Any]] = {"script": in_script, "notebook": in_notebook}
+
+
+def results(response: Response) -> list[str]:
+    """What the functions were answered with."""
+    return [message["content"] for message in response.messages if message["role"] == "tool"]
+
+
+@contextmanager
+def server_beside(reply: Callable[[dict[str, Any]], Reply]) -> Iterator[LoopbackServer]:
+    """The loopback server in a thread of its own."""
+    with anyio.from_thread.start_blocking_portal() as portal, portal.wrap_async_context_manager(serve(reply)) as server:
+        yield server
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for the condition; a test that waits in vain fails."""
+    waiting = threading.Event()
+    for _ in range(1000):
+        if condition():
+            return
+        waiting.wait(0.005)
+    raise AssertionError("waited in vain")

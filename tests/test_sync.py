@@ -1,0 +1,286 @@
+"""`Swarm`: the blocking face gives what the async one gives, from scripts and from notebooks."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sqlite3
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    CompletionError,
+    ConfigurationError,
+    Response,
+    Result,
+    RunError,
+    Swarm,
+    ToolFailure,
+    tool,
+)
+from aswarm.testing import Answer, Failure, ScriptedModel, call, check_history
+from blocking import CLIENTS, FACES, PLACES, BlockingClient, consume, results
+
+every_place = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
+every_face = pytest.mark.parametrize("face", FACES)
+every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS.keys())
+Place = Callable[[Callable[[], Any]], Any]
+
+
+def thread() -> str:
+    """Which thread this is, from the point of view of the test."""
+    return "caller" if threading.current_thread() is threading.main_thread() else "another"
+
+
+async def quick() -> str:
+    await asyncio.sleep(0)
+    return "quick"
+
+
+@every_client
+@every_face
+@every_place
+def test_a_conversation(place: Place, face: str, client: Callable[..., Any]) -> None:
+    """Every client, through every face, in every place: the conversation that AsyncSwarm would have."""
+
+    def remember(what: str, context_variables: dict[str, Any]) -> Result:
+        context_variables["seen"] = context_variables.get("seen", 0) + 1
+        return Result(value=f"{what} noted", agent=other, context_variables={"last": what})
+
+    other = Agent(name="Other", functions=[quick])
+    agent = Agent(name="First", instructions=lambda context: f"For {context['user']}.", functions=[remember, quick])
+    steps = [[call("quick"), call("remember", what="it")], call("quick"), "Done"]
+    with Swarm(client(*steps)) as swarm:
+        response: Response = place(lambda: consume(swarm, agent, face, context_variables={"user": "Ann"}))
+    check_history(response.messages)
+    assert results(response) == ["quick", "it noted", "quick"]
+    assert (response.text, response.stop, response.agent) == ("Done", "answer", other)
+    assert response.context_variables == {"user": "Ann", "seen": 1, "last": "it"}
+    assert [message["sender"] for message in response.messages if message["role"] == "assistant"] == [
+        "First",
+        "Other",
+        "Other",
+    ]
+
+
+@every_client
+@every_face
+@every_place
+def test_plain_functions_run_in_the_callers_thread(place: Place, face: str, client: Callable[..., Any]) -> None:
+    """So do plain instructions, and functions that never block; what asks for a thread of its own has one."""
+    seen: dict[str, str] = {}
+
+    def instructions() -> str:
+        seen["instructions"] = thread()
+        return "Go."
+
+    @tool(thread=False)
+    def light() -> str:
+        return thread()
+
+    @tool(concurrent=True)
+    def together() -> str:
+        return thread()
+
+    @tool(timeout=5)
+    def bounded() -> str:
+        return thread()
+
+    @tool(abandon_on_cancel=True)
+    def left() -> str:
+        return thread()
+
+    agent = Agent(instructions=instructions, functions=[thread, light, together, bounded, left])
+    names = ["thread", "light", "together", "bounded", "left"]
+    with Swarm(client([call(name) for name in names], "Done")) as swarm:
+        response = place(lambda: consume(swarm, agent, face))
+    assert results(response) == ["caller", "caller", "another", "another", "another"]
+    assert seen == {"instructions": "caller"}
+
+
+@every_place
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_hook_is_asked_in_the_callers_thread(place: Place, is_async: bool) -> None:
+    """A plain `tool_error` runs where plain functions do; an async one works too."""
+
+    def fail() -> str:
+        raise ValueError("no")
+
+    def hook(failure: ToolFailure) -> str:
+        return f"{type(failure.error).__name__} in {thread()}"
+
+    async def async_hook(failure: ToolFailure) -> str:
+        return "async"
+
+    with Swarm(BlockingClient(call("fail"), "Done"), tool_error=async_hook if is_async else hook) as swarm:
+        response = place(lambda: swarm.run(Agent(functions=[fail]), "Go"))
+    assert results(response) == ["async" if is_async else "ValueError in caller"]
+
+
+@every_place
+def test_a_hook_that_raises_ends_the_run(place: Place) -> None:
+    """As with AsyncSwarm."""
+
+    def fail() -> str:
+        raise ValueError("no")
+
+    def hook(failure: ToolFailure) -> str:
+        raise RuntimeError("enough")
+
+    with (
+        Swarm(BlockingClient(call("fail")), tool_error=hook) as swarm,
+        pytest.raises(RunError, match="enough") as caught,
+    ):
+        place(lambda: swarm.run(Agent(functions=[fail]), "Go"))
+    assert caught.value.response is not None
+
+
+@every_face
+@every_place
+def test_a_blocking_client_is_called_in_the_callers_thread(place: Place, face: str) -> None:
+    """Asking, and every piece of a stream: what it keeps for its thread is there."""
+    client = BlockingClient(call("quick"), "Done")
+    with Swarm(client) as swarm:
+        place(lambda: consume(swarm, Agent(functions=[quick]), face))
+    assert client.threads == {threading.get_ident()}
+
+
+@every_place
+def test_a_connection_bound_to_a_thread(place: Place) -> None:
+    """A SQLite connection made by the caller is used by functions, as in a script."""
+    with Swarm(BlockingClient(call("count"), "Done")) as swarm:
+        connection = sqlite3.connect(":memory:")
+
+        def count() -> str:
+            return str(connection.execute("select 41 + 1").fetchone()[0])
+
+        assert results(place(lambda: swarm.run(Agent(functions=[count]), "Go"))) == ["42"]
+        connection.close()
+
+
+def test_async_functions_run_in_the_callers_thread_in_a_script() -> None:
+    """There is no thread beside it, and none is left."""
+
+    async def where() -> str:
+        return thread()
+
+    before = threading.active_count()
+    with Swarm(BlockingClient(call("where"), "Done")) as swarm:
+        assert results(swarm.run(Agent(functions=[where]), "Go")) == ["caller"]
+        assert threading.active_count() == before
+
+
+def test_asyncio_run_in_a_plain_function() -> None:
+    """A function of a script may run an event loop of its own: none runs around it."""
+
+    def fetch() -> str:
+        return asyncio.run(quick())
+
+    with Swarm(BlockingClient(call("fetch"), "Done")) as swarm:
+        assert results(swarm.run(Agent(functions=[fetch]), "Go")) == ["quick"]
+
+
+def test_within_trio() -> None:
+    """A running trio is a running event loop too."""
+
+    async def main() -> Response:
+        return swarm.run(Agent(functions=[quick, thread]), "Go")
+
+    with Swarm(BlockingClient([call("quick"), call("thread")], "Done")) as swarm:
+        assert results(trio.run(main)) == ["quick", "caller"]
+
+
+@every_client
+@every_place
+def test_a_run_inside_a_function(place: Place, client: Callable[..., Any]) -> None:
+    """A plain function may run the same Swarm; its functions are in the same thread again."""
+
+    def deeper() -> str:
+        return ", ".join(results(swarm.run(Agent(functions=[thread, quick]), "Deeper")))
+
+    steps = [call("deeper"), [call("thread"), call("quick")], "Deep", "Done"]
+    with Swarm(client(*steps)) as swarm:
+        response = place(lambda: swarm.run(Agent(functions=[deeper]), "Go"))
+    assert results(response) == ["caller, quick"]
+
+
+@every_place
+def test_a_run_inside_an_async_function_is_refused(place: Place) -> None:
+    """It would wait for the event loop that it blocks; the error says what to do."""
+
+    async def deeper() -> str:
+        return swarm.run(Agent(), "Deeper").text
+
+    with Swarm(BlockingClient(call("deeper"), "Done")) as swarm:
+        (told,) = results(place(lambda: swarm.run(Agent(functions=[deeper]), "Go")))
+    assert told.startswith("Error: ConfigurationError: an async function cannot call the Swarm that runs it")
+
+
+@every_face
+def test_errors_carry_what_had_happened(face: str) -> None:
+    """The provider's failure in the second turn leaves the first."""
+    model = ScriptedModel([call("quick"), Failure(400)])
+    with Swarm(model.client()) as swarm, pytest.raises(CompletionError) as caught:
+        consume(swarm, Agent(functions=[quick]), face)
+    assert caught.value.status_code == 400
+    assert caught.value.response is not None
+    assert results(caught.value.response) == ["quick"]
+
+
+def test_what_cannot_be_run_is_said_before_anything_is_asked() -> None:
+    """Mistakes of the caller are raised by the call itself, as with AsyncSwarm."""
+    with Swarm(BlockingClient()) as swarm:
+        for run in (swarm.run, swarm.run_and_stream, swarm.stream):
+            with pytest.raises(ConfigurationError, match="agent must be an Agent"):
+                run("no agent", "Go")  # type: ignore[arg-type, operator]
+    with pytest.raises(ConfigurationError, match="max_threads"):
+        Swarm(max_threads=0)
+    with pytest.raises(ConfigurationError, match="client must be"):
+        Swarm(client=object())
+
+
+def test_the_keywords_are_those_of_async_swarm() -> None:
+    """And so are the parameters of all three ways to run, in their order and with their defaults."""
+    for name in ("__init__", "run", "run_and_stream", "stream"):
+        ours, theirs = (inspect.signature(getattr(kind, name)).parameters for kind in (Swarm, AsyncSwarm))
+        assert list(ours.values()) == list(theirs.values()), name
+
+
+def test_all_arguments_arrive() -> None:
+    """Positional and by keyword, for all three ways."""
+    history = [{"role": "user", "content": "Hi"}]
+    client = BlockingClient(*["Hello"] * 4)
+    with Swarm(client) as swarm:
+        assert swarm.run(Agent(), history, {"a": 1}, "m", False, False, 1, True, resume=True).context_variables == {
+            "a": 1
+        }
+        *_, last = swarm.run(Agent(), history, None, "m", True)
+        *_, last_too = swarm.run_and_stream(Agent(), history, None, "m", False, 1, True, resume=True)
+        with swarm.stream(Agent(), history, None, "m", False, 1, True, resume=True) as run:
+            assert list(run)[-1].response is run.response  # type: ignore[union-attr]
+        assert swarm.run(Agent(), "Hi", max_turns=0).stop == "max_turns"
+    assert last["response"].text == last_too["response"].text == "Hello"
+    assert [request["model"] for request in client.requests] == ["m"] * 4
+
+
+def test_resuming() -> None:
+    """`execute_tools=False` leaves the calls open, `resume=True` runs them."""
+    with Swarm(BlockingClient(call("quick"), Answer("Done"))) as swarm:
+        agent, history = Agent(functions=[quick]), [{"role": "user", "content": "Go"}]
+        response = swarm.run(agent, history, execute_tools=False)
+        assert response.stop == "tool_calls"
+        rest = swarm.run(agent, [*history, *response.messages], resume=True)
+    assert (results(rest), rest.text) == (["quick"], "Done")
+
+
+def test_debug_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """In Swarm's wording."""
+    with Swarm(BlockingClient("Done")) as swarm:
+        swarm.run(Agent(), "Go", debug=True)
+    assert "Getting chat completion for...:" in capsys.readouterr().out
