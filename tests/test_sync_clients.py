@@ -44,8 +44,7 @@ def leave_the_block(swarm: Swarm) -> None:
 
 def leave_by_an_error(swarm: Swarm) -> None:
     with pytest.raises(ZeroDivisionError), swarm.run_and_stream(Agent(), "Go") as stream:
-        for _ in stream:
-            _ = 1 / 0
+        _ = [1 // 0 for _ in stream]
 
 
 def leave_by_closing_the_swarm(swarm: Swarm) -> None:

@@ -291,11 +291,7 @@ class _Arguments:
     resume: bool
 
     def __post_init__(self) -> None:
-        if not _is_count(self.max_turns):
+        if not (isinstance(self.max_turns, int | float) and self.max_turns >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
                 f"max_turns counts completions and cannot be {self.max_turns!r}; leave it out for no limit"
             )
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int | float) and value >= 0

@@ -41,7 +41,7 @@ class Swarm:
     Async functions run on an event loop that the waiting callers step; where one runs already, as in a notebook, a
     thread does. Ctrl-C cancels the run, waits until it has ended, and raises KeyboardInterrupt.
 
-    The keywords are those of `AsyncSwarm`.
+    The keywords are those of `AsyncSwarm`, but for `transport`: what waits for one run at a time needs no wide pool.
     """
 
     def __init__(
