@@ -9,9 +9,15 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from hypothesis import settings
 
 # These assert for the tests; what they compare shall be shown as if a test had asserted it.
 pytest.register_assert_rewrite("faces", "leaving", "leaving_moments", "wire_cases")
+
+
+# No test is timed: machines are shared.
+settings.register_profile("aswarm", deadline=None)
+settings.load_profile("aswarm")
 
 
 @pytest.fixture(params=["asyncio", "trio"])

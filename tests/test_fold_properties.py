@@ -142,7 +142,7 @@ def without_made_ids(folded: Json, message: Json) -> Json:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_any_cut_gives_the_same_message(data: st.DataObject) -> None:
     """However a completion is cut into chunks, the folded message is the one that was meant."""
     message = data.draw(messages())
@@ -151,7 +151,7 @@ def test_any_cut_gives_the_same_message(data: st.DataObject) -> None:
 
 
 @given(messages())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_a_whole_completion_gives_the_same_as_its_chunks(message: Json) -> None:
     """A whole completion gives the message that any of its cuts would give."""
     completion = fold([whole(message, "tool_calls")])
@@ -159,7 +159,7 @@ def test_a_whole_completion_gives_the_same_as_its_chunks(message: Json) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_sequential_calls_need_no_index(data: st.DataObject) -> None:
     """Calls one after another, each with an id, need no index, and may all have the index 0."""
     message = data.draw(messages().filter(lambda made: all("id" in item for item in made.get("tool_calls", ()))))
@@ -189,7 +189,7 @@ def merged_by_index(shown: Iterable[Json]) -> Json:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_what_is_shown_adds_up_to_the_message(data: st.DataObject) -> None:
     """Whoever concatenates the deltas by index gets the message; ids that were made are the only thing not shown."""
     message = data.draw(messages())

@@ -43,7 +43,7 @@ async def test_an_error_of_a_plain_function_is_kept_too(face: str) -> None:
 
     def work() -> str:
         begun.set()
-        time.sleep(0.03)
+        time.sleep(0.3)
         raise ValueError("broken")
 
     response = await cancel_when(begun.is_set, swarm_of("work"), Agent(functions=[work]), face)
@@ -146,7 +146,7 @@ async def test_plain_instructions_are_awaited_too() -> None:
 
     def instructions() -> str:
         begun.set()
-        time.sleep(0.03)
+        time.sleep(0.3)
         ended.set()
         return "Be brief."
 

@@ -82,7 +82,7 @@ def carry_out(
 
 
 @given(st.lists(_simulated, max_size=7), st.data())
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_together_gives_nothing_that_in_order_would_not(tools: list[Simulated], data: st.DataObject) -> None:
     """Whatever order the calls of a group run in, context, agent and history are those of running all in order."""
     calls = [ToolCall({"id": str(n)}, n, AGENT, _TOOLS[made.kind]) for n, made in enumerate(tools)]
@@ -93,7 +93,7 @@ def test_together_gives_nothing_that_in_order_would_not(tools: list[Simulated], 
 
 
 @given(st.lists(_simulated, max_size=7), st.booleans())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_groups_are_the_calls_in_order(tools: list[Simulated], concurrent: bool) -> None:
     """Groups put one after another are the calls, none is empty, and alone means alone."""
     calls = [ToolCall({"id": str(n)}, n, AGENT, _TOOLS[made.kind]) for n, made in enumerate(tools)]

@@ -67,7 +67,7 @@ def check_sent(sent: list[Json]) -> None:
 
 
 @given(_histories, st.lists(st.tuples(_calls, st.lists(_progress, min_size=3, max_size=3)), max_size=4))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_every_snapshot_is_valid_and_every_request_too(
     history: list[Json], turns: list[tuple[list[Json], list[str]]]
 ) -> None:

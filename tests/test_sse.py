@@ -138,7 +138,7 @@ def events(draw: st.DrawFn) -> tuple[bytes, list[Json]]:
 
 
 @given(events(), st.data())
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_any_body_in_any_cut(made: tuple[bytes, list[Json]], data: st.DataObject) -> None:
     """Any body of events, cut anywhere, gives the objects that were put into it."""
     body, objects = made
@@ -154,7 +154,7 @@ def test_any_body_in_any_cut(made: tuple[bytes, list[Json]], data: st.DataObject
         max_size=12,
     )
 )
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_any_bytes_in_any_cut(pieces: list[bytes]) -> None:
     """Any bytes at all give the same in one piece and in many, and raise nothing but a CompletionError."""
     body = b"".join(pieces)
