@@ -78,6 +78,16 @@ def test_pictures(folder: Path) -> None:
     assert invoke("graph", "agents:router", "-f", "png").stdout_bytes.startswith(b"\x89PNG")
 
 
+def test_what_graphviz_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The form, and the graph in DOT; what it gives is passed on as it is."""
+    program = folder / "dot"
+    program.write_text("#!/bin/sh\necho \"$@\"\ncat\nprintf '\\377'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    given = invoke("graph", "agents:triage", "-f", "dot").stdout_bytes
+    assert invoke("graph", "agents:triage", "-f", "png").stdout_bytes == b"-Tpng\n" + given + b"\xff"
+
+
 @pytest.mark.parametrize("form", ["svg", "png"])
 def test_without_graphviz(form: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """How to get it, and what needs nothing; exit code 2, and no file."""
