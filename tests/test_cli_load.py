@@ -70,13 +70,16 @@ def test_a_file_with_the_name_of_another_module(project: Path) -> None:
     import json
 
     (project / "json.py").write_text("from aswarm import Agent\nagent = Agent(name='Mine')\n")
+    (project / "sys.py").write_text("from aswarm import Agent\nagent = Agent(name='Also mine')\n")
     assert load_agent("json.py:agent").name == "Mine"
+    assert load_agent("sys.py:agent").name == "Also mine"
     assert sys.modules["json"] is json
 
 
 def test_a_module_is_loaded_once() -> None:
     """By whatever name: an agent named twice is the same agent."""
     assert load_agent("shop/desk/team.py:lead") is load_agent("shop.desk.team:lead")
+    assert load_agent("shop/desk/__init__.py:lead") is load_agent("shop.desk:lead")
     assert load_agent("agents:triage") is load_agent("./agents.py:triage")
 
 

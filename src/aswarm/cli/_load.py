@@ -60,7 +60,7 @@ def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         near = _nearest(path.name, (file.name for file in path.parent.glob("*.py")))
         raise Mistake(f"there is no file {str(path)!r}{near}")
-    root, parts = path.resolve().parent, [path.stem.replace(".", "_")]
+    root, parts = path.resolve().parent, [] if path.stem == "__init__" else [path.stem.replace(".", "_")]
     while (root / "__init__.py").is_file():  # a module of a package: its relative imports need the package
         root, parts = root.parent, [root.name, *parts]
     put_on_path(root)
@@ -71,7 +71,7 @@ def _import_file(path: Path) -> ModuleType:
 
 def _load_file(name: str, path: Path) -> ModuleType:
     known = sys.modules.get(name)
-    if known is not None and known.__file__ == str(path):  # its package has imported it
+    if known is not None and Path(getattr(known, "__file__", None) or "").resolve() == path:  # by its package, say
         return known
     if known is not None:  # the name of another module, such as json.py
         name = f"aswarm_target_{name}"
