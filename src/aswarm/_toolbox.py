@@ -98,17 +98,18 @@ def tools_of(agent: Agent) -> dict[str, Tool[..., Any]]:
 
 
 def _distinct_tools(functions: Iterable[Any]) -> Iterator[Tool[..., Any]]:
-    distinct = list(_distinct(functions))
-    taken = {_slug(function.name) for function in distinct if isinstance(function, Agent)}
+    offered = list(distinct(functions))
+    taken = {_slug(function.name) for function in offered if isinstance(function, Agent)}
     free = (number for number in itertools.count(1) if str(number) not in taken)
-    for function in distinct:
+    for function in offered:
         if isinstance(function, Agent):
             yield _handoff(function, 0 if _slug(function.name) else next(free))
         else:
             yield as_tool(function)
 
 
-def _distinct(functions: Iterable[Any]) -> Iterator[Any]:
+def distinct(functions: Iterable[Any]) -> Iterator[Any]:
+    """The functions as they are listed, in the order of `toolbox`; one that is listed twice comes once."""
     seen: set[object] = set()
     for function in functions:
         identity = _identity(function)

@@ -1,0 +1,31 @@
+"""The commands together. A new one is a file beside this one, and a name in the list below."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from aswarm import __version__
+
+from ._chat import chat
+from ._demo import demo
+from ._eval import evals
+from ._exits import HELP, exits
+from ._graph import graph
+from ._run import run
+
+
+class _App(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        with exits():
+            return super().invoke(ctx)
+
+
+app = _App(
+    help="aswarm: agents that hand off to each other. `aswarm demo` shows what that is.",
+    epilog=HELP,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    commands=[run, chat, graph, evals, demo],
+)
+click.version_option(__version__, prog_name="aswarm", message="%(prog)s %(version)s")(app)

@@ -1,0 +1,62 @@
+"""`aswarm demo`: a short conversation of two agents, without an API key. The model is a script, and the demo says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from aswarm._sync import Swarm
+
+from ._exits import HELP
+from ._narrator import Narrator
+from ._output import own_stdout, write
+from .demo_agents import triage
+
+if TYPE_CHECKING:
+    from aswarm.testing import ScriptedModel
+
+QUESTION = "Hello, the lamp from order 4711 arrived broken. Please give me my money back."
+_BEFORE = f"""\
+The model of this demo is a script: what it says is written down in advance, and nothing leaves this machine.
+The rest is real: agents, functions, handoff, the client and the stream.
+
+You: {QUESTION}
+"""
+_AFTER = """
+Now with a model of your own. Any server that speaks Chat Completions will do:
+
+  export OPENAI_API_KEY=...        or, for a server of your own: export OPENAI_BASE_URL=http://127.0.0.1:8080/v1
+  aswarm chat --model gpt-4o-mini aswarm.cli.demo_agents:triage
+  aswarm graph aswarm.cli.demo_agents:triage
+
+The agents are in the module aswarm.cli.demo_agents.
+"""
+
+
+@click.command(epilog=HELP, help="Show two agents at work, without an API key.\n\nThe model is a script.")
+def demo() -> None:
+    """Show the conversation."""
+    with own_stdout() as stdout:
+        write(stdout, _BEFORE)
+        client = script(pause=0.04 if stdout.isatty() else 0).client()
+        with Swarm(client) as swarm, swarm.stream(triage, QUESTION) as run:
+            narrator = Narrator(stdout, stdout)
+            for event in run:
+                narrator.show(event)
+        usage = run.response.usage
+        write(stdout, f"({usage.requests} completions. They took no tokens, the model being a script.)\n{_AFTER}")
+
+
+def script(pause: float) -> ScriptedModel:
+    """What the model says. `pause`: seconds before each piece of it, for people who watch."""
+    from aswarm.testing import Answer, ScriptedModel, call  # noqa: PLC0415 - httpx, which no other command needs so early
+
+    steps = [
+        Answer(calls=[call("transfer_to_refunds")]),
+        Answer("I am sorry to hear that. Let me look at the order.", [call("look_up_order", order_id=4711)]),
+        Answer(calls=[call("refund_order", order_id=4711, reason="arrived broken")]),
+        Answer("You get 39.90 EUR back for the broken lamp of order 4711. Is there anything else?"),
+    ]
+    return ScriptedModel([replace(step, pause=pause) for step in steps], cut=6)

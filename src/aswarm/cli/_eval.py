@@ -1,0 +1,75 @@
+"""`aswarm eval`: a file of cases, run and counted. Decides the exit code; what passes is decided by `aswarm.evals`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+import click
+
+from ._exits import HELP, Code, Failure
+from ._load import load_agent, put_on_path
+from ._options import max_turns_option, provider, provider_options
+from ._output import own_stdout, write
+
+if TYPE_CHECKING:
+    from aswarm.evals import Report
+
+
+@click.command(
+    "eval",
+    epilog=HELP,
+    help="Run the cases of FILE, and print how many passed.\n\nFILE is JSON or YAML. Agents that it names are looked for "
+    "beside it and from the current directory on.",
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-a", "--agent", help="The agent, in place of those in the file: module:attribute, or a path.")
+@provider_options
+@click.option(
+    "-n", "--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="Attempts at each case."
+)
+@click.option("--concurrency", type=click.IntRange(min=1), default=10, show_default=True, help="Attempts at once.")
+@click.option("--threshold", type=click.FloatRange(0, 1), default=0.0, help="Exit with 4 below this accuracy, 0 to 1.")
+@click.option("--results", type=click.Path(dir_okay=False), help="A JSON file to append the results to.")
+@max_turns_option
+@click.option("--judge-model", metavar="NAME", help="The model of the judge, where it is another.")
+def evals(
+    file: Path,
+    agent: str | None,
+    base_url: str | None,
+    model: str | None,
+    threshold: float,
+    **options: Any,
+) -> None:
+    """Run the cases."""
+    from aswarm.evals import load_cases  # noqa: PLC0415 - it may need an extra, and says so
+
+    put_on_path(file.parent)
+    put_on_path(Path())
+    with provider(base_url), own_stdout() as stdout:
+        loaded = None if agent is None else load_agent(agent)
+        options["model_override"] = model
+        cases = load_cases(file, agent=loaded)
+        _leave(asyncio.run(_evaluate(cases, stdout, options)), threshold)
+
+
+async def _evaluate(cases: list[Any], stdout: TextIO, options: dict[str, Any]) -> Report:
+    from aswarm.evals import evaluate  # noqa: PLC0415 - as above
+
+    try:
+        report = await evaluate(None, cases, progress=True, **options)
+    except asyncio.CancelledError as error:  # Ctrl-C: what was done until then
+        write(stdout, f"{getattr(error, 'report', '')}\n")
+        raise
+    write(stdout, f"{report}\n")
+    return report
+
+
+def _leave(report: Report, threshold: float) -> NoReturn:
+    if report.errors == report.total:
+        raise Failure("every attempt ended in an error")
+    if report.accuracy >= threshold:
+        raise click.exceptions.Exit(Code.DONE)
+    click.echo(f"Below the threshold: {report.accuracy:.1%} of {threshold:.1%}", err=True)
+    raise click.exceptions.Exit(Code.BELOW_THRESHOLD)

@@ -1,0 +1,35 @@
+"""Reading a graph of agents in tests: who hands off to whom, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aswarm import Agent
+from aswarm.graph import Graph, agent_graph
+
+Edge = tuple[str, str, str]
+
+
+def certain(graph: Graph) -> list[Edge]:
+    """(source, function, target) of every handoff that is certain."""
+    return [edge for edge, is_certain in _edges(graph) if is_certain]
+
+
+def maybe(graph: Graph) -> list[Edge]:
+    """The same of those that only may be; "?" stands for an agent that cannot be found."""
+    return [edge for edge, is_certain in _edges(graph) if not is_certain]
+
+
+def _edges(graph: Graph) -> list[tuple[Edge, bool]]:
+    labels: dict[Any, str] = {None: "?", **{node.id: node.label for node in graph.agents}}
+    return [((labels[h.source], h.function, labels[h.target]), h.certain) for h in graph.handoffs]
+
+
+def told(*functions: Any) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """What is certain and what may be, of one agent with these functions: (function, target) of its own handoffs."""
+    graph = agent_graph(Agent(name="Start", functions=list(functions)))
+
+    def own(edges: list[Edge]) -> list[tuple[str, str]]:
+        return [(function, target) for source, function, target in edges if source == "Start"]
+
+    return own(certain(graph)), own(maybe(graph))
