@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aswarm._agent import Agent
-from aswarm._toolbox import distinct, toolbox
+from aswarm._toolbox import distinct, tools_of
 
 from ._hint import says_handoff
 from ._mentions import mentioned_agents
@@ -34,7 +34,7 @@ class Offer:
 
 def offer_of(agent: Agent) -> Offer:
     """Look at the functions of an agent. Raises ConfigurationError for functions that cannot be offered."""
-    names = tuple(toolbox(agent))
+    names = tuple(tools_of(agent))
     functions = zip(names, distinct(agent.functions), strict=True)
     return Offer(names, tuple(found for name, function in functions for found in _handoffs(name, function)))
 
