@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
+import pickle
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -137,18 +139,34 @@ def test_functions_may_be_added_after_construction() -> None:
     assert list(tools_of(agent)) == ["look", "find"]
 
 
-def test_runs_of_an_agent_share_its_toolbox() -> None:
-    """As long as one of them has it; nothing is kept for later."""
+def test_the_toolbox_of_an_agent_is_made_once() -> None:
+    """All its runs share it."""
     agent = Agent(functions=[look])
-    held = toolbox(agent)
-    assert toolbox(agent) is held
-    reference = weakref.ref(held)
-    del held
+    assert toolbox(agent) is toolbox(agent)
+
+
+def test_an_agent_takes_its_toolbox_along() -> None:
+    """Also where its functions lead back to it: nothing else holds them."""
+    agent = Agent(functions=[Agent(name="Desk")])
+    agent.functions[0].functions = [agent]
+    toolbox(agent)
+    reference = weakref.ref(agent)
+    del agent
     gc.collect()
     assert reference() is None
 
 
-def test_a_toolbox_is_not_shared_once_the_agent_has_changed() -> None:
+def test_copies_of_an_agent_go_without_its_toolbox() -> None:
+    """And so does a pickle: handoffs could not be pickled."""
+    agent = Agent(functions=[Agent(name="Desk")])
+    toolbox(agent)
+    for copied in (agent.model_copy(), copy.deepcopy(agent), pickle.loads(pickle.dumps(agent))):
+        assert copied == agent
+        assert toolbox(copied) is not toolbox(agent)
+        assert list(toolbox(copied).tools) == ["transfer_to_desk"]
+
+
+def test_the_toolbox_is_made_again_once_the_agent_has_changed() -> None:
     """Other functions, or a handoff of another name, make another one."""
     desk = Agent(name="Desk")
     agent = Agent(functions=[look, desk])

@@ -36,6 +36,8 @@ class Agent(BaseModel):
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
+    # What `_toolbox` remembers of it. No field and no private attribute: copies and pickles go without.
+    __slots__ = ("__weakref__", "_toolbox")
 
     name: str = "Agent"
     model: str = "gpt-4o"

@@ -15,7 +15,7 @@ from ._threads import Workplace, enter_tool
 from ._tools import is_async
 
 
-async def resolve_instructions(agent: Agent, context: dict[str, Any], workplace: Workplace) -> Any:
+async def resolve_instructions(agent: Agent, context: dict[str, Any], workplace: Callable[[], Workplace]) -> Any:
     """The instructions as text. A plain callable runs where plain functions do, for it may look something up."""
     instructions = agent.instructions
     if not callable(instructions):
@@ -23,7 +23,9 @@ async def resolve_instructions(agent: Agent, context: dict[str, Any], workplace:
     arguments = (defaultdict(str, copy_containers(context)),) if _accepts_argument(instructions) else ()
     work = functools.partial(instructions, *arguments)
     value = (
-        work() if is_async(instructions) else await Supervised(functools.partial(_lend_place, workplace, work)).result()
+        work()
+        if is_async(instructions)
+        else await Supervised(functools.partial(_lend_place, workplace(), work)).result()
     )
     return await value if inspect.isawaitable(value) else value
 

@@ -251,7 +251,7 @@ class AsyncSwarm:
         return debug_doors(self._doors())
 
     async def _instruct(self, agent: Agent, context: dict[str, Any]) -> Any:
-        return await resolve_instructions(agent, context, self._workplace())
+        return await resolve_instructions(agent, context, self._workplace)
 
     def _source_of(self, client: Any) -> CompletionSource:
         return source_for(client)

@@ -10,7 +10,6 @@ import operator
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
-from weakref import WeakValueDictionary
 
 from ._agent import Agent
 from ._errors import ConfigurationError
@@ -42,36 +41,29 @@ def _slug(agent_name: str) -> str:
 class Toolbox:
     """The tools of an agent by name, as long as it lists what it lists now."""
 
-    __slots__ = ("__weakref__", "_agent", "_functions", "_names", "tools")
+    __slots__ = ("_functions", "_names", "tools")
 
     def __init__(self, agent: Agent) -> None:
         self.tools = tools_of(agent)
-        self._agent = agent
         self._functions = list(agent.functions)
         self._names = _handoff_names(agent)
 
     def fits(self, agent: Agent) -> bool:
-        """Whether these are still the functions of that agent."""
-        return (
-            self._agent is agent
-            and len(self._functions) == len(agent.functions)
-            and all(map(operator.is_, self._functions, agent.functions))
-        )
+        """Whether these are still the functions of the agent that it was made for."""
+        functions = self._functions
+        return len(functions) == len(agent.functions) and all(map(operator.is_, functions, agent.functions))
 
     def is_current(self, agent: Agent) -> bool:
         """Whether it would be made the same again."""
         return self.fits(agent) and self._names == _handoff_names(agent)
 
 
-# Weak: runs of one agent at the same time share a toolbox, and nothing is kept between runs.
-_in_use: WeakValueDictionary[int, Toolbox] = WeakValueDictionary()
-
-
 def toolbox(agent: Agent) -> Toolbox:
-    """The toolbox of an agent, shared with whoever has it now. Raises ConfigurationError as `tools_of` does."""
-    known = _in_use.get(id(agent))
+    """The toolbox of an agent, made once for what it lists. Raises ConfigurationError as `tools_of` does."""
+    known: Toolbox | None = getattr(agent, "_toolbox", None)
     if known is None or not known.is_current(agent):
-        known = _in_use[id(agent)] = Toolbox(agent)
+        known = Toolbox(agent)
+        object.__setattr__(agent, "_toolbox", known)
     return known
 
 
