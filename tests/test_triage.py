@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, create_triage_agent
-from aswarm._toolbox import toolbox
+from aswarm._toolbox import tools_of
 from aswarm.testing import ScriptedModel, call, check_history
 
 
@@ -28,7 +28,7 @@ def made(agents: Any, add_backlinks: bool = True, name: str = "Triage") -> Agent
 
 
 def names(agent: Agent) -> list[str]:
-    return list(toolbox(agent))
+    return list(tools_of(agent))
 
 
 # --- what it makes ----------------------------------------------------------------------------------------------------
