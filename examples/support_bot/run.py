@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from agents import help_centre, user_interface
+from agents import user_interface
 from help_centre import HelpCentre
 from outbox import Outbox
 
 from aswarm import AsyncSwarm, CompletionFinished, Event, TextDelta, ToolCallFinished, ToolCallStarted, TurnStarted
 
-MODEL = os.environ.get("OPENAI_MODEL")
 CUSTOMER = "noor@example.org"
 CONVERSATION = [
     "Hello! My planter blinks red and the pump is loud. And could I still send it back?",
@@ -55,8 +53,6 @@ async def _serve(outbox: Outbox, *, chat: bool) -> None:
 async def _chat(context: dict[str, Any]) -> None:
     from aswarm.repl import run_demo_loop_async  # noqa: PLC0415 - only a chat needs the extra `repl`
 
-    for agent in (user_interface, help_centre):
-        agent.model = MODEL or agent.model
     await run_demo_loop_async(user_interface, context, stream=True)
 
 
@@ -66,7 +62,7 @@ async def _converse(context: dict[str, Any]) -> None:
         for line in CONVERSATION:
             print(f"\nCustomer: {line}")
             messages.append({"role": "user", "content": line})
-            async with swarm.stream(agent, messages, context, model_override=MODEL) as run:
+            async with swarm.stream(agent, messages, context) as run:
                 async for event in run:
                     _print(event)
             messages += run.response.messages

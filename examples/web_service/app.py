@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
@@ -33,7 +32,6 @@ from aswarm import Agent, AswarmError, AsyncSwarm, Event, RunFinished, TextDelta
 
 logger = logging.getLogger("concierge")
 
-MODEL = os.environ.get("OPENAI_MODEL")
 MAX_BYTES = 20_000
 MAX_TURNS = 10
 
@@ -56,7 +54,7 @@ class Conversation:
         """The answer to `text`, as server-sent events. However it ends, what had happened is kept."""
         async with self.lock:  # one message at a time; the next one waits until this one is kept
             self.messages.append({"role": "user", "content": text})
-            run = swarm.stream(self.agent, self.messages, model_override=MODEL, max_turns=MAX_TURNS)
+            run = swarm.stream(self.agent, self.messages, max_turns=MAX_TURNS)
             try:
                 async with run:
                     async for event in run:
