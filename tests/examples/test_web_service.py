@@ -19,7 +19,7 @@ import uvicorn
 from transcripts import EXAMPLES, Transcript, check_transcript, transcripts
 
 from aswarm.testing import Answer, call, check_history
-from leaving import UNKNOWN, until
+from leaving import UNKNOWN, settle, until
 from loopback import LoopbackServer, Reply, serve, sse
 
 Script = Callable[[dict[str, Any]], Reply]
@@ -244,3 +244,28 @@ async def test_the_page_is_served(offer: Any) -> None:
         response = await service.browser.get("/")
         assert response.headers["content-type"].startswith("text/html")
         assert "<form>" in response.text
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_leaves_without_reading_ends_the_answer_before_the_request_ends(app: Any) -> None:
+    """The answer waits in `send` then, outside its generator, which is closed all the same while others hold it."""
+    ended: list[str] = []
+
+    async def answer() -> AsyncIterator[str]:
+        try:
+            yield "event: text\n\n"
+        finally:
+            ended.append("the answer")
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.body":
+            await anyio.sleep_forever()
+
+    async def receive() -> dict[str, Any]:
+        await settle()
+        return {"type": "http.disconnect"}
+
+    held = answer()
+    await sys.modules["app"].EventStream(held)({"type": "http"}, receive, send)
+    ended.append("the request")
+    assert ended == ["the answer", "the request"]
