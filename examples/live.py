@@ -23,6 +23,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import Any
 
 import httpx
@@ -123,8 +124,7 @@ async def _run(relay: Relay, script: str, deadline: float) -> tuple[int | None, 
     server = await asyncio.start_server(partial(offline.serve, relay), "127.0.0.1", 0)
     environment = offline.environment(server.sockets[0].getsockname()[1])
     command = [sys.executable, os.fspath(offline.EXAMPLES / script)]
-    pipes = {"stdin": asyncio.subprocess.DEVNULL, "stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
-    process = await asyncio.create_subprocess_exec(*command, env=environment, **pipes)
+    process = await asyncio.create_subprocess_exec(*command, env=environment, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     try:
         async with asyncio.timeout_at(deadline):
             output, errors = await process.communicate()
@@ -159,7 +159,7 @@ def _faults(messages: list[dict[str, Any]]) -> list[str]:
         check_history(messages)
         for message in messages:
             for call in message.get("tool_calls") or ():
-                dict(json.loads(call["function"]["arguments"]))
+                dict(json.loads(call["function"]["arguments"]))  # TypeError, ValueError for what is no object
     except (AssertionError, ValueError, TypeError) as error:
         faults.append(str(error))
     return faults
