@@ -16,7 +16,7 @@ import anyio
 import httpx
 import pytest
 import uvicorn
-from transcripts import EXAMPLES, Transcript, check_transcript, transcripts
+from transcripts import EXAMPLES, Runs, Transcript, check_output, transcripts
 
 from aswarm.testing import Answer, call, check_history
 from leaving import UNKNOWN, settle, until
@@ -114,9 +114,9 @@ def says(*answers: Reply) -> Script:
 
 
 @pytest.mark.parametrize("transcript", transcripts("web_service"), ids=str)
-def test_the_readme_shows_what_happens(transcript: Transcript) -> None:
+def test_the_readme_shows_what_happens(transcript: Transcript, runs: Runs) -> None:
     """The README's transcript is what its command prints."""
-    check_transcript(transcript)
+    check_output(transcript, runs[transcript].result())
 
 
 @pytest.mark.asyncio
