@@ -109,11 +109,18 @@ def _settings(body: dict[str, Any], forced: str | None) -> dict[str, Any]:
     settings: dict[str, Any] = {"temperature": 0, "seed": 1, "max_tokens": 100 if forced else 40}
     if forced:
         # What a `tool_choice` that names the function would mean; llama.cpp ignores such a one.
-        settings["tools"] = [tool for tool in body["tools"] if tool["function"]["name"] == forced]
+        settings["tools"] = _only(body["tools"], {forced})
         settings |= {"tool_choice": "required", "parallel_tool_calls": False}
     elif "tools" in body:
+        # As in the request before, so that the server need not read it all again.
+        called = {call["function"]["name"] for call in _since_the_user(body["messages"])[1]}
+        settings["tools"] = _only(body["tools"], called) or body["tools"]
         settings["tool_choice"] = "none"
     return settings
+
+
+def _only(tools: list[dict[str, Any]], names: set[str]) -> list[dict[str, Any]]:
+    return [tool for tool in tools if tool["function"]["name"] in names]
 
 
 # --- an example, and what must hold ---
