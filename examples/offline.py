@@ -23,7 +23,7 @@ import traceback
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx  # only for its response objects: they are what a scripted model answers with
 
@@ -63,9 +63,9 @@ def _known(name: str) -> str:
 
 async def _serve_and_run(model: ScriptedModel, command: list[str], stopped: list[int]) -> int:
     _end_on_signals(stopped)
-    server = await asyncio.start_server(partial(_serve, model), "127.0.0.1", 0)
+    server = await asyncio.start_server(partial(serve, model), "127.0.0.1", 0)
     try:
-        return await _run(command, _environment(server.sockets[0].getsockname()[1]))
+        return await _run(command, environment(server.sockets[0].getsockname()[1]))
     finally:
         server.close()  # answers still under way are cancelled by asyncio.run
 
@@ -73,7 +73,8 @@ async def _serve_and_run(model: ScriptedModel, command: list[str], stopped: list
 # --- the example's process ---
 
 
-def _environment(port: int) -> dict[str, str]:
+def environment(port: int) -> dict[str, str]:
+    """The environment of an example whose model is on this port of 127.0.0.1."""
     own = {
         "OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1",
         "OPENAI_API_KEY": "offline",
@@ -124,7 +125,15 @@ def _end_on_signals(stopped: list[int]) -> None:
 # --- the model's server: one answer for each connection ---
 
 
-async def _serve(model: ScriptedModel, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+class Answering(Protocol):
+    """What stands behind the server: a `ScriptedModel`, or anything else that answers requests."""
+
+    async def respond(self, request: Request, /) -> httpx.Response:
+        """The HTTP response to one request."""
+
+
+async def serve(model: Answering, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer the one request of a connection; a handler for `asyncio.start_server`."""
     try:
         response = await _respond(model, reader)
         await _send(response, writer)
@@ -136,7 +145,7 @@ async def _serve(model: ScriptedModel, reader: asyncio.StreamReader, writer: asy
         writer.close()
 
 
-async def _respond(model: ScriptedModel, reader: asyncio.StreamReader) -> httpx.Response:
+async def _respond(model: Answering, reader: asyncio.StreamReader) -> httpx.Response:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     request_line, *lines = head.strip().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -157,7 +166,7 @@ def _error(status: int, message: str) -> httpx.Response:
 
 
 async def _send(response: httpx.Response, writer: asyncio.StreamWriter) -> None:
-    stream: Any = response.stream  # of a scripted model's answer, always one that can be read without blocking
+    stream: Any = response.stream  # that of a model's answer, always one that can be read without blocking
     headers = {**response.headers, "connection": "close"}
     is_whole = "content-length" in headers
     if not is_whole:

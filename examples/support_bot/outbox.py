@@ -1,0 +1,41 @@
+"""Where tickets and letters go: files in a folder, for somebody else to work through. Nothing is sent from here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from email.message import EmailMessage
+from itertools import count
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """A folder that exists. Any number of conversations, threads and processes may write into it at once."""
+
+    folder: Path
+
+    def put_ticket(self, customer: str, summary: str, details: str) -> str:
+        """File a ticket; return the name under which it can be found."""
+        ticket = {"customer": customer, "summary": summary, "details": details}
+        return self._write("ticket", ".json", json.dumps(ticket, ensure_ascii=False, indent=2).encode() + b"\n")
+
+    def put_email(self, address: str, subject: str, text: str) -> str:
+        """Queue a letter; return its name. ValueError for a subject that would smuggle in another header."""
+        letter = EmailMessage()
+        letter["From"] = "help@fernsprout.example"
+        letter["To"] = address
+        letter["Subject"] = subject
+        letter.set_content(text, cte="8bit")
+        return self._write("email", ".eml", letter.as_bytes())
+
+    def _write(self, kind: str, suffix: str, content: bytes) -> str:
+        for number in count(1):
+            name = f"{kind}-{number}"
+            try:
+                with (self.folder / (name + suffix)).open("xb") as file:
+                    file.write(content)
+            except FileExistsError:  # taken, perhaps this very moment by another conversation
+                continue
+            return name
+        raise AssertionError("there is always another number")
