@@ -9,7 +9,7 @@ import pytest
 from loading import load
 from transcripts import Transcript, check_transcript, run_offline, transcripts
 
-from aswarm._toolbox import toolbox
+from aswarm._toolbox import tools_of
 
 agents: Any = load("customer_service", "agents")
 shop: Any = load("customer_service", "shop")
@@ -98,10 +98,10 @@ def test_items_are_found_by_a_word(query: str, found: str) -> None:
 
 def test_each_agent_has_its_functions_and_the_way_back() -> None:
     """A person can only be reached through triage."""
-    assert list(toolbox(agents.triage)) == [
+    assert list(tools_of(agents.triage)) == [
         "transfer_to_sales_agent",
         "transfer_to_issues_and_repairs_agent",
         "escalate_to_human",
     ]
-    assert list(toolbox(agents.sales)) == ["look_up_item", "execute_order", "transfer_to_triage_agent"]
-    assert list(toolbox(agents.repairs)) == ["look_up_item", "execute_refund", "transfer_to_triage_agent"]
+    assert list(tools_of(agents.sales)) == ["look_up_item", "execute_order", "transfer_to_triage_agent"]
+    assert list(tools_of(agents.repairs)) == ["look_up_item", "execute_refund", "transfer_to_triage_agent"]

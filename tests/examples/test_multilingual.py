@@ -6,7 +6,7 @@ import pytest
 from loading import load
 from transcripts import Transcript, check_transcript, transcripts
 
-from aswarm._toolbox import toolbox
+from aswarm._toolbox import tools_of
 
 agents = load("multilingual", "agents")
 
@@ -21,4 +21,4 @@ def test_every_agent_can_hand_over_to_the_two_others() -> None:
     """Visitors may change the language at any time."""
     names = {f"transfer_to_{language}_agent" for language in ("english", "spanish", "chinese")}
     for agent in (agents.english_agent, agents.spanish_agent, agents.chinese_agent):
-        assert set(toolbox(agent)) == names - {f"transfer_to_{agent.name.lower().replace(' ', '_')}"}
+        assert set(tools_of(agent)) == names - {f"transfer_to_{agent.name.lower().replace(' ', '_')}"}
