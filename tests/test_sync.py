@@ -133,7 +133,10 @@ def test_a_hook_that_raises_ends_the_run(place: Place) -> None:
     def hook(failure: ToolFailure) -> str:
         raise RuntimeError("enough")
 
-    with Swarm(BlockingClient(call("fail")), tool_error=hook) as swarm, pytest.raises(RunError, match="enough") as caught:
+    with (
+        Swarm(BlockingClient(call("fail")), tool_error=hook) as swarm,
+        pytest.raises(RunError, match="enough") as caught,
+    ):
         place(lambda: swarm.run(Agent(functions=[fail]), "Go"))
     assert caught.value.response is not None
 
@@ -254,7 +257,9 @@ def test_all_arguments_arrive() -> None:
     history = [{"role": "user", "content": "Hi"}]
     client = BlockingClient(*["Hello"] * 4)
     with Swarm(client) as swarm:
-        assert swarm.run(Agent(), history, {"a": 1}, "m", False, False, 1, True, resume=True).context_variables == {"a": 1}
+        assert swarm.run(Agent(), history, {"a": 1}, "m", False, False, 1, True, resume=True).context_variables == {
+            "a": 1
+        }
         *_, last = swarm.run(Agent(), history, None, "m", True)
         *_, last_too = swarm.run_and_stream(Agent(), history, None, "m", False, 1, True, resume=True)
         with swarm.stream(Agent(), history, None, "m", False, 1, True, resume=True) as run:

@@ -18,8 +18,8 @@ from ._agent import Agent, Response
 from ._caller import Caller, CallersThread, in_callers_thread
 from ._completions import make_blocking_client, source_for
 from ._execution import ToolErrorHook, ToolFailure
+from ._forks import PerProcess
 from ._interrupts import Interrupts
-from ._per_process import PerProcess
 from ._request import CompletionSource
 from ._shared_loop import SharedLoop
 from ._swarm import AsyncSwarm, Messages
