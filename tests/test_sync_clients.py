@@ -14,8 +14,9 @@ from openai import AsyncOpenAI, AzureOpenAI, OpenAI
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RunError, StreamInterrupted, Swarm
 from aswarm.testing import Answer, chunks, completion
-from blocking import FACES, PLACES, BlockingClient, consume, scripted_openai, server_beside, until
+from blocking import FACES, PLACES, consume, scripted_openai, server_beside, until
 from loopback import LoopbackServer, Reply, sse, whole
+from plain_client import BlockingClient
 
 LONG = sse(Answer("Hello, is it me you are looking for?"), cut=1, pause=0.02)
 Place = Callable[[Callable[[], Any]], Any]
@@ -43,9 +44,12 @@ def leave_the_block(swarm: Swarm) -> None:
 
 
 def leave_by_an_error(swarm: Swarm) -> None:
-    with pytest.raises(ZeroDivisionError), swarm.run_and_stream(Agent(), "Go") as stream:
-        for _ in stream:
-            _ = 1 / 0
+    def fail() -> None:
+        with swarm.run_and_stream(Agent(), "Go") as stream:
+            raise ZeroDivisionError(next(stream))
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
 
 
 def leave_by_closing_the_swarm(swarm: Swarm) -> None:
@@ -107,8 +111,9 @@ def test_the_providers_error_has_its_status() -> None:
     """As with an `AsyncOpenAI`."""
     reply = Reply([b'{"error": {"message": "slow down"}}'], status="429 Too Many", content_type="application/json")
     with server_beside(lambda _: reply) as server, Swarm(client_of(server)) as swarm:
-        with pytest.raises(CompletionError, match="slow down") as caught:
+        with pytest.raises(CompletionError) as caught:
             swarm.run(Agent(), "Go")
+    assert "slow down" in str(caught.value)
     assert (caught.value.status_code, caught.value.retryable) == (429, True)
 
 

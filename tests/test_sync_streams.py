@@ -25,8 +25,10 @@ from aswarm import (
     ToolCallStarted,
 )
 from aswarm.testing import Answer, ScriptedModel, call, check_history
-from blocking import CLIENTS, BlockingClient
+from blocking import CLIENTS
+from plain_client import BlockingClient
 
+TOOL_EVENTS = (ToolCallStarted, ToolCallFinished)
 every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS.keys())
 
 
@@ -110,7 +112,7 @@ def test_send_throw_and_delegation(swarm: Swarm) -> None:
 
 def test_a_typed_stream_wants_its_block(swarm: Swarm) -> None:
     """So that leaving it ends the run, as with AsyncSwarm."""
-    with pytest.raises(RuntimeError, match="with swarm.stream"):
+    with pytest.raises(RuntimeError, match=r"with swarm\.stream"):
         next(swarm.stream(Agent(), "Go"))
     with swarm.stream(Agent(), "Go") as run:
         texts = [event.text for event in run if isinstance(event, TextDelta)]
@@ -128,9 +130,7 @@ def test_a_call_is_shown_before_its_function_runs(client: Any) -> None:
 
     calls = [call("ask", what="a"), call("ask", what="b")]
     with Swarm(client(calls, "Done")) as swarm, swarm.stream(Agent(functions=[ask]), "Go") as run:
-        for event in run:
-            if isinstance(event, ToolCallStarted | ToolCallFinished):
-                order.append(f"{type(event).__name__} {event.index}")
+        order += (f"{kind.__name__} {event.index}" for event in run if (kind := type(event)) in TOOL_EVENTS)
     assert order == [
         "ToolCallStarted 0",
         "running a",
@@ -152,13 +152,12 @@ def test_tool_events_come_in_completion_order() -> None:
     async def fast() -> str:
         return "fast"
 
+    finished = []
     with Swarm(BlockingClient([call("slow"), call("fast")], "Done")) as swarm:
-        with swarm.stream(Agent(functions=[slow, fast]), "Go") as run:
-            finished = []
-            for event in run:
-                if isinstance(event, ToolCallFinished):
-                    gate.set()
-                    finished.append(event.name)
+        for event in swarm.stream(Agent(functions=[slow, fast]), "Go").__enter__():
+            if isinstance(event, ToolCallFinished):
+                gate.set()
+                finished.append(event.name)
     assert finished == ["fast", "slow"]
 
 

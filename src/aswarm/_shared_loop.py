@@ -89,6 +89,7 @@ class SharedLoop:
         self._tasks: set[asyncio.Task[None]] = set()  # asyncio itself keeps only weak references
         self._lead = threading.Lock()
         self._leader: Visit | None = None
+        self._visits: set[Visit] = set()  # that are waited for, and of them those that wait for who leads
         self._followers: deque[Visit] = deque()
         self._left: set[Visit] = set()  # work for which nobody waits
         self._has_portal = threading.Lock()  # acquired once, by whoever opens it
@@ -110,6 +111,7 @@ class SharedLoop:
         self._check()
         visit = Visit(self)
         begin_visit = functools.partial(begin, visit)
+        self._visits.add(visit)
         try:
             with interrupts.told_to(functools.partial(self._tell_from_handler, visit)):
                 if _may_step() and self._lead.acquire(blocking=False):
@@ -120,6 +122,7 @@ class SharedLoop:
                     if word is _Word.INTERRUPTED:
                         interrupts.check()
         finally:
+            self._visits.discard(visit)
             self._pass_on()
 
     def leave(self, work: Work) -> None:
@@ -151,7 +154,7 @@ class SharedLoop:
     def _check(self) -> None:
         if self._process != os.getpid():
             raise RuntimeError("this run belongs to the process that began it, not to its fork")
-        if self._is_closing:
+        if self._loop.is_closed():
             raise RunError("the Swarm was closed while this run was open")
         with suppress(RuntimeError):
             if asyncio.get_running_loop() is self._loop:
@@ -185,6 +188,7 @@ class SharedLoop:
 
     def _next_word(self, visit: Visit) -> _Word:
         while visit.inbox.empty():
+            self._check()
             if not _may_step():
                 self._open_portal()
                 break
@@ -273,6 +277,8 @@ class SharedLoop:
         else:
             self._loop.set_exception_handler(lambda _loop, _context: None)
             self._loop.close()
+        for left in tuple(self._visits):
+            left.inbox.put(_Word.LEAD)  # and it will find the loop closed
 
     async def _end_all(self) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
