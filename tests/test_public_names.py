@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 import aswarm
+import aswarm.core
 import aswarm.testing
+import aswarm.types
+import aswarm.util
 
 SOURCE = Path(aswarm.__file__).parent
 # `Event` and the like: an alias has no docstring of its own.
@@ -35,7 +38,7 @@ def test_all_is_what_the_package_exports() -> None:
 
 def test_the_names_of_swarm_are_there() -> None:
     """Code that comes from Swarm finds its names."""
-    assert {"Agent", "Result", "Response", "function_to_json"} <= set(aswarm.__all__)
+    assert {"Swarm", "Agent", "Result", "Response", "function_to_json"} <= set(aswarm.__all__)
 
 
 @pytest.mark.parametrize("name", sorted(set(aswarm.__all__) - ALIASES))
@@ -85,6 +88,7 @@ def test_no_name_is_left_over() -> None:
         defined.update(dict.fromkeys(_defined(tree), path.name))
         used.update(_used(tree))
     exported = {*aswarm.__all__, *public(aswarm.testing), "__all__", "__version__"}
+    exported |= {*aswarm.core.__all__, *aswarm.types.__all__, *aswarm.util.__all__, "__getattr__"}
     left = {name: place for name, place in defined.items() if not used[name] and name not in exported}
     assert not left
 
@@ -120,7 +124,7 @@ def _run(code: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("module", ["aswarm", "aswarm._completions"])
+@pytest.mark.parametrize("module", ["aswarm", "aswarm._completions", "aswarm.core", "aswarm.types", "aswarm.util"])
 def test_importing_aswarm_imports_no_client(module: str) -> None:
     """openai is imported when a client is made; httpx, httpx2 and trio not at all."""
     heavy = ["openai", "httpx", "httpx2", "trio"]

@@ -25,7 +25,8 @@ from aswarm import (
     tool,
 )
 from aswarm.testing import Answer, Failure, ScriptedModel, call, check_history
-from blocking import CLIENTS, FACES, PLACES, BlockingClient, consume, results
+from blocking import CLIENTS, FACES, PLACES, consume, results
+from plain_client import BlockingClient
 
 every_place = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
 every_face = pytest.mark.parametrize("face", FACES)

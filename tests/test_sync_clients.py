@@ -14,8 +14,9 @@ from openai import AsyncOpenAI, AzureOpenAI, OpenAI
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RunError, StreamInterrupted, Swarm
 from aswarm.testing import Answer, chunks, completion
-from blocking import FACES, PLACES, BlockingClient, consume, scripted_openai, server_beside, until
+from blocking import FACES, PLACES, consume, scripted_openai, server_beside, until
 from loopback import LoopbackServer, Reply, sse, whole
+from plain_client import BlockingClient
 
 LONG = sse(Answer("Hello, is it me you are looking for?"), cut=1, pause=0.02)
 Place = Callable[[Callable[[], Any]], Any]
@@ -43,8 +44,12 @@ def leave_the_block(swarm: Swarm) -> None:
 
 
 def leave_by_an_error(swarm: Swarm) -> None:
-    with pytest.raises(ZeroDivisionError), swarm.run_and_stream(Agent(), "Go") as stream:
-        _ = [1 // 0 for _ in stream]
+    def fail() -> None:
+        with swarm.run_and_stream(Agent(), "Go") as stream:
+            raise ZeroDivisionError(next(stream))
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
 
 
 def leave_by_closing_the_swarm(swarm: Swarm) -> None:

@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 
 from ._create import BlockingCall
+from ._forks import cut_in_forks
 
 
 class BlockingPost:
@@ -28,6 +29,8 @@ class BlockingPost:
     async def post(self, path: str, **options: Any) -> _BlockingResponse:
         """As `AsyncOpenAI.post`, for raw responses: the stream class, which is not used for them, may be async."""
         response = await self._call(functools.partial(self._client.post, path, **options))
+        if (connection := _connection_of(response)) is not None:
+            cut_in_forks(connection)
         return _BlockingResponse(response, self._call)
 
 
@@ -60,11 +63,14 @@ class _BlockingResponse:
 
     def _hang_up(self) -> None:
         # Closing alone would leave the connection open for as long as the thread reads from it.
-        stream = self._response.extensions.get("network_stream")
-        connection = None if stream is None else stream.get_extra_info("socket")
-        if connection is not None:
+        if (connection := _connection_of(self._response)) is not None:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     async def aclose(self) -> None:
         await self._call(self._response.close)
+
+
+def _connection_of(response: Any) -> socket.socket | None:
+    stream = response.extensions.get("network_stream")  # httpx documents it; a transport of somebody's own has none
+    return None if stream is None else stream.get_extra_info("socket")

@@ -169,7 +169,7 @@ class Caller:
         self.loop.call_soon(self._give)
 
     def _give(self) -> None:
-        if self._jobs and self._waiting is not None:
+        if self._jobs and self._waiting is not None and not self._waiting[0].is_there:
             self._given = self._jobs.popleft()
             self._end_visit()
 

@@ -13,7 +13,6 @@ import functools
 import logging
 import os
 import selectors
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -21,10 +20,12 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from queue import SimpleQueue
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import sniffio
 
 from ._errors import ConfigurationError, RunError
+from ._forks import cut
 from ._interrupts import Interrupts
 
 logger = logging.getLogger("aswarm")
@@ -55,26 +56,45 @@ class Visit:
         self._loop.tell(self, _Word.ENDED)
 
 
+class _ForkedLoop(asyncio.SelectorEventLoop):
+    """An event loop for processes that may fork: it knows the connections that were made on it."""
+
+    def __init__(self) -> None:
+        # Both processes would share the kernel's table behind an epoll; `poll` has none.
+        super().__init__(selectors.PollSelector())
+        self._connections: WeakSet[asyncio.Transport] = WeakSet()
+
+    async def create_connection(self, *args: Any, **options: Any) -> Any:
+        made = await super().create_connection(*args, **options)
+        self._connections.add(made[0])
+        return made
+
+    def descriptors(self) -> list[int]:
+        """Those of the connections that are open."""
+        connections = [transport.get_extra_info("socket") for transport in self._connections]
+        return [connection.fileno() for connection in connections if connection.fileno() >= 0]
+
+
+def _make_loop() -> asyncio.AbstractEventLoop:
+    return _ForkedLoop() if hasattr(os, "fork") else asyncio.new_event_loop()
+
+
 class SharedLoop:
     """The loop. It belongs to the process that makes it."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        # At a fork, both processes would share the kernel's table behind an epoll; `poll` has none.
-        self._selector = selectors.PollSelector() if hasattr(selectors, "PollSelector") else None
-        self._runner = asyncio.Runner(loop_factory=self._make_loop)
+        self._runner = asyncio.Runner(loop_factory=_make_loop)
         self._loop = self._runner.get_loop()
         self._tasks: set[asyncio.Task[None]] = set()  # asyncio itself keeps only weak references
         self._lead = threading.Lock()
         self._leader: Visit | None = None
+        self._visits: set[Visit] = set()  # that are waited for, and of them those that wait for who leads
         self._followers: deque[Visit] = deque()
         self._left: set[Visit] = set()  # work for which nobody waits
         self._has_portal = threading.Lock()  # acquired once, by whoever opens it
         self._portal: threading.Thread | None = None
         self._is_closing = False
-
-    def _make_loop(self) -> asyncio.AbstractEventLoop:
-        return asyncio.new_event_loop() if self._selector is None else asyncio.SelectorEventLoop(self._selector)
 
     @property
     def is_usable(self) -> bool:
@@ -91,6 +111,7 @@ class SharedLoop:
         self._check()
         visit = Visit(self)
         begin_visit = functools.partial(begin, visit)
+        self._visits.add(visit)
         try:
             with interrupts.told_to(functools.partial(self._tell_from_handler, visit)):
                 if _may_step() and self._lead.acquire(blocking=False):
@@ -101,6 +122,7 @@ class SharedLoop:
                     if word is _Word.INTERRUPTED:
                         interrupts.check()
         finally:
+            self._visits.discard(visit)
             self._pass_on()
 
     def leave(self, work: Work) -> None:
@@ -132,7 +154,7 @@ class SharedLoop:
     def _check(self) -> None:
         if self._process != os.getpid():
             raise RuntimeError("this run belongs to the process that began it, not to its fork")
-        if self._is_closing:
+        if self._loop.is_closed():
             raise RunError("the Swarm was closed while this run was open")
         with suppress(RuntimeError):
             if asyncio.get_running_loop() is self._loop:
@@ -166,6 +188,7 @@ class SharedLoop:
 
     def _next_word(self, visit: Visit) -> _Word:
         while visit.inbox.empty():
+            self._check()
             if not _may_step():
                 self._open_portal()
                 break
@@ -254,6 +277,8 @@ class SharedLoop:
         else:
             self._loop.set_exception_handler(lambda _loop, _context: None)
             self._loop.close()
+        for left in tuple(self._visits):
+            left.inbox.put(_Word.LEAD)  # and it will find the loop closed
 
     async def _end_all(self) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -265,18 +290,9 @@ class SharedLoop:
     # --- after a fork, in the child ---
 
     def abandon(self) -> None:
-        """Cut the connections that the child inherited; the parent's are untouched.
-
-        What is pooled in a client then looks like a connection that the server has closed, and is not used again. It
-        refers to the loop, which therefore stays open: `forget` closes it.
-        """
-        if self._selector is None or self._loop.is_closed():
-            return
-        ours, theirs = socket.socketpair()
-        theirs.close()
-        with ours:
-            for key in self._selector.get_map().values():
-                os.dup2(ours.fileno(), key.fd, inheritable=False)
+        """Cut the connections that the child inherited. They refer to the loop, so `forget` it later."""
+        if isinstance(self._loop, _ForkedLoop) and (descriptors := self._loop.descriptors()):
+            cut(descriptors)
 
     def forget(self) -> None:
         """Close the inherited loop, when nothing refers to it any more."""

@@ -19,8 +19,8 @@ from ._caller import Caller, CallersThread, in_callers_thread
 from ._client import make_blocking_client
 from ._completions import source_for
 from ._execution import ToolErrorHook, ToolFailure
+from ._forks import PerProcess
 from ._interrupts import Interrupts
-from ._per_process import PerProcess
 from ._request import CompletionSource
 from ._shared_loop import SharedLoop
 from ._swarm import AsyncSwarm, Messages

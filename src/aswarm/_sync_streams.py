@@ -75,7 +75,8 @@ class _SyncStream(Generic[S]):
             raise RuntimeError("this run is being read already; read and close it in one thread, one step at a time")
 
     def _end(self, interrupts: Interrupts) -> None:
-        if self._when_dropped.alive and self._caller.loop.is_usable:
+        # Where nobody waits any more, after a second Ctrl-C, it ends by itself.
+        if self._when_dropped.alive and self._caller.loop.is_usable and not self._caller.is_gone:
             self._caller.wait_for(self._stream.aclose, interrupts)
         self._when_dropped.detach()
 

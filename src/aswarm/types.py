@@ -1,0 +1,41 @@
+"""Where code written for Swarm looks for its types. New code imports from `aswarm`.
+
+The classes of the SDK, which Swarm passed on from here, are looked up when they are asked for: this does not import
+openai.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ._agent import Agent, Response, Result
+
+if TYPE_CHECKING:
+    from openai.types.chat import ChatCompletionMessage
+    from openai.types.chat.chat_completion_message_tool_call import ChatCompletionMessageToolCall, Function
+
+__all__ = [
+    "Agent",
+    "AgentFunction",
+    "ChatCompletionMessage",
+    "ChatCompletionMessageToolCall",
+    "Function",
+    "Response",
+    "Result",
+]
+
+AgentFunction: TypeAlias = Callable[..., Any]
+
+_OF_OPENAI = {
+    "ChatCompletionMessage": "openai.types.chat",
+    "ChatCompletionMessageToolCall": "openai.types.chat.chat_completion_message_tool_call",
+    "Function": "openai.types.chat.chat_completion_message_tool_call",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_OPENAI:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_OF_OPENAI[name]), name)

@@ -1,0 +1,37 @@
+"""Where code written for Swarm looks for its helpers. New code has no need of the merging: see `Response.messages`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+from ._debug import debug_print as _debug_print
+from ._json import is_object
+from ._tools import function_to_json
+
+__all__ = ["debug_print", "function_to_json", "merge_chunk", "merge_fields"]
+
+
+def debug_print(debug: bool, *args: object) -> None:
+    """Print a line with the time in front, if `debug`."""
+    if debug:
+        _debug_print(*args)
+
+
+def merge_fields(target: MutableMapping[str, Any], source: Mapping[str, Any]) -> None:
+    """Append the texts of `source` to those of `target`, at every depth; what is neither text nor dict is left out."""
+    for key, value in source.items():
+        if isinstance(value, str):
+            target[key] = (target.get(key) or "") + value
+        elif is_object(value):
+            merge_fields(target.setdefault(key, {}), value)
+
+
+def merge_chunk(final_response: MutableMapping[str, Any], delta: Mapping[str, Any]) -> None:
+    """Merge a delta of a stream into a message, whose `tool_calls` are kept by their index.
+
+    Neither the role is merged nor is the delta changed; all tool calls of a delta count, where Swarm took the first.
+    """
+    merge_fields(final_response, {key: value for key, value in delta.items() if key != "role"})
+    for call in delta.get("tool_calls") or ():
+        merge_fields(final_response["tool_calls"][call["index"]], {k: v for k, v in call.items() if k != "index"})
