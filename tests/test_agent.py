@@ -103,6 +103,8 @@ def test_a_value_of_the_wrong_kind_is_refused(field: str) -> None:
         ("parallel_tool_call", "parallel_tool_calls"),
         ("Name", "name"),
         ("model_setting", "model_settings"),
+        ("description", "instructions"),
+        ("tools", "functions"),
     ],
 )
 def test_an_unknown_field_is_ignored_with_a_warning_that_names_the_nearest(typo: str, meant: str) -> None:

@@ -30,6 +30,13 @@ def test_a_conversation() -> None:
     assert all(request["stream"] for request in server.requests)
 
 
+def test_without_a_key() -> None:
+    """No message could be answered: what is to be set is said before the first."""
+    result = invoke("chat", "agents:triage", stdin="Hello\n")
+    assert result.exit_code == 2
+    assert "OPENAI_API_KEY" in result.stderr
+
+
 def test_options() -> None:
     """--no-stream, --base-url and --max-turns."""
     with model(call("look_up", order_id=7)) as server:

@@ -38,6 +38,18 @@ def test_the_report_is_on_stdout() -> None:
     assert result.stderr == ""
 
 
+def test_context_variables_of_every_case(project: Path) -> None:
+    """What a case says itself counts more."""
+    said = "from aswarm import Agent\ntold = Agent(instructions=lambda context: f\"{context['user']}\")\n"
+    (project / "told.py").write_text(said, encoding="utf-8")
+    cases = [{"conversation": "Hi", "function": "None"}, {**CASES[1], "context_variables": {"user": "Bob"}}]
+    write(project / "told.json", {"agent": "told:told", "cases": cases})
+    with model("Hello!", "Hello!") as server:
+        result = invoke("eval", "told.json", "-c", "user=Ann", "--concurrency", "1", server=server)
+    assert result.exit_code == 0
+    assert [request["messages"][0]["content"] for request in server.requests] == ["Ann", "Bob"]
+
+
 def test_below_the_threshold() -> None:
     """Exit code 4, and by how much."""
     with model("No idea", "Hello!") as server:

@@ -15,7 +15,9 @@ import pytest
 from openai.types.chat.chat_completion import ChatCompletion, Choice
 from openai.types.chat.chat_completion_chunk import ChatCompletionChunk
 
+import aswarm
 from aswarm import Agent, Response, Swarm
+from aswarm.agents import create_triage_agent
 from aswarm.core import Swarm as CoreSwarm
 from aswarm.testing import Answer, call, chunks
 from aswarm.types import (
@@ -223,6 +225,23 @@ def test_a_loop_that_merges_the_chunks() -> None:
             merge_chunk(message, chunk)
 
 
+def test_a_loop_that_joins_arguments_as_with_openais_own_chunks() -> None:
+    """Arguments that the server sent as empty text are empty text, and can be added to."""
+    client = MagicMock()
+    fragments = [("c1", "ask", ""), (None, None, '{"what":'), (None, None, ' "a"}')]
+    client.chat.completions.create.side_effect = [[_with_fragment(*fragment) for fragment in fragments]]
+    arguments = ""
+    for chunk in Swarm(client).run(Agent(), HELLO, stream=True, execute_tools=False):
+        for tool_call in chunk.get("tool_calls") or ():
+            arguments += tool_call["function"]["arguments"]
+    assert json.loads(arguments) == {"what": "a"}
+
+
+def _with_fragment(call_id: str | None, name: str | None, arguments: str) -> dict[str, Any]:
+    fragment = {"index": 0, "id": call_id, "function": {"name": name, "arguments": arguments}}
+    return {"choices": [{"index": 0, "delta": {"tool_calls": [fragment]}}]}
+
+
 def test_a_conversation_that_goes_on() -> None:
     """The loop without helpers: the messages and the agent of one run are those of the next."""
 
@@ -255,6 +274,19 @@ def test_debug_print(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "some thing 1" in out
     assert "nothing" not in out
+
+
+def test_where_an_example_of_swarms_looks_for_triage() -> None:
+    """Its module had no such file."""
+    assert create_triage_agent is aswarm.create_triage_agent
+
+
+def test_a_method_that_is_never_called_is_told() -> None:
+    """Whoever overrode one of Swarm's methods hears what takes its place."""
+    with pytest.warns(UserWarning, match=r"Mine\.get_chat_completion is never called; pass a client"):
+
+        class Mine(Swarm):
+            def get_chat_completion(self) -> None: ...
 
 
 def test_a_name_that_swarm_did_not_have() -> None:

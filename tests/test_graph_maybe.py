@@ -219,7 +219,11 @@ def not_yet() -> Agent:
     return there_later  # noqa: F821
 
 
-@pytest.mark.parametrize("function", [makes_one, makes_unhinted, by_factory, by_annotation, not_yet])
+def by_result():
+    return Result(agent=makes_one())
+
+
+@pytest.mark.parametrize("function", [makes_one, makes_unhinted, by_factory, by_annotation, not_yet, by_result])
 def test_an_agent_that_is_not_there_is_a_question_mark(function: Any) -> None:
     """A function that makes an agent, or says that it returns one, hands off to one that cannot be found."""
     assert told(function) == ([], [(function.__name__, "?")])

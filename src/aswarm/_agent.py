@@ -78,8 +78,20 @@ class Agent(BaseModel):
     __hash__ = None  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - mutable, as in Swarm
 
 
+# What other libraries call it.
+_CALLED_OTHERWISE = {
+    "description": "instructions",
+    "prompt": "instructions",
+    "system_prompt": "instructions",
+    "tools": "functions",
+    "handoffs": "functions",
+}
+
+
 def _warn_unknown_field(agent_type: type[Agent], key: str) -> None:
-    near = difflib.get_close_matches(key, list(agent_type.model_fields), n=1, cutoff=0.5)
+    known = list(agent_type.model_fields)
+    meant = _CALLED_OTHERWISE.get(key)
+    near = [meant] if meant else difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else f"; fields are {', '.join(agent_type.model_fields)}"
     # 1 is the warn call, 2 the validator, 3 pydantic's __init__, 4 the line that made the agent.
     warnings.warn(f"Agent has no field {key!r}, it is ignored{hint}", UserWarning, stacklevel=4)

@@ -45,7 +45,7 @@ class _Call:
         )
         self.kind = fragment.kind if self.kind == "function" else self.kind
         self.arguments.append(fragment.text)
-        function = {"name": new_name, "arguments": fragment.text or None}
+        function = {"name": new_name, "arguments": fragment.text if fragment.has_text else None}
         return {
             "index": self.position,
             "id": new_id,
@@ -80,7 +80,9 @@ class _Fragment:
         self.id: str = wire.get("id") or ""
         self.index: int | None = wire.get("index")
         self.name: str = self.named.get("name") or ""
-        self.text = _as_text(self.named.get("input" if self.kind == "custom" else "arguments"))
+        sent = self.named.get("input" if self.kind == "custom" else "arguments")
+        self.has_text = sent is not None
+        self.text = _as_text(sent)
 
 
 class CallFold:

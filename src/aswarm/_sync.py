@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import warnings
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
@@ -28,6 +29,13 @@ from ._sync_streams import SyncClassicStream, SyncEventStream
 from ._threads import Workplace
 from ._tools import is_async
 
+# The methods of Swarm's `Swarm` that a subclass could override, and what takes their place.
+_HOOKS = {
+    "get_chat_completion": "pass a client, or a CompletionSource as the client",
+    "handle_function_result": "return a Result, or rewrite failures with tool_error=",
+    "handle_tool_calls": "decorate functions with @tool, or rewrite failures with tool_error=",
+}
+
 
 class Swarm:
     """Runs agents and waits for them. May be shared by any number of threads.
@@ -43,6 +51,12 @@ class Swarm:
 
     The keywords are those of `AsyncSwarm`, but for `transport`: what waits for one run at a time needs no wide pool.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Warn where a method of Swarm's is overridden that nobody calls here."""
+        super().__init_subclass__(**kwargs)
+        for name in sorted(_HOOKS.keys() & vars(cls).keys()):
+            warnings.warn(f"{cls.__name__}.{name} is never called; {_HOOKS[name]}", UserWarning, stacklevel=2)
 
     def __init__(
         self,

@@ -28,8 +28,11 @@ def chat(
     debug: bool,
 ) -> None:
     """Talk."""
+    from aswarm import Swarm  # noqa: PLC0415 - only once it is needed
     from aswarm.repl import run_demo_loop  # noqa: PLC0415 - no other command needs it
 
-    with provider(base_url):
+    with provider(base_url), Swarm() as swarm:
         loaded = load_agent(agent)
-        run_demo_loop(loaded, context, stream, debug, model_override=model, max_turns=max_turns)
+        # Asked for here: without a key, no message could be answered.
+        client = swarm.client
+        run_demo_loop(loaded, context, stream, debug, client=client, model_override=model, max_turns=max_turns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
@@ -10,7 +11,7 @@ import click
 
 from ._exits import HELP, Code, Failure
 from ._load import load_agent, put_on_path
-from ._options import max_turns_option, provider, provider_options
+from ._options import context_option, max_turns_option, provider, provider_options
 from ._output import own_stdout, write
 
 if TYPE_CHECKING:
@@ -26,11 +27,18 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-a", "--agent", help="The agent, in place of those in the file: module:attribute, or a path.")
 @provider_options
+@context_option
 @click.option(
     "-n", "--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="Attempts at each case."
 )
 @click.option("--concurrency", type=click.IntRange(min=1), default=10, show_default=True, help="Attempts at once.")
-@click.option("--threshold", type=click.FloatRange(0, 1), default=0.0, help="Exit with 4 below this accuracy, 0 to 1.")
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Exit with 4 below this accuracy, 0 to 1.",
+)
 @click.option("--results", type=click.Path(dir_okay=False), help="A JSON file to append the results to.")
 @max_turns_option
 @click.option("--judge-model", metavar="NAME", help="The model of the judge, where it is another.")
@@ -39,6 +47,7 @@ def evals(
     agent: str | None,
     base_url: str | None,
     model: str | None,
+    context: dict[str, Any],
     threshold: float,
     **options: Any,
 ) -> None:
@@ -50,7 +59,10 @@ def evals(
     with provider(base_url), own_stdout() as stdout:
         loaded = None if agent is None else load_agent(agent)
         options["model_override"] = model
-        cases = load_cases(file, agent=loaded)
+        cases = [
+            dataclasses.replace(case, context_variables={**context, **(case.context_variables or {})})
+            for case in load_cases(file, agent=loaded)
+        ]
         _leave(asyncio.run(_evaluate(cases, stdout, options)), threshold)
 
 

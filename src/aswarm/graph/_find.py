@@ -50,7 +50,7 @@ def _handoffs(name: str, function: Any) -> Iterator[Found]:
     maybe = mentioned_agents(subject) if subject and not seen.is_complete and says is not False else []
     others = [agent for agent in _each_once(maybe) if all(agent is not known for known in seen.agents)]
     yield from (Found(name, agent, certain=False) for agent in others)
-    if seen.makes_agent or (says and not seen.agents and not others):
+    if seen.makes_agent or ((says or seen.hands_off) and not seen.agents and not others):
         yield Found(name, None, certain=False)
 
 

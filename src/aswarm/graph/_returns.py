@@ -21,10 +21,15 @@ from ._subject import MISSING, Computed, Subject, member
 
 @dataclass(slots=True)
 class Returns:
-    """The `agents` that are seen to be returned. `makes_agent`: one is made anew in the call, and so is not there yet."""
+    """The `agents` that are seen to be returned.
+
+    `makes_agent`: one is made anew in the call, and so is not there yet. `hands_off`: a `Result` has an `agent`, which
+    cannot be seen.
+    """
 
     agents: list[Agent] = field(default_factory=list[Agent])
     makes_agent: bool = False
+    hands_off: bool = False
     is_complete: bool = True
 
 
@@ -104,12 +109,18 @@ class _Reader:
         callee = self._resolve(call.func)
         is_class = isinstance(callee, type)
         if is_class and issubclass(callee, Result):
-            self._read_all([keyword.value for keyword in call.keywords if keyword.arg == "agent"])
+            self._read_agent_of_result([keyword.value for keyword in call.keywords if keyword.arg == "agent"])
             self.found.is_complete &= all(keyword.arg for keyword in call.keywords)  # no **fields
         elif is_class:
             self.found.makes_agent |= issubclass(callee, Agent)
         else:
             self.found.is_complete &= callee is not MISSING and says_handoff(callee) is False
+
+    def _read_agent_of_result(self, given: list[ast.expr]) -> None:
+        before, self.found.is_complete = self.found.is_complete, True
+        self._read_all(given)
+        self.found.hands_off |= not self.found.is_complete
+        self.found.is_complete &= before
 
     def _take(self, value: Any) -> None:
         if isinstance(value, Result):

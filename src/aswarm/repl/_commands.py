@@ -52,7 +52,7 @@ def _help(_: Session, __: str) -> Effect:
     rows = [(f"/{name} {command.argument}".rstrip(), command.help) for name, command in COMMANDS.items()]
     width = max(len(usage) for usage, _ in rows)
     lines = [f"{usage:<{width}}  {text}" for usage, text in rows]
-    return Say("\n".join([*lines, "Ctrl-C stops an answer; what was said until then is kept."]))
+    return Say("\n".join([*lines, "Ctrl-C stops an answer; the conversation is kept, half an answer is not."]))
 
 
 def _agent(session: Session, name: str) -> Effect:
