@@ -19,6 +19,7 @@ from ._messages import Message, text_of
 from ._usage import Usage
 
 StopReason = Literal["answer", "max_turns", "tool_calls", "cancelled", "error"]
+MEMO = "_aswarm_toolbox"
 Instructions = str | Callable[..., Any] | None
 
 
@@ -36,8 +37,9 @@ class Agent(BaseModel):
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
-    # What `_toolbox` remembers of it. No field and no private attribute: copies and pickles go without.
-    __slots__ = ("__weakref__", "_toolbox")
+    # What a run remembers of it, and all that it ever writes. No field and no private attribute: copies and pickles go
+    # without.
+    __slots__ = ("__weakref__", MEMO)
 
     name: str = "Agent"
     model: str = "gpt-4o"

@@ -231,7 +231,13 @@ class CallersThread:
 
 class _CallersLease:
     async def run(self, work: Callable[[], T], **_: object) -> T:
-        return await in_callers_thread(work)
+        done: list[T] = []
+        try:
+            await in_callers_thread(lambda: done.append(work()))
+        except anyio.get_cancelled_exc_class():
+            if not done:
+                raise
+        return done[0]
 
     def leave(self) -> None:
         """There is no token to give back."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
 # What `create` passes: without it, an admin key in the environment would take the place of the API key.
 _SECURITY = {"security": {"bearer_auth": True}}
+# What Python writes for numbers that JSON has not; where they stand in a text, the SDK's way is only slower.
+_NO_JSON = (b"NaN", b"Infinity")
 # A server that says [DONE] and keeps the body open is not waited for; the connection is then not used again.
 _DRAIN_SECONDS = 0.1
 
@@ -64,6 +66,18 @@ def source_for(client: Any, blocking: BlockingCall | None = None) -> CompletionS
     raise ConfigurationError(
         f"client must be an AsyncOpenAI, have chat.completions.create, or be a CompletionSource; got {kind.__name__}"
     )
+
+
+def door_of(source: CompletionSource) -> Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]:
+    """`complete` of a source, with nested generators of somebody else's kept off the event loop's list."""
+    return source.complete if isinstance(source, OpenAISource) else functools.partial(_complete, source)
+
+
+async def _complete(source: CompletionSource, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+    # Ours begins them before the first chunk; another source may at any.
+    async with aclosing(source.complete(request)) as chunks:
+        while (chunk := await Unlisted(anext(chunks, None))) is not None:
+            yield chunk
 
 
 def _type_of(client: object) -> type:
@@ -172,13 +186,15 @@ def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, bod
     settings = request.agent.model_settings
     if "extra_body" not in settings and is_json(settings) and _takes_bytes(_type_of(client)):
         with suppress(ValueError):  # it is for the SDK to say what cannot be sent
-            return {"content": to_json(body)}
+            content = to_json(body)
+            if not any(word in content for word in _NO_JSON):
+                return {"content": content}
     return {"body": body}
 
 
 @functools.cache
 def _takes_bytes(kind: type) -> bool:
-    # Azure finds its path in the body, and so may any subclass; openai 2 has no `content`.
+    # Azure finds its path in the body, and so may any subclass; openai 2.0 has no `content`.
     from openai import AsyncOpenAI  # noqa: PLC0415 - loaded by now
 
     return kind is AsyncOpenAI and "content" in inspect.signature(kind.post).parameters
@@ -191,6 +207,6 @@ async def _first(pieces: AsyncGenerator[bytes, None]) -> bytes | None:
 
 async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
     """Read what follows the last event, normally nothing: a body that was read to its end leaves the connection usable."""
-    with anyio.move_on_after(_DRAIN_SECONDS):
+    with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
         async for _ in pieces:
             pass

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, overload
 from ._agent import Agent, Response
 from ._backend import PerLoop
 from ._client import Transport, check_transport, make_client
-from ._completions import source_for
+from ._completions import door_of, source_for
 from ._debug import debug_doors, debug_events
 from ._errors import AswarmError, ConfigurationError
 from ._events import LoopEvent
@@ -245,7 +245,7 @@ class AsyncSwarm:
 
     def _doors(self) -> Doors:
         """The doors of the running event loop."""
-        return Doors(self._source_of(self.client).complete, ToolCaller(self._workplace(), self._tool_error))
+        return Doors(door_of(self._source_of(self.client)), ToolCaller(self._workplace(), self._tool_error))
 
     def _debug_doors(self) -> Doors:
         return debug_doors(self._doors())

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from ._agent import Agent
+from ._agent import MEMO, Agent
 from ._errors import ConfigurationError
 from ._schema import FunctionSchema, schema_of
 from ._tools import Tool, as_tool
@@ -44,9 +44,10 @@ class Toolbox:
     __slots__ = ("_functions", "_names", "tools")
 
     def __init__(self, agent: Agent) -> None:
-        self.tools = tools_of(agent)
-        self._functions = list(agent.functions)
-        self._names = _handoff_names(agent)
+        # One look at the list: another thread may add to it.
+        self._functions = functions = list(agent.functions)
+        self._names = _handoff_names(functions)
+        self.tools = tools_of(agent, functions)
 
     def fits(self, agent: Agent) -> bool:
         """Whether these are still the functions of the agent that it was made for."""
@@ -55,23 +56,23 @@ class Toolbox:
 
     def is_current(self, agent: Agent) -> bool:
         """Whether it would be made the same again."""
-        return self.fits(agent) and self._names == _handoff_names(agent)
+        return self.fits(agent) and self._names == _handoff_names(agent.functions)
 
 
 def toolbox(agent: Agent) -> Toolbox:
     """The toolbox of an agent, made once for what it lists. Raises ConfigurationError as `tools_of` does."""
-    known: Toolbox | None = getattr(agent, "_toolbox", None)
-    if known is None or not known.is_current(agent):
+    known = getattr(agent, MEMO, None)
+    if not (isinstance(known, Toolbox) and known.is_current(agent)):
         known = Toolbox(agent)
-        object.__setattr__(agent, "_toolbox", known)
+        object.__setattr__(agent, MEMO, known)
     return known
 
 
-def _handoff_names(agent: Agent) -> list[str]:
-    return [function.name for function in agent.functions if isinstance(function, Agent)]
+def _handoff_names(functions: Iterable[Any]) -> list[str]:
+    return [function.name for function in functions if isinstance(function, Agent)]
 
 
-def tools_of(agent: Agent) -> dict[str, Tool[..., Any]]:
+def tools_of(agent: Agent, functions: Iterable[Any] | None = None) -> dict[str, Tool[..., Any]]:
     """The tools of an agent by name, in the order in which they are listed.
 
     A function listed twice counts once; another agent is a handoff named `transfer_to_<name>`: lowercased, illegal
@@ -79,7 +80,7 @@ def tools_of(agent: Agent) -> dict[str, Tool[..., Any]]:
     functions have one name.
     """
     tools: dict[str, Tool[..., Any]] = {}
-    for made in _distinct_tools(agent.functions):
+    for made in _distinct_tools(agent.functions if functions is None else functions):
         name = made.schema.name
         if name in tools:
             raise ConfigurationError(

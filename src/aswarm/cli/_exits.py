@@ -13,6 +13,8 @@ import click
 
 from aswarm._errors import AswarmError, ConfigurationError
 
+from ._output import harmless
+
 
 class Code(IntEnum):
     """The exit codes; the table is in the docstring of `aswarm.cli`."""
@@ -56,9 +58,9 @@ def exits() -> Generator[None]:
     try:
         yield
     except ConfigurationError as error:
-        raise Mistake(str(error)) from error
+        raise Mistake(harmless(str(error))) from error
     except AswarmError as error:
-        raise Failure(str(error)) from error
+        raise Failure(harmless(str(error))) from error
     except BrokenPipeError:
         _let_go_of_stdout()
         raise click.exceptions.Exit(Code.BROKEN_PIPE) from None

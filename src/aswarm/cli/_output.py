@@ -31,7 +31,8 @@ def harmless(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
-_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
+# The last two ranges turn the direction of writing: a call would read differently from what runs.
+_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
 
 
 def clipped(text: str, limit: int = 300) -> str:

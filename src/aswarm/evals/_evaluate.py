@@ -122,14 +122,26 @@ async def _run_all(
                 for _ in range(min(concurrency, total)):
                     workers.start_soon(_work, attempts, jobs, tell)
     except BaseException as error:
-        with suppress(Exception):  # not every exception takes an attribute
-            setattr(error, "report", report)  # noqa: B010 - no attribute that type checkers know
+        _attach(error, report)
         raise
     finally:
         report.interrupted = report.total < total
-        if record is not None:
-            record.append(report.to_dict())
+        _record(record, report)
     return report
+
+
+def _record(record: ResultsFile | None, report: Report) -> None:
+    if record is not None:
+        try:
+            record.append(report.to_dict())
+        except Exception as error:
+            _attach(error, report)  # it was paid for
+            raise
+
+
+def _attach(error: BaseException, report: Report) -> None:
+    with suppress(Exception):  # not every exception takes an attribute
+        setattr(error, "report", report)  # noqa: B010 - no attribute that type checkers know
 
 
 async def _work(attempts: _Attempts, jobs: Iterator[tuple[_Entry, int]], tell: Callable[[Attempt], None]) -> None:

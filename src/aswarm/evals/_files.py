@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from functools import reduce
 from pathlib import Path
@@ -37,7 +38,7 @@ def load_cases(path: str | os.PathLike[str], *, agent: Agent | str | None = None
         raise ConfigurationError(f"{path}: cases come as {', '.join(FORMATS)}")
     try:
         data = parse(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
     return list(_cases(path, data, {} if agent is None else {"agent": agent}))
 
@@ -54,6 +55,13 @@ def _cases(path: Path, data: Any, overrides: dict[str, Any]) -> Iterator[Case]:
             raise ConfigurationError(f"{path}: case {number}: {error}") from error
 
 
+_DATE = "tag:yaml.org,2002:timestamp"
+_NUMBERS = {
+    "tag:yaml.org,2002:int": r"-?(0|[1-9][0-9]*)$",
+    "tag:yaml.org,2002:float": r"-?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+]?[0-9]+)?|[eE][-+][0-9]+)$",
+}
+
+
 def _parse_yaml(text: str) -> Any:
     try:
         import yaml  # noqa: PLC0415 - an extra
@@ -61,13 +69,15 @@ def _parse_yaml(text: str) -> Any:
         raise ConfigurationError('YAML files need pyyaml: pip install "aswarm[evals]"') from error
 
     class Loader(yaml.SafeLoader):
-        """Safe, and a date stays the text that it is in JSON: a model's arguments have no dates."""
+        """Safe, and what JSON has no number for (a date, 12:30, 0o17) stays text, as it is in a model's arguments."""
 
         yaml_implicit_resolvers = {  # noqa: RUF012 - as in the base class
-            first: [resolver for resolver in resolvers if resolver[0] != "tag:yaml.org,2002:timestamp"]
+            first: [resolver for resolver in resolvers if resolver[0] not in (_DATE, *_NUMBERS)]
             for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
 
+    for tag, pattern in _NUMBERS.items():
+        Loader.add_implicit_resolver(tag, re.compile(pattern), list("-0123456789"))
     try:
         return yaml.load(text, Loader)  # noqa: S506 - it is a SafeLoader
     except yaml.YAMLError as error:

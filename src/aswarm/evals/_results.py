@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aswarm._errors import ConfigurationError
+from aswarm._files import replace_file
 from aswarm._json import is_array
 
 
@@ -25,10 +26,8 @@ class ResultsFile:
     def append(self, record: dict[str, Any]) -> None:
         """Add a record. The file is replaced as a whole, so that it is never half written."""
         text = json.dumps([*self._records(), record], indent=2, ensure_ascii=False, default=_plain)
-        fresh = self._path.with_name(f"{self._path.name}.new")
         # Half a surrogate pair, which models do write, has no UTF-8; JSON has this escape for it.
-        fresh.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
-        fresh.replace(self._path)
+        replace_file(self._path, f"{text}\n".encode("utf-8", "backslashreplace"))
 
     def _records(self) -> list[Any]:
         try:

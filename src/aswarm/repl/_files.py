@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
+
+from aswarm._files import replace_file
 
 from ._saved import Saved, from_json
 
@@ -22,14 +22,7 @@ def write_conversation(path: str, text: str) -> None:
     place = _place(path).resolve()
     if place.exists():
         _check_replaceable(path)
-    with tempfile.NamedTemporaryFile("w", dir=place.parent, prefix=".", delete=False, encoding="utf-8") as file:
-        try:
-            file.write(text)
-            file.close()  # Windows replaces no open file
-            os.replace(file.name, place)  # noqa: PTH105 - the name is a str
-        except BaseException:
-            os.unlink(file.name)  # noqa: PTH108 - as above
-            raise
+    replace_file(place, text.encode())
 
 
 def _check_replaceable(path: str) -> None:

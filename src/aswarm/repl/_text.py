@@ -20,6 +20,8 @@ BANNER = "Starting Swarm CLI ~~~~:>"
 _VISIBLE: dict[int, int | None] = {
     **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
     **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
+    # What turns the direction of writing: a call would read differently from what runs.
+    **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD),
     **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),  # half of a pair: no encoding takes it
     0x7F: 0x2421,
     0x0D: None,

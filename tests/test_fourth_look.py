@@ -1,0 +1,150 @@
+"""What a review by fresh eyes found, each a test that failed before."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+from pydantic import PrivateAttr
+
+from aswarm import Agent, AsyncSwarm, CompletionError, Swarm
+from aswarm._request import CompletionRequest
+from aswarm.testing import ScriptedModel, call
+from loopback import Reply, serve
+from wire_cases import end, sse, text
+
+
+@pytest.mark.asyncio
+async def test_an_answer_that_ended_is_whole_even_where_the_server_hangs_up_uncleanly():
+    """What follows [DONE] is ignored: the last chunk of HTTP that does not come, too."""
+
+    def cut(_: object) -> Reply:
+        body = b"".join(sse(*text("hello"), *end()))
+        framed = b"%x\r\n%b\r\n" % (len(body), body)  # and no chunk of length 0
+        return Reply([framed], headers={"transfer-encoding": "chunked"})
+
+    async with serve(cut) as server:
+        client = AsyncOpenAI(base_url=server.base_url, api_key="x", max_retries=0)
+        async with client, AsyncSwarm(client).stream(Agent(), "Hi") as run:
+            async for _ in run:
+                pass
+    assert run.response.text == "hello"
+    assert run.response.stop == "answer"
+
+
+PROGRAM = """
+import asyncio
+from contextlib import aclosing
+from aswarm import Agent, AsyncSwarm
+
+def delta(text):
+    return {"choices": [{"index": 0, "delta": {"content": text}}]}
+
+class Other:
+    async def complete(self, request):
+        try:
+            for _ in range(3):
+                yield delta("a")
+                await asyncio.sleep(0)
+        finally:
+            await asyncio.sleep(0)
+
+class Fallback:
+    async def complete(self, request):
+        yield delta("x")
+        async with aclosing(Other().complete(request)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+async def main():
+    global kept
+    kept = AsyncSwarm(Fallback()).run(Agent(), "Hi", stream=True)
+    for _ in range(4):
+        await anext(kept)
+
+asyncio.run(main())
+print("clean")
+"""
+
+
+def test_a_source_may_begin_generators_between_its_chunks(tmp_path: Path) -> None:
+    """The end of the loop finds an open stream, closes it once, and prints nothing."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("clean\n", "")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+async def test_numbers_that_json_has_not_are_never_sent(number: float):
+    """It is the SDK that says so."""
+    model = ScriptedModel(["never"])
+    with pytest.raises(CompletionError, match="not JSON compliant"):
+        await AsyncSwarm(model.client()).run(Agent(model_settings={"temperature": number}), "Hi")
+    assert model.requests == []
+
+
+@pytest.mark.asyncio
+async def test_a_text_may_speak_of_such_numbers():
+    """Only the way in which it is sent is another."""
+    model = ScriptedModel(["No."])
+    await AsyncSwarm(model.client()).run(Agent(), "Is NaN more than Infinity?")
+    assert model.requests[0].messages[-1]["content"] == "Is NaN more than Infinity?"
+
+
+@pytest.mark.asyncio
+async def test_an_agent_may_have_a_private_attribute_of_that_name():
+    """What a run remembers of an agent is in nobody's way."""
+
+    def look() -> str:
+        return "seen"
+
+    class Mine(Agent):
+        _toolbox: list[str] = PrivateAttr(default_factory=lambda: ["hammer"])
+
+    agent = Mine(functions=[look])
+    response = await AsyncSwarm(ScriptedModel([call("look"), "Done."]).client()).run(agent, "Hi")
+    assert response.text == "Done."
+    assert agent._toolbox == ["hammer"]
+
+
+def test_a_plain_function_that_ended_keeps_its_result_although_the_run_was_cancelled() -> None:
+    """As with AsyncSwarm: its real result is recorded."""
+    begun = threading.Event()
+
+    def work() -> str:
+        begun.set()
+        time.sleep(0.3)
+        return "done"
+
+    class Source:
+        async def complete(self, request: CompletionRequest) -> AsyncGenerator[dict[str, Any], None]:
+            asked = {"id": "1", "type": "function", "function": {"name": "work", "arguments": "{}"}}
+            message = {"role": "assistant", "content": None, "tool_calls": [asked]}
+            yield {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+
+    swarm = Swarm(Source())
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            swarm.run(Agent(functions=[work]), "Go")
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert begun.wait(5)
+    swarm.close()
+    thread.join(5)
+    (error,) = errors
+    assert error.response.messages[-1]["content"] == "done"  # type: ignore[attr-defined]
