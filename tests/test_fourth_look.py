@@ -5,18 +5,13 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
 from pydantic import PrivateAttr
 
-from aswarm import Agent, AsyncSwarm, CompletionError, Swarm
-from aswarm._request import CompletionRequest
+from aswarm import Agent, AsyncSwarm, CompletionError
 from aswarm.testing import ScriptedModel, call
 from loopback import Reply, serve
 from wire_cases import end, sse, text
@@ -115,36 +110,3 @@ async def test_an_agent_may_have_a_private_attribute_of_that_name():
     response = await AsyncSwarm(ScriptedModel([call("look"), "Done."]).client()).run(agent, "Hi")
     assert response.text == "Done."
     assert agent._toolbox == ["hammer"]
-
-
-def test_a_plain_function_that_ended_keeps_its_result_although_the_run_was_cancelled() -> None:
-    """As with AsyncSwarm: its real result is recorded."""
-    begun = threading.Event()
-
-    def work() -> str:
-        begun.set()
-        time.sleep(0.3)
-        return "done"
-
-    class Source:
-        async def complete(self, request: CompletionRequest) -> AsyncGenerator[dict[str, Any], None]:
-            asked = {"id": "1", "type": "function", "function": {"name": "work", "arguments": "{}"}}
-            message = {"role": "assistant", "content": None, "tool_calls": [asked]}
-            yield {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
-
-    swarm = Swarm(Source())
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            swarm.run(Agent(functions=[work]), "Go")
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert begun.wait(5)
-    swarm.close()
-    thread.join(5)
-    (error,) = errors
-    assert error.response.messages[-1]["content"] == "done"  # type: ignore[attr-defined]

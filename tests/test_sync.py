@@ -7,6 +7,7 @@ import inspect
 import sqlite3
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -220,7 +221,52 @@ def test_a_run_inside_an_async_function_is_refused(place: Place) -> None:
 
     with Swarm(BlockingClient(call("deeper"), "Done")) as swarm:
         (told,) = results(place(lambda: swarm.run(Agent(functions=[deeper]), "Go")))
-    assert told.startswith("Error: ConfigurationError: an async function cannot call the Swarm that runs it")
+    assert told.startswith("Error: ConfigurationError: an async function cannot wait for a Swarm")
+
+
+def test_a_run_that_ends_while_its_function_runs() -> None:
+    """Where other threads step the loop meanwhile: the function is awaited, one that waits its turn is not called."""
+    called: list[str] = []
+
+    async def nap() -> str:
+        await asyncio.sleep(0.02)
+        return "slept"
+
+    @tool(thread=False, concurrent=True)
+    def hold() -> str:
+        called.append("hold")
+        with ThreadPoolExecutor(1) as pool, Swarm(BlockingClient(call("nap"), "Done")) as other:
+            return pool.submit(other.run, Agent(functions=[nap]), "Go").result().text
+
+    @tool(thread=False, concurrent=True)
+    def queued() -> str:
+        called.append("queued")
+        return "never"
+
+    async def fail() -> str:
+        await asyncio.sleep(0.001)
+        raise ValueError("no")
+
+    async def hook(failure: ToolFailure) -> str:
+        raise RuntimeError("enough")
+
+    client = BlockingClient([call("hold"), call("queued"), call("fail")])
+    with Swarm(client, tool_error=hook) as swarm, pytest.raises(RunError, match="enough") as caught:
+        swarm.run(Agent(functions=[hold, queued, fail]), "Go")
+    assert called == ["hold"]
+    assert caught.value.response is not None
+    check_history(caught.value.response.messages)
+
+
+def test_a_cancellation_of_nobody() -> None:
+    """What is cancelled without Ctrl-C is an error of the run: in a thread, a bare CancelledError would mean nothing."""
+
+    async def instructions() -> str:
+        raise asyncio.CancelledError
+
+    with Swarm(BlockingClient()) as swarm, pytest.raises(RunError, match="was cancelled") as caught:
+        swarm.run(Agent(instructions=instructions), "Go")
+    assert caught.value.response is not None
 
 
 @every_face

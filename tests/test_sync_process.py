@@ -213,6 +213,6 @@ print(texts, ask(), place(lambda: len(list(stream))), status >> 8, flush=True)
     with server_beside(lambda _: whole(Answer("Hello"))) as server:
         program = start(place, code, OPENAI_API_KEY="k", OPENAI_BASE_URL=server.base_url)
         status, out = ends(program)
-    refused = "this run belongs to the process that began it, not to its fork"
+    refused = "this run belongs to the process that began it, not to its fork, and ends with it"
     hello = ["Hello"] * 3
     assert (status, out) == (0, f"{[*hello, refused]}\n{hello} Hello 4 5\n")

@@ -222,18 +222,18 @@ def test_steps_in_different_threads() -> None:
         assert stream.response.text == "Done"
 
 
-def test_the_swarm_lives_as_long_as_its_stream() -> None:
-    """`for event in Swarm(...).run(...)` needs no name for the swarm, which goes with the stream."""
-    made = Swarm(BlockingClient("Hello"))
-    gone = weakref.ref(made)
-    stream = made.run(Agent(), "Go", stream=True)
-    del made
-    assert next(stream) == {"delim": "start"}
-    assert gone() is not None
-    assert list(stream)
-    del stream
-    gc.collect()
-    assert gone() is None
+def test_a_stream_needs_no_name_for_its_swarm() -> None:
+    """`for event in Swarm(...).run(...)` is enough; what is dropped is gone without the garbage collector."""
+    stream = Swarm(BlockingClient("Hello")).run(Agent(), "Go", stream=True)
+    gc.disable()
+    try:
+        assert next(stream) == {"delim": "start"}
+        assert "response" in list(stream)[-1]
+        gone = weakref.ref(stream)
+        del stream
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_dropped_inside_a_function_of_another_run() -> None:
@@ -256,6 +256,30 @@ def test_dropped_inside_a_function_of_another_run() -> None:
         assert model.open_streams == 2
         swarm.run(Agent(functions=[drop, drop_here]), "Go")
         assert model.open_streams == 0
+
+
+def test_dropped_while_a_plain_function_runs() -> None:
+    """A blocking client of the dropped one is closed at once, in the thread of the function: nobody else waits."""
+    closed: list[int] = []
+
+    class Noting(BlockingClient):
+        def _streamed(self, answer: Answer) -> Iterator[Any]:
+            try:
+                yield from super()._streamed(answer)
+            finally:
+                closed.append(threading.get_ident())
+
+    def drop() -> str:
+        streams.clear()
+        return f"closed {len(closed)}"
+
+    with Swarm(Noting("Hello")) as swarm:
+        streams = [swarm.run(Agent(), "Go", stream=True)]
+        next(streams[0])
+        swarm.client = BlockingClient(call("drop"), "Done")
+        response = swarm.run(Agent(functions=[drop]), "Go")
+    assert response.messages[1]["content"] == "closed 1"
+    assert closed == [threading.get_ident()]
 
 
 def test_dropped_in_a_cycle() -> None:

@@ -28,14 +28,7 @@ class BlockingPost:
 
     async def post(self, path: str, **options: Any) -> _BlockingResponse:
         """As `AsyncOpenAI.post`, for raw responses: the stream class, which is not used for them, may be async."""
-        made: list[Any] = []
-        try:
-            await self._call(lambda: made.append(self._client.post(path, **options)))
-        except BaseException:  # cancelled while it was asked: the answer has come all the same
-            for response in made:
-                response.close()
-            raise
-        [response] = made
+        response = await self._call(functools.partial(self._client.post, path, **options))
         if (connection := _connection_of(response)) is not None:
             cut_in_forks(connection)
         return _BlockingResponse(response, self._call)

@@ -34,6 +34,12 @@ async def in_callers_thread(work: Callable[[], T]) -> T:
     return work() if caller is None or caller.is_gone else await caller.do(_Job(work))
 
 
+async def for_nobody(work: Callable[[], Awaitable[None]]) -> None:
+    """Do `work` for a run whose caller is gone, whatever run the current code belongs to."""
+    _caller.set(None)
+    await work()
+
+
 class _Outcome(Generic[T]):
     """A value or an exception, once it is there."""
 
@@ -202,10 +208,10 @@ class Caller:
 def _result(errand: _Errand[T]) -> T:
     try:
         return errand.get()
-    except asyncio.CancelledError as error:  # not by this thread
-        closed = RunError("the run was cancelled: its Swarm was closed")
-        closed.response = getattr(error, "response", None)
-        raise closed from error
+    except asyncio.CancelledError as error:  # not by this thread, where it would mean nothing
+        cancelled = RunError("something that the run awaited was cancelled")
+        cancelled.response = getattr(error, "response", None)
+        raise cancelled from error
 
 
 def _hand_response(errand: _Errand[Any], error: BaseException) -> None:
@@ -231,13 +237,7 @@ class CallersThread:
 
 class _CallersLease:
     async def run(self, work: Callable[[], T], **_: object) -> T:
-        done: list[T] = []
-        try:
-            await in_callers_thread(lambda: done.append(work()))
-        except anyio.get_cancelled_exc_class():
-            if not done:
-                raise
-        return done[0]
+        return await in_callers_thread(work)
 
     def leave(self) -> None:
         """There is no token to give back."""

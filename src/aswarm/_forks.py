@@ -5,12 +5,14 @@ Decides what becomes of it in the child; nothing here is ever done to the parent
 
 from __future__ import annotations
 
+import asyncio
 import os
+import selectors
 import socket
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 T = TypeVar("T")
@@ -23,11 +25,19 @@ def cut_in_forks(connection: socket.socket) -> None:
     _connections.add(connection)
 
 
-def cut(descriptors: Iterable[int]) -> None:
-    """Cut these connections for this process only: they then look as if the server had closed them.
+def _cut_inherited() -> None:
+    with suppress(OSError):  # nothing is gained by failing in somebody's fork
+        _cut(_connections)
+
+
+def _cut(connections: Iterable[Any]) -> None:
+    """Cut these sockets for this process only: they then look as if the server had closed them.
 
     A client's pool does not use such a connection again, and closing it tells the server nothing.
     """
+    descriptors = [descriptor for connection in connections if (descriptor := connection.fileno()) >= 0]
+    if not descriptors:
+        return
     # No socketpair: who asks it for its peer would be told none.
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as ended:
         listener.accept()[0].close()
@@ -35,25 +45,37 @@ def cut(descriptors: Iterable[int]) -> None:
             os.dup2(ended.fileno(), descriptor, inheritable=False)
 
 
-def _cut_inherited() -> None:
-    descriptors = [connection.fileno() for connection in _connections if connection.fileno() >= 0]
-    if descriptors:
-        with suppress(OSError):  # nothing is gained by failing in somebody's fork
-            cut(descriptors)
-
-
 if hasattr(os, "register_at_fork"):  # pragma: no branch - not on Windows
     os.register_at_fork(after_in_child=_cut_inherited)
+
+
+class ForkedLoop(asyncio.SelectorEventLoop):
+    """An event loop for processes that may fork: it knows the connections that were made on it."""
+
+    def __init__(self) -> None:
+        # Both processes would share the kernel's table behind an epoll; `poll` has none.
+        super().__init__(selectors.PollSelector())
+        self._connections: WeakSet[asyncio.Transport] = WeakSet()
+
+    async def create_connection(self, *args: Any, **options: Any) -> Any:
+        """As of any event loop."""
+        made = await super().create_connection(*args, **options)
+        self._connections.add(made[0])
+        return made
+
+    def cut(self) -> None:
+        """Cut the connections, in the child."""
+        _cut(transport.get_extra_info("socket") for transport in self._connections)
 
 
 class PerProcess(Generic[T]):
     """One value for each process, made on first use there.
 
-    In a fork, `inherit` is called with the value of the parent, which is kept in `inherited`: nothing of it is closed.
+    In a fork, `inherit` is called with the value of the parent, which is then kept: nothing of it is closed.
     """
 
     def __init__(self, make: Callable[[], T], inherit: Callable[[T], object] = lambda _: None) -> None:
-        self.inherited: list[T] = []
+        self._inherited: list[T] = []
         self._make = make
         self._inherit = inherit
         self._process = os.getpid()
@@ -78,6 +100,6 @@ class PerProcess(Generic[T]):
         if self._process != os.getpid():
             inherited, self._value, self._process = self._value, None, os.getpid()
             if inherited is not None:
-                self.inherited.append(inherited)
+                self._inherited.append(inherited)
                 self._inherit(inherited)
         return self._value

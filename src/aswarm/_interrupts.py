@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Self, TypeVar
 
@@ -31,8 +31,9 @@ class Interrupts:
 
     def _hold(self) -> None:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._is_holding = True
-            signal.signal(signal.SIGINT, self._on_signal)
+            with suppress(ValueError):  # the main thread of another interpreter
+                signal.signal(signal.SIGINT, self._on_signal)
+                self._is_holding = True
 
     def _release(self) -> None:
         if self._is_holding:

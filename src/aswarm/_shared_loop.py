@@ -1,18 +1,18 @@
 """One event loop for any number of threads that wait for what happens on it. Knows nothing of runs and tools.
 
 Whoever waits steps the loop: one thread leads, the others wait, and when the leader has what it came for, another takes
-over. So there is no thread beside the callers'. Only where a caller cannot step it, because an event loop runs in its
-thread already (a notebook), a portal thread does. One loop, because a client and what users keep between async
-functions belong to a loop.
+over. So there is no thread beside the callers'. Only for a caller that cannot step it, because an event loop runs in its
+thread already (a notebook), a portal thread does. One loop for the whole process, because clients, and what users keep
+between async functions, belong to a loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import functools
 import logging
 import os
-import selectors
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -20,12 +20,11 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from queue import SimpleQueue
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 import sniffio
 
-from ._errors import ConfigurationError, RunError
-from ._forks import cut
+from ._errors import ConfigurationError
+from ._forks import ForkedLoop, PerProcess
 from ._interrupts import Interrupts
 
 logger = logging.getLogger("aswarm")
@@ -50,33 +49,13 @@ class Visit:
     def __init__(self, loop: SharedLoop) -> None:
         self._loop = loop
         self.inbox: SimpleQueue[_Word] = SimpleQueue()  # may be put to by a signal handler
+        self.is_over = False  # nobody need step the loop for it any more
 
     def end(self) -> None:
         """Tell the thread that what it waits for is there. To be called on the loop."""
-        self._loop.tell(self, _Word.ENDED)
-
-
-class _ForkedLoop(asyncio.SelectorEventLoop):
-    """An event loop for processes that may fork: it knows the connections that were made on it."""
-
-    def __init__(self) -> None:
-        # Both processes would share the kernel's table behind an epoll; `poll` has none.
-        super().__init__(selectors.PollSelector())
-        self._connections: WeakSet[asyncio.Transport] = WeakSet()
-
-    async def create_connection(self, *args: Any, **options: Any) -> Any:
-        made = await super().create_connection(*args, **options)
-        self._connections.add(made[0])
-        return made
-
-    def descriptors(self) -> list[int]:
-        """Those of the connections that are open."""
-        connections = [transport.get_extra_info("socket") for transport in self._connections]
-        return [connection.fileno() for connection in connections if connection.fileno() >= 0]
-
-
-def _make_loop() -> asyncio.AbstractEventLoop:
-    return _ForkedLoop() if hasattr(os, "fork") else asyncio.new_event_loop()
+        self.is_over = True
+        self.inbox.put(_Word.ENDED)
+        self._loop.stop_for(self)
 
 
 class SharedLoop:
@@ -89,11 +68,11 @@ class SharedLoop:
         self._tasks: set[asyncio.Task[None]] = set()  # asyncio itself keeps only weak references
         self._lead = threading.Lock()
         self._leader: Visit | None = None
-        self._visits: set[Visit] = set()  # that are waited for, and of them those that wait for who leads
         self._followers: deque[Visit] = deque()
         self._left: set[Visit] = set()  # work for which nobody waits
-        self._has_portal = threading.Lock()  # acquired once, by whoever opens it
-        self._portal: threading.Thread | None = None
+        self._portal = threading.Thread(target=self._be_portal, name="aswarm portal", daemon=True)
+        self._has_portal = threading.Lock()  # acquired once, by whoever starts it
+        self._requests: SimpleQueue[Visit | None] = SimpleQueue()
         self._is_closing = False
 
     @property
@@ -111,9 +90,8 @@ class SharedLoop:
         self._check()
         visit = Visit(self)
         begin_visit = functools.partial(begin, visit)
-        self._visits.add(visit)
         try:
-            with interrupts.told_to(functools.partial(self._tell_from_handler, visit)):
+            with interrupts.told_to(functools.partial(self._interrupt, visit)):
                 if _may_step() and self._lead.acquire(blocking=False):
                     self._step_and_release(visit, begin_visit)
                 else:
@@ -122,7 +100,7 @@ class SharedLoop:
                     if word is _Word.INTERRUPTED:
                         interrupts.check()
         finally:
-            self._visits.discard(visit)
+            self._abandon(visit)
             self._pass_on()
 
     def leave(self, work: Work) -> None:
@@ -152,24 +130,16 @@ class SharedLoop:
         visit.end()
 
     def _check(self) -> None:
-        if self._process != os.getpid():
-            raise RuntimeError("this run belongs to the process that began it, not to its fork")
-        if self._loop.is_closed():
-            raise RunError("the Swarm was closed while this run was open")
+        if not self.is_usable:
+            raise RuntimeError("this run belongs to the process that began it, not to its fork, and ends with it")
         with suppress(RuntimeError):
             if asyncio.get_running_loop() is self._loop:
                 raise ConfigurationError(
-                    "an async function cannot call the Swarm that runs it, which would wait for itself: use AsyncSwarm "
-                    "there, or make it a plain function"
+                    "an async function cannot wait for a Swarm, on whose event loop it runs: use AsyncSwarm there, or "
+                    "make it a plain function"
                 )
 
     # --- on the loop, or by who leads ---
-
-    def tell(self, visit: Visit, word: _Word) -> None:
-        """Tell a waiting thread something."""
-        visit.inbox.put(word)
-        if self._leader is visit:
-            self._loop.stop()
 
     def create_task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """A task on the loop, in a copy of the current context."""
@@ -179,18 +149,29 @@ class SharedLoop:
         """Call it in the next pass of the loop."""
         self._loop.call_soon(callback)
 
-    # --- taking turns ---
+    def stop_for(self, visit: Visit) -> None:
+        """Stop stepping, where it is done for this visit."""
+        if self._leader is visit:
+            self._loop.stop()
 
-    def _tell_from_handler(self, visit: Visit) -> None:
+    # --- from anywhere ---
+
+    def _interrupt(self, visit: Visit) -> None:
+        """From a signal handler: tell whoever waits."""
         visit.inbox.put(_Word.INTERRUPTED)
+        self._abandon(visit)
+
+    def _abandon(self, visit: Visit) -> None:
+        visit.is_over = True
         if self._leader is visit:
             self._loop.call_soon_threadsafe(self._loop.stop)
 
+    # --- taking turns ---
+
     def _next_word(self, visit: Visit) -> _Word:
         while visit.inbox.empty():
-            self._check()
             if not _may_step():
-                self._open_portal()
+                self._ask_portal(visit)
                 break
             if self._lead.acquire(blocking=False):
                 self._step_and_release(visit)
@@ -212,14 +193,15 @@ class SharedLoop:
     def _step_and_release(
         self, visit: Visit, begin: Callable[[], object] | None = None, patience: float | None = None
     ) -> None:
-        """Step the loop until there is a word for `visit`. This thread leads; afterwards it does not."""
+        """Step the loop until the visit is over. This thread leads; afterwards it does not."""
+        deadline = None if patience is None else self._loop.time() + patience
         self._leader = visit
         try:
             if begin is not None:
                 begin()
-            if patience is not None:
-                self._loop.call_later(patience, self.tell, visit, _Word.INTERRUPTED)
-            while visit.inbox.empty():
+            if deadline is not None:
+                self._loop.call_at(deadline, self.stop_for, visit)
+            while not visit.is_over and (deadline is None or self._loop.time() < deadline):
                 self._loop.run_forever()
         finally:
             self._leader = None
@@ -233,52 +215,47 @@ class SharedLoop:
             with suppress(IndexError):
                 self._followers.popleft().inbox.put(_Word.LEAD)
         elif self._left:
-            self._open_portal()
+            with suppress(RuntimeError):  # the program is at its end, and starts no thread any more
+                self._ask_portal(*self._left)
 
-    def _open_portal(self) -> None:
+    def _ask_portal(self, *visits: Visit) -> None:
         if self._has_portal.acquire(blocking=False):
-            self._portal = threading.Thread(target=self._be_portal, name="aswarm portal", daemon=True)
-            with suppress(RuntimeError):  # the program is at its end
-                self._portal.start()
+            self._portal.start()
+        for visit in visits:
+            self._requests.put(visit)
 
     def _be_portal(self) -> None:
-        with self._lead:
-            while not self._is_closing:
+        while (visit := self._requests.get()) is not None:
+            while not visit.is_over:
+                self._lead.acquire()
                 try:
-                    self._loop.run_forever()
+                    self._step_and_release(visit)
                 except BaseException:
                     logger.exception("a task that a function has started and left raised what ends an event loop")
-        self._shut()
+            self._pass_on()
 
     # --- ending ---
 
     def close(self) -> None:
-        """End what is open, cancel runs of other threads, and close the loop. What does not end is left after seconds."""
-        if not self.is_usable:
+        """End what is open and close the loop: the program is at its end. What does not end is left after seconds."""
+        if self._process != os.getpid():
+            with suppress(RuntimeError):  # it was running at the fork
+                self._loop.close()
             return
         self._is_closing = True
-        if self._portal is None and _may_step():
-            self._shut()
-            return
-        self._open_portal()
-        with suppress(RuntimeError):  # it has closed the loop already
-            self._loop.call_soon_threadsafe(self._loop.stop)
-        if self._portal is not threading.current_thread() and self._portal is not None:
-            self._portal.join(2 * _PATIENCE)
-
-    def _shut(self) -> None:
+        self._requests.put(None)
+        if self._portal.is_alive():
+            self._portal.join(_PATIENCE)
         visit = Visit(self)
         self._loop.call_soon_threadsafe(self._carry_out, self._end_all, visit)
         if not self._lead.acquire(timeout=_PATIENCE):
             return  # something blocks the loop in another thread
         self._step_and_release(visit, patience=_PATIENCE)
-        if visit.inbox.get() is _Word.ENDED:
+        if visit.is_over:
             self._runner.close()
         else:
             self._loop.set_exception_handler(lambda _loop, _context: None)
             self._loop.close()
-        for left in tuple(self._visits):
-            left.inbox.put(_Word.LEAD)  # and it will find the loop closed
 
     async def _end_all(self) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -287,17 +264,28 @@ class SharedLoop:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._loop.shutdown_asyncgens()
 
-    # --- after a fork, in the child ---
-
     def abandon(self) -> None:
-        """Cut the connections that the child inherited. They refer to the loop, so `forget` it later."""
-        if isinstance(self._loop, _ForkedLoop) and (descriptors := self._loop.descriptors()):
-            cut(descriptors)
+        """After a fork, in the child: cut the connections that it inherited. They refer to the loop, which stays open."""
+        if isinstance(self._loop, ForkedLoop):
+            self._loop.cut()
 
-    def forget(self) -> None:
-        """Close the inherited loop, when nothing refers to it any more."""
-        with suppress(RuntimeError):  # it was running at the fork
-            self._loop.close()
+
+def _make_loop() -> asyncio.AbstractEventLoop:
+    return ForkedLoop() if hasattr(os, "fork") else asyncio.new_event_loop()
+
+
+def _make_shared_loop() -> SharedLoop:
+    loop = SharedLoop()
+    atexit.register(loop.close)
+    return loop
+
+
+_loops = PerProcess(_make_shared_loop, SharedLoop.abandon)
+
+
+def shared_loop() -> SharedLoop:
+    """The one of this process."""
+    return _loops.get()
 
 
 def _may_step() -> bool:

@@ -195,15 +195,17 @@ class AsyncSwarm:
         execute_tools: bool = True,
         *,
         resume: bool = False,
+        deltas: bool = True,
     ) -> EventStream:
         """Run with typed events, live: `async with swarm.stream(...) as run: async for event in run: ...`.
 
         Takes what `run` takes and raises what it raises. `run.response` is valid however the block ended.
+        `deltas=False` asks for completions whole: there are fewer deltas, and tools are live all the same.
         """
         arguments = _Arguments(
             agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume
         )
-        return EventStream(*self._begin(arguments, live, stream=True))
+        return EventStream(*self._begin(arguments, live, stream=deltas))
 
     def _classic_stream(self, arguments: _Arguments) -> ClassicStream:
         return ClassicStream(*self._begin(arguments, inline, stream=True))

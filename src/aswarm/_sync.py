@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import threading
 import warnings
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
 from ._agent import Agent, Response
 from ._caller import Caller, CallersThread, in_callers_thread
@@ -23,11 +24,13 @@ from ._execution import ToolErrorHook, ToolFailure
 from ._forks import PerProcess
 from ._interrupts import Interrupts
 from ._request import CompletionSource
-from ._shared_loop import SharedLoop
+from ._shared_loop import shared_loop
 from ._swarm import AsyncSwarm, Messages
 from ._sync_streams import SyncClassicStream, SyncEventStream
 from ._threads import Workplace
 from ._tools import is_async
+
+S = TypeVar("S", bound=SyncClassicStream | SyncEventStream)
 
 # The methods of Swarm's `Swarm` that a subclass could override, and what takes their place.
 _HOOKS = {
@@ -46,7 +49,7 @@ class Swarm:
 
     Plain functions, plain instructions, a plain `tool_error` and what a blocking client does run in the caller's thread,
     except functions with `@tool(concurrent=True)`, `timeout` or `abandon_on_cancel`, which take a thread of their own.
-    Async functions run on an event loop that the waiting callers step; where one runs already, as in a notebook, a
+    Async functions run on one event loop, which the waiting callers step; where a loop runs already, as in a notebook, a
     thread does. Ctrl-C cancels the run, waits until it has ended, and raises KeyboardInterrupt.
 
     The keywords are those of `AsyncSwarm`, but for `transport`: what waits for one run at a time needs no wide pool.
@@ -76,8 +79,8 @@ class Swarm:
             include_usage=include_usage,
             empty_content=empty_content,
         )
-        self._loops = PerProcess(SharedLoop, SharedLoop.abandon)
-        self._when_dropped = weakref.finalize(self, _drop, self._loops, self._engine.own_clients)
+        self._lock = threading.Lock()
+        self._streams: weakref.WeakSet[SyncClassicStream | SyncEventStream] = weakref.WeakSet()
 
     @property
     def client(self) -> Any:
@@ -174,7 +177,9 @@ class Swarm:
             )
         run = functools.partial(self._engine.run, agent, messages, context_variables, model_override, False)
         with Interrupts() as interrupts:
-            return self._caller().wait_for(lambda: run(debug, max_turns, execute_tools, resume=resume), interrupts)
+            return Caller(shared_loop()).wait_for(
+                lambda: run(debug, max_turns, execute_tools, resume=resume), interrupts
+            )
 
     def run_and_stream(
         self,
@@ -192,7 +197,7 @@ class Swarm:
         stream = self._engine.run_and_stream(
             agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume=resume
         )
-        return SyncClassicStream(stream, self._caller(), self)
+        return self._open(SyncClassicStream(stream, Caller(shared_loop())))
 
     def stream(
         self,
@@ -205,25 +210,32 @@ class Swarm:
         execute_tools: bool = True,
         *,
         resume: bool = False,
+        deltas: bool = True,
     ) -> SyncEventStream:
         """Run with typed events, live: `with swarm.stream(...) as run: for event in run: ...`.
 
-        Takes what `run` takes and raises what it raises. `run.response` is valid however the block ended.
+        Takes what `AsyncSwarm.stream` takes, and raises what `run` raises. `run.response` is valid however the block ended.
         """
-        stream = self._engine.stream(
-            agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume=resume
-        )
-        return SyncEventStream(stream, self._caller(), self)
-
-    def _caller(self) -> Caller:
-        return Caller(self._loops.get())
+        begin = functools.partial(self._engine.stream, agent, messages, context_variables, model_override)
+        stream = begin(debug, max_turns, execute_tools, resume=resume, deltas=deltas)
+        return self._open(SyncEventStream(stream, Caller(shared_loop())))
 
     # --- closing ---
 
     def close(self) -> None:
-        """End what is open, and close the client that was made here. The swarm may be used again."""
-        with Interrupts():
-            _close(self._loops, self._engine.own_clients)
+        """End the streams that are open, and close the client that was made here. The swarm may be used again."""
+        with self._lock:
+            streams = tuple(self._streams)
+        for stream in streams:
+            stream.close_if_idle()
+        client = self._engine.own_clients.pop()
+        if client is not None:
+            client.close()
+
+    def _open(self, stream: S) -> S:
+        with self._lock:
+            self._streams.add(stream)
+        return stream
 
     def __enter__(self) -> Self:
         return self
@@ -232,21 +244,6 @@ class Swarm:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _close(loops: PerProcess[SharedLoop], clients: PerProcess[Any]) -> None:
-    loop = loops.pop()
-    if loop is not None:
-        loop.close()
-    client = clients.pop()
-    if client is not None:
-        client.close()
-
-
-def _drop(loops: PerProcess[SharedLoop], clients: PerProcess[Any]) -> None:
-    _close(loops, clients)
-    for loop in loops.inherited:
-        loop.forget()
 
 
 async def _asked_in_callers_thread(hook: ToolErrorHook, failure: ToolFailure) -> str:

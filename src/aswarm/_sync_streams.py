@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from ._agent import Response
-from ._caller import Caller
+from ._caller import Caller, for_nobody
 from ._errors import AswarmError
 from ._events import Event
 from ._interrupts import Interrupts
@@ -26,12 +26,11 @@ T = TypeVar("T")
 
 
 class _SyncStream(Generic[S]):
-    """What both ways have in common. `keep` is what must live as long as the stream."""
+    """What both ways have in common."""
 
-    def __init__(self, stream: S, caller: Caller, keep: object) -> None:
+    def __init__(self, stream: S, caller: Caller) -> None:
         self._stream = stream
         self._caller = caller
-        self._keep = keep
         self._is_read = threading.Lock()
         self._when_dropped = weakref.finalize(self, _close_dropped, stream, caller)
 
@@ -70,6 +69,11 @@ class _SyncStream(Generic[S]):
             finally:
                 self._is_read.release()
 
+    def close_if_idle(self) -> None:
+        """Close it, unless another thread, or a function further out, is reading it."""
+        if not self._is_read.locked():
+            self.close()
+
     def _begin_step(self) -> None:
         if not self._is_read.acquire(blocking=False):
             raise RuntimeError("this run is being read already; read and close it in one thread, one step at a time")
@@ -91,12 +95,13 @@ class _SyncStream(Generic[S]):
 
 def _close_dropped(stream: ClassicStream | EventStream, caller: Caller) -> None:
     caller.is_gone = True
-    caller.loop.leave(functools.partial(_close_for_nobody, stream))
+    with Interrupts():
+        caller.loop.leave(functools.partial(_close_for_nobody, stream))
 
 
 async def _close_for_nobody(stream: ClassicStream | EventStream) -> None:
     try:
-        await stream.aclose()
+        await for_nobody(stream.aclose)
     except Exception:
         logger.exception("a run that was dropped could not be closed cleanly")
 

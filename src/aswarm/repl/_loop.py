@@ -12,11 +12,8 @@ from typing import Any
 import anyio
 
 from aswarm._agent import Agent
-from aswarm._execution import live
-from aswarm._streams import EventStream
-from aswarm._swarm import AsyncSwarm, _Arguments
+from aswarm._swarm import AsyncSwarm
 from aswarm._sync import Swarm
-from aswarm._sync_streams import SyncEventStream
 
 from ._chat import NO_LINE, Chat
 from ._choice import face_and_reader
@@ -36,19 +33,18 @@ class _Options:
     model_override: str | None
     max_turns: float
 
-    def events(self, swarm: AsyncSwarm, turn: Turn) -> EventStream:
-        """The run of a turn. Without `stream` the completions are asked for whole; tools are live all the same."""
-        asked = _Arguments(
-            turn.agent,
-            turn.messages,
-            turn.context,
-            self.model_override,
-            self.debug,
-            self.max_turns,
-            execute_tools=True,
-            resume=turn.resume,
-        )
-        return EventStream(*swarm._begin(asked, live, stream=self.stream))  # noqa: SLF001 - as `AsyncSwarm.stream`
+    def asked(self, turn: Turn) -> dict[str, Any]:
+        """What `stream` is to be called with. Without `stream`, completions come whole; tools are live all the same."""
+        return {
+            "agent": turn.agent,
+            "messages": turn.messages,
+            "context_variables": turn.context,
+            "model_override": self.model_override,
+            "debug": self.debug,
+            "max_turns": self.max_turns,
+            "resume": turn.resume,
+            "deltas": self.stream,
+        }
 
 
 @contextmanager
@@ -92,11 +88,9 @@ def run_demo_loop(
 
 
 def _answer(swarm: Swarm, chat: Chat, turn: Turn, options: _Options) -> None:
-    with chat.answering(turn) as answer:
-        events = options.events(swarm._engine, turn)  # noqa: SLF001 - as `Swarm.stream`
-        with SyncEventStream(events, swarm._caller(), swarm) as answer.run:  # noqa: SLF001
-            for event in answer.run:
-                chat.face.show(event)
+    with chat.answering(turn) as answer, swarm.stream(**options.asked(turn)) as answer.run:
+        for event in answer.run:
+            chat.face.show(event)
 
 
 async def run_demo_loop_async(
@@ -141,7 +135,7 @@ async def _read_async(chat: Chat, reader: Reader) -> str:
 
 async def _answer_async(swarm: AsyncSwarm, chat: Chat, turn: Turn, options: _Options) -> None:
     with chat.answering(turn) as answer, anyio.CancelScope() as asking, on_interrupt(asking.cancel):
-        async with options.events(swarm, turn) as answer.run:
+        async with swarm.stream(**options.asked(turn)) as answer.run:
             async for event in answer.run:
                 chat.face.show(event)
 

@@ -1,0 +1,238 @@
+"""The event loop that waiting threads take turns to step: its end, its portal, and what becomes of it in a fork."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from aswarm import _shared_loop
+from aswarm._caller import Caller
+from aswarm._forks import PerProcess, _cut, _cut_inherited, cut_in_forks
+from aswarm._interrupts import Interrupts
+from aswarm._shared_loop import SharedLoop
+from blocking import in_notebook, in_script, until
+
+
+def do(loop: SharedLoop, work: Any) -> Any:
+    """Have a coroutine function done."""
+    with Interrupts() as interrupts:
+        return Caller(loop).wait_for(work, interrupts)
+
+
+async def answer() -> str:
+    return "answer"
+
+
+@pytest.mark.parametrize("place", [in_script, in_notebook])
+def test_its_end(place: Any) -> None:
+    """Tasks that were left are cancelled and awaited, generators closed; then nothing can be done any more."""
+    ended: list[str] = []
+    kept: list[Any] = []
+
+    async def hang() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("task")
+
+    async def generate() -> Any:
+        try:
+            yield 1
+        finally:
+            ended.append("generator")
+
+    async def begin() -> None:
+        kept.extend([asyncio.ensure_future(hang()), generate()])
+        await anext(kept[1])
+
+    loop = SharedLoop()
+    place(lambda: do(loop, begin))
+    loop.close()
+    assert sorted(ended) == ["generator", "task"]
+    assert not loop.is_usable
+    loop.leave(begin)
+    with pytest.raises(RuntimeError, match="ends with it"):
+        do(loop, answer)
+    assert len(kept) == 2
+
+
+def test_what_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that refuses to be cancelled, and one that blocks the loop in a thread, hold up the end for a while only."""
+    monkeypatch.setattr(_shared_loop, "_PATIENCE", 0.02)
+    released = threading.Event()
+
+    async def refuse() -> None:
+        while not released.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(10)
+
+    async def begin() -> None:
+        kept.append(asyncio.ensure_future(refuse()))
+
+    kept: list[Any] = []
+    loop = SharedLoop()
+    do(loop, begin)
+    loop.close()
+    assert not kept[0].done()
+    released.set()
+    kept[0].get_coro().close()
+    kept[0]._log_destroy_pending = False
+
+    gate, began = threading.Event(), threading.Event()
+
+    async def block() -> None:
+        began.set()
+        gate.wait(10)
+
+    blocked = SharedLoop()
+    thread = threading.Thread(target=do, args=(blocked, block))
+    thread.start()
+    began.wait()
+    blocked.close()
+    assert not blocked._loop.is_closed()
+    gate.set()
+    thread.join()
+    blocked.close()
+    assert blocked._loop.is_closed()
+
+
+def test_work_that_nobody_waits_for_and_that_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever drops a stream is held up for a while only; the portal does the rest."""
+    monkeypatch.setattr(_shared_loop, "_PATIENCE", 0.01)
+    done = threading.Event()
+
+    async def last() -> None:
+        await asyncio.sleep(0.05)
+        done.set()
+
+    loop = SharedLoop()
+    loop.leave(last)
+    assert done.wait(10)
+    until(lambda: not loop._left)
+    loop.close()
+
+
+def test_a_task_that_ends_the_loop(caplog: pytest.LogCaptureFixture) -> None:
+    """What a function has started and left may raise SystemExit: whoever leads gets it, and the portal lives on."""
+
+    async def leave() -> None:
+        async def stray() -> None:
+            raise SystemExit(3)
+
+        task = asyncio.ensure_future(stray())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.exception()
+
+    loop = SharedLoop()
+    with pytest.raises(SystemExit):
+        do(loop, leave)
+    assert do(loop, answer) == "answer"
+    in_notebook(lambda: do(loop, leave))
+    assert "ends an event loop" in caplog.text
+    assert in_notebook(lambda: do(loop, answer)) == "answer"
+    loop.close()
+
+
+def test_interrupts_of_another_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Python refuses to set a handler, Ctrl-C is what the host makes of it."""
+
+    def refuse(*_: object) -> None:
+        raise ValueError("signal only works in main thread of the main interpreter")
+
+    monkeypatch.setattr(signal, "signal", refuse)
+    with Interrupts() as interrupts:
+        assert interrupts.call(lambda: "called") == "called"
+
+
+# --- forks ---
+
+
+def test_one_value_for_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork makes its own, and is told of the parent's, which it keeps."""
+    inherited: list[object] = []
+    values = PerProcess(object, inherited.append)
+    first = values.get()
+    assert values.get() is first
+    parent = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: parent + 1)
+    assert values.get() is not first
+    assert inherited == [first]
+    assert values.pop() is not first
+    assert values.pop() is None
+    monkeypatch.setattr(os, "getpid", lambda: parent + 2)
+    assert values.get() is not None
+    assert inherited == [first]
+
+
+def connected() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        return ours, listener.accept()[0]
+
+
+def test_cutting_connections() -> None:
+    """A copy of a connection that is cut looks ended, to this process only: the original goes on."""
+    ours, server = connected()
+    inherited = ours.dup()  # what a fork would have
+    closed = socket.socket()
+    closed.close()
+    with ours, server, inherited:
+        _cut([inherited, closed])
+        assert inherited.recv(1) == b""
+        ours.sendall(b"still here")
+        assert server.recv(10) == b"still here"
+        _cut([closed])
+
+
+def test_cutting_what_a_fork_inherits() -> None:
+    """Connections of blocking clients are cut in any fork at once."""
+    ours, server = connected()
+    inherited = ours.dup()
+    with ours, server, inherited:
+        cut_in_forks(inherited)
+        _cut_inherited()
+        assert inherited.recv(1) == b""
+
+
+def test_a_loop_in_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not used there, its connections are cut, and at the end it is closed as it is."""
+    ours, server = connected()
+    loop, unused = SharedLoop(), SharedLoop()
+
+    async def connect() -> asyncio.Transport:
+        running = asyncio.get_running_loop()
+        return (await running.create_connection(asyncio.Protocol, sock=ours))[0]
+
+    async def end() -> None:
+        transport.abort()
+        await asyncio.sleep(0)
+
+    transport = do(loop, connect)
+    with monkeypatch.context() as child:
+        parent = os.getpid()
+        child.setattr(os, "getpid", lambda: parent + 1)
+        assert not loop.is_usable
+        loop.leave(_never)
+        with pytest.raises(RuntimeError, match="not to its fork"):
+            do(loop, answer)
+        loop.abandon()
+        with socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as inherited:
+            assert inherited.recv(1) == b""
+        unused.close()
+        assert unused._loop.is_closed()
+    do(loop, end)
+    loop.close()
+    server.close()
+
+
+def _never() -> Coroutine[Any, Any, None]:
+    raise AssertionError("begun in a fork")
