@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 
 from aswarm import Agent, ConfigurationError, Response, Usage, tool
@@ -198,7 +196,7 @@ class Desk:
 
 
 def test_agents_are_found_without_calling_anything():
-    """Among the functions, in what they mention, behind tools, partials and methods; agents may point at each other."""
+    """As `aswarm.graph` finds them; agents may point at each other."""
     inner = Agent(name="Inner")
 
     def to_inner() -> Agent:
@@ -207,13 +205,15 @@ def test_agents_are_found_without_calling_anything():
     def to_later() -> Agent:
         return later
 
-    wrapped = [tool(to_inner), functools.partial(to_sales), Desk().to_sales, to_nobody, to_later, print]
+    wrapped = [tool(to_inner), Desk().to_sales, to_nobody, to_later]
     listed = Agent(name="Listed", functions=wrapped)
     agent = Agent(name="Bot", functions=[listed])
     inner.functions.append(agent)
     assert list(agents_from(agent)) == ["Bot", "Listed", "Inner", "Sales"]
     later = Agent(name="Later")
     assert "Later" in agents_from(agent)
+    listed.functions.append(print)  # what cannot be offered is for the run to say
+    assert list(agents_from(agent)) == ["Bot"]
 
 
 def test_another_agent_can_be_made_active():
