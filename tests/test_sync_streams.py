@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import os
 import threading
 import weakref
 from collections.abc import Generator, Iterator
@@ -89,6 +90,19 @@ def test_the_end(swarm: Swarm) -> None:
     unread = swarm.run(Agent(), "Go", stream=True)
     unread.close()
     assert list(unread) == []
+
+
+def test_in_a_fork(swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream is the parent's: it cannot be read in the child, and closing it there does nothing to it."""
+    stream = swarm.run(Agent(), "Go", stream=True)
+    next(stream)
+    parent = os.getpid()
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: parent + 1)
+        with pytest.raises(RuntimeError, match="not to its fork"):
+            next(stream)
+        stream.close()
+    assert list(stream)[-1]["response"].text == "Hello"
 
 
 def test_send_throw_and_delegation(swarm: Swarm) -> None:
@@ -202,6 +216,22 @@ def test_reading_while_it_is_read(swarm: Swarm) -> None:
     stream = swarm.run(Agent(functions=[read]), "Go", stream=True)
     assert list(stream)[-1]["response"].text == "Done"
     assert len(told) == 2
+
+
+def test_reading_in_an_async_function() -> None:
+    """It would wait for the event loop that it blocks; the stream can still be read by others."""
+
+    async def read() -> str:
+        next(stream)
+        return "never"
+
+    with Swarm(BlockingClient("Hello")) as swarm:
+        stream = swarm.run(Agent(), "Go", stream=True)
+        next(stream)
+        reader = Swarm(BlockingClient(call("read"), "Done"))
+        told = reader.run(Agent(functions=[read]), "Go").messages[1]["content"]
+        assert told.startswith("Error: ConfigurationError: an async function cannot wait for a Swarm")
+        assert list(stream)[-1]["response"].text == "Hello"
 
 
 def test_steps_in_different_threads() -> None:
