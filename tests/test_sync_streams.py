@@ -119,9 +119,25 @@ def test_send_throw_and_delegation(swarm: Swarm) -> None:
     with pytest.raises(ZeroDivisionError, match="mine"):
         stream.throw(ZeroDivisionError("mine"))
     assert list(stream) == []
-    thrown = swarm.run(Agent(), "Go", stream=True)
+    unread = swarm.run(Agent(), "Go", stream=True)
     with pytest.raises(KeyError):
-        thrown.throw(KeyError, KeyError("mine"))
+        unread.throw(KeyError)
+
+
+@pytest.mark.parametrize("thrown", [(KeyError, "mine"), (KeyError, KeyError("mine")), (KeyError("mine"),)])
+def test_what_is_thrown(swarm: Swarm, thrown: tuple[Any, ...]) -> None:
+    """In one piece, or in the three of old."""
+    stream = swarm.run(Agent(), "Go", stream=True)
+    next(stream)
+    with pytest.raises(KeyError, match="mine"):
+        stream.throw(*thrown)
+    try:
+        raise ValueError
+    except ValueError as error:
+        traceback = error.__traceback__
+    with pytest.raises(KeyError) as caught:
+        swarm.run(Agent(), "Go", stream=True).throw(KeyError, None, traceback)
+    assert caught.traceback[-1].frame.code.name == "test_what_is_thrown"
 
 
 def test_a_typed_stream_wants_its_block(swarm: Swarm) -> None:

@@ -121,7 +121,15 @@ class SyncClassicStream(_SyncStream[ClassicStream], Generator[ClassicEvent, None
 
     def throw(self, typ: Any, val: Any = None, tb: Any = None) -> ClassicEvent:
         """As of any generator."""
-        return self._step(functools.partial(self._stream.athrow, typ, val, tb))
+        return self._step(functools.partial(self._stream.athrow, _exception(typ, val, tb)))
+
+
+def _exception(typ: Any, val: Any, tb: Any) -> BaseException:
+    """What is to be thrown; Python itself takes it in one piece from now on."""
+    if isinstance(typ, BaseException):
+        return typ
+    error: BaseException = val if isinstance(val, BaseException) else typ() if val is None else typ(val)
+    return error if tb is None else error.with_traceback(tb)
 
 
 class SyncEventStream(_SyncStream[EventStream], Iterator[Event]):
