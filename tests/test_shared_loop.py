@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 
 from aswarm import _shared_loop
-from aswarm._caller import Caller
+from aswarm._caller import Caller, in_callers_thread
 from aswarm._forks import PerProcess, _cut, _cut_inherited, cut_in_forks
 from aswarm._interrupts import Interrupts
-from aswarm._shared_loop import SharedLoop
+from aswarm._shared_loop import SharedLoop, Visit
 from blocking import in_notebook, in_script, until
 
 
 def do(loop: SharedLoop, work: Any) -> Any:
     """Have a coroutine function done."""
+    loop.check()
     with Interrupts() as interrupts:
         return Caller(loop).wait_for(work, interrupts)
 
@@ -139,6 +140,60 @@ def test_a_task_that_ends_the_loop(caplog: pytest.LogCaptureFixture) -> None:
     in_notebook(lambda: do(loop, leave))
     assert "ends an event loop" in caplog.text
     assert in_notebook(lambda: do(loop, answer)) == "answer"
+    loop.close()
+
+
+def test_ctrl_c_while_nobody_is_told() -> None:
+    """It is kept: raised by who asks, told to who comes next, raised at the latest when it is let through again."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with Interrupts() as interrupts:
+            signal.raise_signal(signal.SIGINT)
+            with pytest.raises(KeyboardInterrupt):
+                interrupts.check()
+            signal.raise_signal(signal.SIGINT)
+            told: list[str] = []
+            with interrupts.told_to(lambda: told.append("told")):
+                assert told == ["told"]
+            with pytest.raises(KeyboardInterrupt):
+                interrupts.call(lambda: told.append("called"))
+            assert told == ["told"]
+        with pytest.raises(KeyboardInterrupt), Interrupts():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Fussy(SharedLoop):
+    """Interrupts the thread that waits, once, at a moment that no signal would hit by itself."""
+
+    def __init__(self, moment: str) -> None:
+        super().__init__()
+        self.moment = moment
+
+    def wait(self, begin: Any, interrupts: Interrupts) -> None:
+        moment, self.moment = self.moment, "over"
+        if moment == "begun":
+            begin(Visit(self))
+        if moment in ("handed over", "over"):
+            super().wait(begin, interrupts)
+        if moment != "over":
+            raise TimeoutError(moment)
+
+
+@pytest.mark.parametrize("moment", ["not begun", "begun", "handed over"])
+def test_an_interruption_at_the_worst_moment(moment: str) -> None:
+    """Before anything has begun, before its first step, or when a function was handed over that then is not called."""
+    called: list[str] = []
+
+    async def work() -> None:
+        await in_callers_thread(lambda: called.append("called"))
+
+    loop = Fussy(moment)
+    with pytest.raises(TimeoutError, match=moment):
+        do(loop, work)
+    assert called == []
+    assert do(loop, answer) == "answer"
     loop.close()
 
 

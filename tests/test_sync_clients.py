@@ -93,6 +93,35 @@ def test_a_server_that_goes_on_after_the_last_event_is_not_waited_for(kind: Any)
         until(lambda: server.closed_at)
 
 
+def test_a_transport_that_goes_on_after_the_last_event() -> None:
+    """One that is no connection at all is left as it is, and ends when it likes."""
+    gate = threading.Event()
+
+    class Body(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            yield from sse(Answer("Hi")).pieces
+            gate.wait(10)
+
+    headers = {"content-type": "text/event-stream"}
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, stream=Body()))
+    http_client: Any = httpx.Client(transport=transport)
+    with Swarm(OpenAI(api_key="k", base_url="http://x.test", http_client=http_client)) as swarm:
+        assert consume(swarm, Agent(), "stream").text == "Hi"
+    gate.set()
+
+
+def test_a_client_that_raises_our_own_errors() -> None:
+    """They leave as they are."""
+
+    class Refusing(OpenAI):
+        def post(self, *_: Any, **__: Any) -> Any:  # type: ignore[override]
+            raise CompletionError("not today", status_code=503)
+
+    with Swarm(Refusing(api_key="k")) as swarm, pytest.raises(CompletionError, match=r"^not today$") as caught:
+        swarm.run(Agent(), "Go")
+    assert caught.value.status_code == 503
+
+
 @pytest.mark.parametrize("kind", [OpenAI, AsyncOpenAI])
 def test_a_stream_that_breaks(kind: Any) -> None:
     """A reset connection is a `StreamInterrupted`, with what had come."""

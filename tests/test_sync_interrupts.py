@@ -282,4 +282,5 @@ def test_an_alarm_that_raises() -> None:
             swarm.client = BlockingClient("Still here")
             assert in_notebook(lambda: swarm.run(Agent(), "Go")).text == "Still here"
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

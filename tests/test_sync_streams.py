@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import os
 import threading
 import weakref
 from collections.abc import Generator, Iterator
@@ -91,6 +92,19 @@ def test_the_end(swarm: Swarm) -> None:
     assert list(unread) == []
 
 
+def test_in_a_fork(swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream is the parent's: it cannot be read in the child, and closing it there does nothing to it."""
+    stream = swarm.run(Agent(), "Go", stream=True)
+    next(stream)
+    parent = os.getpid()
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: parent + 1)
+        with pytest.raises(RuntimeError, match="not to its fork"):
+            next(stream)
+        stream.close()
+    assert list(stream)[-1]["response"].text == "Hello"
+
+
 def test_send_throw_and_delegation(swarm: Swarm) -> None:
     """The rest of what a generator has."""
 
@@ -105,9 +119,25 @@ def test_send_throw_and_delegation(swarm: Swarm) -> None:
     with pytest.raises(ZeroDivisionError, match="mine"):
         stream.throw(ZeroDivisionError("mine"))
     assert list(stream) == []
-    thrown = swarm.run(Agent(), "Go", stream=True)
+    unread = swarm.run(Agent(), "Go", stream=True)
     with pytest.raises(KeyError):
-        thrown.throw(KeyError, KeyError("mine"))
+        unread.throw(KeyError)
+
+
+@pytest.mark.parametrize("thrown", [(KeyError, "mine"), (KeyError, KeyError("mine")), (KeyError("mine"),)])
+def test_what_is_thrown(swarm: Swarm, thrown: tuple[Any, ...]) -> None:
+    """In one piece, or in the three of old."""
+    stream = swarm.run(Agent(), "Go", stream=True)
+    next(stream)
+    with pytest.raises(KeyError, match="mine"):
+        stream.throw(*thrown)
+    try:
+        raise ValueError
+    except ValueError as error:
+        traceback = error.__traceback__
+    with pytest.raises(KeyError) as caught:
+        swarm.run(Agent(), "Go", stream=True).throw(KeyError, None, traceback)
+    assert caught.traceback[-1].frame.code.name == "test_what_is_thrown"
 
 
 def test_a_typed_stream_wants_its_block(swarm: Swarm) -> None:
@@ -202,6 +232,22 @@ def test_reading_while_it_is_read(swarm: Swarm) -> None:
     stream = swarm.run(Agent(functions=[read]), "Go", stream=True)
     assert list(stream)[-1]["response"].text == "Done"
     assert len(told) == 2
+
+
+def test_reading_in_an_async_function() -> None:
+    """It would wait for the event loop that it blocks; the stream can still be read by others."""
+
+    async def read() -> str:
+        next(stream)
+        return "never"
+
+    with Swarm(BlockingClient("Hello")) as swarm:
+        stream = swarm.run(Agent(), "Go", stream=True)
+        next(stream)
+        reader = Swarm(BlockingClient(call("read"), "Done"))
+        told = reader.run(Agent(functions=[read]), "Go").messages[1]["content"]
+        assert told.startswith("Error: ConfigurationError: an async function cannot wait for a Swarm")
+        assert list(stream)[-1]["response"].text == "Hello"
 
 
 def test_steps_in_different_threads() -> None:

@@ -177,18 +177,17 @@ class Caller:
     def _give(self) -> None:
         if self._jobs and self._waiting is not None and not self._waiting[0].is_there:
             self._given = self._jobs.popleft()
-            self._end_visit()
+            self._end_visit(self._waiting[1])
 
     def _over(self, errand: _Errand[Any], _: asyncio.Task[None]) -> None:
         if not errand.is_there:  # cancelled before it began
             errand.set_error(asyncio.CancelledError())
         if self._waiting is not None and self._waiting[0] is errand:
-            self._end_visit()
+            self._end_visit(self._waiting[1])
 
-    def _end_visit(self) -> None:
-        if self._waiting is not None:
-            self._waiting[1].end()
-            self._waiting = None
+    def _end_visit(self, visit: Visit) -> None:
+        self._waiting = None
+        visit.end()
 
     async def do(self, job: _Job[T]) -> T:
         """Hand the function over and wait for what it returns. A cancelled wait waits for one that has begun."""

@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from enum import Enum
-from queue import SimpleQueue
-from typing import Any, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar, cast
 
 import sniffio
 
@@ -33,6 +33,8 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 # How long the end of the program, or whoever drops a stream, waits for what was open: seconds.
 _PATIENCE = 2.0
+# Python sees a signal that comes just before a thread begins to wait only when the wait ends, so no wait is longer.
+_GLANCE = 0.25
 
 
 class _Word(Enum):
@@ -51,6 +53,12 @@ class Visit:
         self.inbox: SimpleQueue[_Word] = SimpleQueue()  # may be put to by a signal handler
         self.is_over = False  # nobody need step the loop for it any more
 
+    def next_word(self) -> _Word:
+        """Wait for it, in the thread."""
+        while True:
+            with suppress(Empty):
+                return self.inbox.get(timeout=_GLANCE)
+
     def end(self) -> None:
         """Tell the thread that what it waits for is there. To be called on the loop."""
         self.is_over = True
@@ -65,6 +73,7 @@ class SharedLoop:
         self._process = os.getpid()
         self._runner = asyncio.Runner(loop_factory=_make_loop)
         self._loop = self._runner.get_loop()
+        self._loop.call_soon(self._glance)
         self._tasks: set[asyncio.Task[None]] = set()  # asyncio itself keeps only weak references
         self._lead = threading.Lock()
         self._leader: Visit | None = None
@@ -82,12 +91,22 @@ class SharedLoop:
 
     # --- waiting ---
 
+    def check(self) -> None:
+        """Raise RuntimeError or ConfigurationError where this thread may not wait for the loop."""
+        if not self.is_usable:
+            raise RuntimeError("this run belongs to the process that began it, not to its fork, and ends with it")
+        with suppress(RuntimeError):
+            if asyncio.get_running_loop() is self._loop:
+                raise ConfigurationError(
+                    "an async function cannot wait for a Swarm, on whose event loop it runs: use AsyncSwarm there, or "
+                    "make it a plain function"
+                )
+
     def wait(self, begin: Callable[[Visit], object], interrupts: Interrupts) -> None:
         """Call `begin(visit)`, on the loop or while this thread leads, and wait until the visit is ended.
 
-        Raises KeyboardInterrupt at Ctrl-C, and whatever else interrupts this thread.
+        `check` first. Raises KeyboardInterrupt at Ctrl-C, and whatever else interrupts this thread.
         """
-        self._check()
         visit = Visit(self)
         begin_visit = functools.partial(begin, visit)
         try:
@@ -129,16 +148,6 @@ class SharedLoop:
         self._left.discard(visit)
         visit.end()
 
-    def _check(self) -> None:
-        if not self.is_usable:
-            raise RuntimeError("this run belongs to the process that began it, not to its fork, and ends with it")
-        with suppress(RuntimeError):
-            if asyncio.get_running_loop() is self._loop:
-                raise ConfigurationError(
-                    "an async function cannot wait for a Swarm, on whose event loop it runs: use AsyncSwarm there, or "
-                    "make it a plain function"
-                )
-
     # --- on the loop, or by who leads ---
 
     def create_task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -166,6 +175,9 @@ class SharedLoop:
         if self._leader is visit:
             self._loop.call_soon_threadsafe(self._loop.stop)
 
+    def _glance(self) -> None:
+        self._loop.call_later(_GLANCE, self._glance)
+
     # --- taking turns ---
 
     def _next_word(self, visit: Visit) -> _Word:
@@ -178,8 +190,8 @@ class SharedLoop:
                 continue
             with self._following(visit):
                 if self._lead.locked():  # whoever leads now will pass on
-                    return visit.inbox.get()
-        return visit.inbox.get()
+                    return visit.next_word()
+        return visit.next_word()
 
     @contextmanager
     def _following(self, visit: Visit) -> Generator[None]:
@@ -266,8 +278,7 @@ class SharedLoop:
 
     def abandon(self) -> None:
         """After a fork, in the child: cut the connections that it inherited. They refer to the loop, which stays open."""
-        if isinstance(self._loop, ForkedLoop):
-            self._loop.cut()
+        cast("ForkedLoop", self._loop).cut()  # it is one wherever there are forks
 
 
 def _make_loop() -> asyncio.AbstractEventLoop:

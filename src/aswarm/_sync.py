@@ -176,10 +176,10 @@ class Swarm:
                 agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume=resume
             )
         run = functools.partial(self._engine.run, agent, messages, context_variables, model_override, False)
+        loop = shared_loop()
+        loop.check()
         with Interrupts() as interrupts:
-            return Caller(shared_loop()).wait_for(
-                lambda: run(debug, max_turns, execute_tools, resume=resume), interrupts
-            )
+            return Caller(loop).wait_for(lambda: run(debug, max_turns, execute_tools, resume=resume), interrupts)
 
     def run_and_stream(
         self,

@@ -15,7 +15,6 @@ from typing import Any, Generic, Self, TypeVar
 
 from ._agent import Response
 from ._caller import Caller, for_nobody
-from ._errors import AswarmError
 from ._events import Event
 from ._interrupts import Interrupts
 from ._streams import ClassicEvent, ClassicStream, EventStream
@@ -52,16 +51,16 @@ class _SyncStream(Generic[S]):
             except StopAsyncIteration:
                 self._when_dropped.detach()
                 raise StopIteration from None
-            except BaseException as error:
+            except BaseException:
                 self._end(interrupts)  # it has ended; unless Ctrl-C came at the very moment of an event
-                if isinstance(error, AswarmError) and error.response is None:
-                    error.response = self.response
                 raise
             finally:
                 self._is_read.release()
 
     def close(self) -> None:
         """End the run: close the response, cancel and await tools. `response` says what had happened."""
+        if not self._caller.loop.is_usable:  # in a fork, or at the end of the program
+            return
         with Interrupts() as interrupts:
             self._begin_step()
             try:
@@ -75,12 +74,13 @@ class _SyncStream(Generic[S]):
             self.close()
 
     def _begin_step(self) -> None:
+        self._caller.loop.check()
         if not self._is_read.acquire(blocking=False):
             raise RuntimeError("this run is being read already; read and close it in one thread, one step at a time")
 
     def _end(self, interrupts: Interrupts) -> None:
         # Where nobody waits any more, after a second Ctrl-C, it ends by itself.
-        if self._when_dropped.alive and self._caller.loop.is_usable and not self._caller.is_gone:
+        if self._when_dropped.alive and not self._caller.is_gone:
             self._caller.wait_for(self._stream.aclose, interrupts)
         self._when_dropped.detach()
 
@@ -121,15 +121,22 @@ class SyncClassicStream(_SyncStream[ClassicStream], Generator[ClassicEvent, None
 
     def throw(self, typ: Any, val: Any = None, tb: Any = None) -> ClassicEvent:
         """As of any generator."""
-        return self._step(functools.partial(self._stream.athrow, typ, val, tb))
+        return self._step(functools.partial(self._stream.athrow, _exception(typ, val, tb)))
+
+
+def _exception(typ: Any, val: Any, tb: Any) -> BaseException:
+    """What is to be thrown; Python itself takes it in one piece from now on."""
+    if isinstance(typ, BaseException):
+        return typ
+    error: BaseException = val if isinstance(val, BaseException) else typ() if val is None else typ(val)
+    return error if tb is None else error.with_traceback(tb)
 
 
 class SyncEventStream(_SyncStream[EventStream], Iterator[Event]):
     """What `Swarm.stream()` returns: `with` it, then iterate over the typed events. Leaving the block ends the run."""
 
     def __enter__(self) -> Self:
-        with Interrupts() as interrupts:
-            self._caller.wait_for(self._stream.__aenter__, interrupts)
+        self._step(self._stream.__aenter__)
         return self
 
     def __next__(self) -> Event:

@@ -21,6 +21,9 @@ from aswarm import (
     Response,
     Result,
     RunFinished,
+    Swarm,
+    SyncClassicStream,
+    SyncEventStream,
     TextDelta,
     Tool,
     ToolCallDelta,
@@ -114,6 +117,28 @@ def show(event: Event) -> str:
             return f"{source.name} to {target.name}"
         case RunFinished(response):
             return response.stop
+
+
+def blocking() -> None:
+    with Swarm(tool_error=hide) as plain_swarm:
+        response = plain_swarm.run(agent, "Hi", {"user": "Ann"}, max_turns=3)
+        assert_type(response, Response)
+        stream = plain_swarm.run(agent, "Hi", stream=True)
+        assert_type(stream, SyncClassicStream)
+        for event in plain_swarm.run(agent, "Hi", {}, None, True):
+            assert_type(event, dict[str, Any])
+        assert_type(plain_swarm.run_and_stream(agent, "Hi"), SyncClassicStream)
+        assert_type(stream.response, Response)
+        with plain_swarm.stream(agent, "Hi") as run:
+            assert_type(run, SyncEventStream)
+            for typed_event in run:
+                assert_type(typed_event, Event)
+                show(typed_event)
+        assert_type(run.partial, str)
+
+
+def chosen(stream: bool) -> Response | SyncClassicStream:
+    return Swarm().run(agent, "Hi", stream=stream)
 
 
 async def errors() -> None:
