@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -16,6 +17,10 @@ from hypothesis import settings
 # These assert for the tests; what they compare shall be shown as if a test had asserted it.
 pytest.register_assert_rewrite("faces", "leaving", "leaving_moments", "wire_cases")
 
+
+# A shell starts what runs in the background with SIGINT ignored, and programs that tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test is timed: machines are shared.
 settings.register_profile("aswarm", deadline=None)
