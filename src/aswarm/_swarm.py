@@ -6,14 +6,14 @@ It keeps nothing between runs but what belongs to an event loop: a client that i
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 from ._agent import Agent, Response
+from ._arguments import Arguments, Messages
 from ._backend import PerLoop
 from ._client import Transport, check_transport, make_client
 from ._completions import door_of, source_for
@@ -23,12 +23,12 @@ from ._events import LoopEvent
 from ._execution import Executor, ToolCaller, ToolErrorHook, inline, live
 from ._instructions import resolve_instructions
 from ._loop import Doors, Loop, RunOptions
+from ._pace import RateLimits
+from ._pacing import Pacing
 from ._request import CompletionSource, RequestSettings
 from ._run_state import RunState
 from ._streams import ClassicStream, EventStream
 from ._threads import ThreadPool, Workplace
-
-Messages = str | list[Any] | tuple[Any, ...]
 
 
 class AsyncSwarm:
@@ -45,6 +45,8 @@ class AsyncSwarm:
     that the model is told, or raises to end the run. `max_threads`: plain functions that run at once, for each event
     loop and each depth of runs started inside tools. `include_usage=False` for servers that refuse `stream_options`.
     `empty_content=""` for servers that refuse null as the content of an assistant message with tool calls.
+
+    `limits`: requests and tokens per minute over all runs of this swarm. With it, a 429 pauses all of them.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class AsyncSwarm:
         max_threads: int = 40,
         include_usage: bool = True,
         empty_content: Literal[""] | None = None,
+        limits: RateLimits | None = None,
     ) -> None:
         if max_threads < 1:
             raise ConfigurationError(f"max_threads must be at least 1, not {max_threads}")
@@ -70,6 +73,7 @@ class AsyncSwarm:
         self._empty_content = empty_content
         self._own_clients = PerLoop(partial(make_client, transport))
         self._threads = PerLoop(partial(ThreadPool, max_threads))
+        self._pacing = Pacing(limits)
 
     @property
     def client(self) -> Any:
@@ -162,7 +166,7 @@ class AsyncSwarm:
         Raises ConfigurationError (the caller's mistake), CompletionError (the provider's) or RunError; all carry
         `.response`, what had happened until then. When a plain run is cancelled, the cancellation exception has it.
         """
-        arguments = _Arguments(
+        arguments = Arguments(
             agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume
         )
         return self._classic_stream(arguments) if stream else self._run_to_end(arguments)
@@ -181,7 +185,7 @@ class AsyncSwarm:
     ) -> ClassicStream:
         """Swarm's name for `run(..., stream=True)`."""
         return self._classic_stream(
-            _Arguments(agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume)
+            Arguments(agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume)
         )
 
     def stream(
@@ -202,16 +206,16 @@ class AsyncSwarm:
         Takes what `run` takes and raises what it raises. `run.response` is valid however the block ended.
         `deltas=False` asks for completions whole: there are fewer deltas, and tools are live all the same.
         """
-        arguments = _Arguments(
+        arguments = Arguments(
             agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume
         )
         return EventStream(*self._begin(arguments, live, stream=deltas))
 
-    def _classic_stream(self, arguments: _Arguments) -> ClassicStream:
+    def _classic_stream(self, arguments: Arguments) -> ClassicStream:
         return ClassicStream(*self._begin(arguments, inline, stream=True))
 
-    async def _run_to_end(self, arguments: _Arguments) -> Response:
-        state, events = self._begin(arguments, inline, stream=False)
+    async def _run_to_end(self, arguments: Arguments, wrap_doors: Callable[[Doors], Doors] | None = None) -> Response:
+        state, events = self._begin(arguments, inline, stream=False, wrap_doors=wrap_doors)
         try:
             async with aclosing(events):
                 async for _ in events:
@@ -226,7 +230,12 @@ class AsyncSwarm:
     # --- putting a run together ---
 
     def _begin(
-        self, arguments: _Arguments, execute: Executor, *, stream: bool
+        self,
+        arguments: Arguments,
+        execute: Executor,
+        *,
+        stream: bool,
+        wrap_doors: Callable[[Doors], Doors] | None = None,
     ) -> tuple[RunState, AsyncGenerator[LoopEvent, None]]:
         options = RunOptions(
             RequestSettings(stream, arguments.model_override, self._include_usage),
@@ -241,16 +250,17 @@ class AsyncSwarm:
             resume=arguments.resume,
             empty_content=self._empty_content,
         )
-        doors = self._debug_doors if arguments.debug else self._doors
+        doors = partial(self._doors, wrap_doors, debug=arguments.debug)
         events = Loop(state, options, doors, self._instruct, execute).events()
         return state, debug_events(events) if arguments.debug else events
 
-    def _doors(self) -> Doors:
-        """The doors of the running event loop."""
-        return Doors(door_of(self._source_of(self.client)), ToolCaller(self._workplace(), self._tool_error))
-
-    def _debug_doors(self) -> Doors:
-        return debug_doors(self._doors())
+    def _doors(self, wrap_doors: Callable[[Doors], Doors] | None, *, debug: bool) -> Doors:
+        """The doors of the running event loop, wrapped for this run."""
+        source = self._source_of(self.client)
+        complete = self._pacing.door(source, door_of(source))
+        doors = Doors(complete, ToolCaller(self._workplace(), self._tool_error))
+        doors = doors if wrap_doors is None else wrap_doors(doors)
+        return debug_doors(doors) if debug else doors
 
     async def _instruct(self, agent: Agent, context: dict[str, Any]) -> Any:
         return await resolve_instructions(agent, context, self._workplace)
@@ -277,23 +287,3 @@ class AsyncSwarm:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
-
-
-@dataclass(frozen=True, slots=True)
-class _Arguments:
-    """What a caller passed to `run`, `run_and_stream` or `stream`."""
-
-    agent: Agent
-    messages: Messages
-    context_variables: Mapping[str, Any] | None
-    model_override: str | None
-    debug: bool
-    max_turns: float
-    execute_tools: bool
-    resume: bool
-
-    def __post_init__(self) -> None:
-        if not (isinstance(self.max_turns, int | float) and self.max_turns >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(
-                f"max_turns counts completions and cannot be {self.max_turns!r}; leave it out for no limit"
-            )

@@ -17,15 +17,17 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from ._agent import Agent, Response
+from ._arguments import Messages
 from ._caller import Caller, CallersThread, in_callers_thread
 from ._client import make_blocking_client
 from ._completions import source_for
 from ._execution import ToolErrorHook, ToolFailure
 from ._forks import PerProcess
 from ._interrupts import Interrupts
+from ._pace import RateLimits
 from ._request import CompletionSource
 from ._shared_loop import shared_loop
-from ._swarm import AsyncSwarm, Messages
+from ._swarm import AsyncSwarm
 from ._sync_streams import SyncClassicStream, SyncEventStream
 from ._threads import Workplace
 from ._tools import is_async
@@ -70,6 +72,7 @@ class Swarm:
         max_threads: int = 40,
         include_usage: bool = True,
         empty_content: Literal[""] | None = None,
+        limits: RateLimits | None = None,
     ) -> None:
         self._engine = _Engine(
             client,
@@ -78,6 +81,7 @@ class Swarm:
             max_threads=max_threads,
             include_usage=include_usage,
             empty_content=empty_content,
+            limits=limits,
         )
         self._lock = threading.Lock()
         self._streams: weakref.WeakSet[SyncClassicStream | SyncEventStream] = weakref.WeakSet()
