@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import aclosing, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, overload
@@ -18,15 +17,18 @@ from ._backend import PerLoop
 from ._client import Transport, check_transport, make_client
 from ._completions import source_for
 from ._debug import debug_doors, debug_events
-from ._errors import AswarmError, ConfigurationError
+from ._errors import ConfigurationError
 from ._events import LoopEvent
 from ._execution import Executor, ToolCaller, ToolErrorHook, inline, live
 from ._instructions import resolve_instructions
 from ._loop import Doors, Loop, RunOptions
 from ._request import CompletionSource, RequestSettings
 from ._run_state import RunState
-from ._streams import ClassicStream, EventStream
+from ._streams import ClassicStream, EventStream, to_end
 from ._threads import ThreadPool, Workplace
+from .batch._batch import Batch
+from .batch._options import Options
+from .batch._source import Items
 
 
 class AsyncSwarm:
@@ -203,21 +205,40 @@ class AsyncSwarm:
         )
         return EventStream(*self._begin(arguments, live, stream=True))
 
+    def batch(
+        self,
+        agent: Agent,
+        items: Items,
+        *,
+        concurrency: int | Literal["auto"] = 10,
+        ordered: bool = False,
+        on_error: Literal["keep", "stop"] = "keep",
+        attempts: int = 3,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        max_turns: float = math.inf,
+    ) -> Batch:
+        """Run the agent over many conversations: `async with swarm.batch(...) as outcomes: async for outcome in outcomes`.
+
+        `items`: a plain or async iterable of `Item`s, messages (a list, or a str) or pairs of id and messages. It is read
+        one at a time and only while there is room, so it may be endless; the event loop waits for a plain one.
+        `concurrency`: items in memory at once, running or finished and not yet taken: who takes outcomes slowly is waited
+        for; "auto" finds the number out. `ordered=True`: outcomes in the order of the items; a slow one holds up those
+        behind it. `on_error="stop"`: no item is begun after an outcome with an error; those that run are finished.
+        `attempts`: how often one completion is asked for, with growing pauses, while it fails in a retryable way; what
+        the run has done until then stays done. The others are as for `run`.
+
+        An item's failure, bad input included, is its outcome's `error`. What reading the items raises is raised after the
+        outcomes of those that were begun. Raises ConfigurationError here for what is wrong with the batch itself.
+        """
+        options = Options(agent, concurrency, ordered, on_error, attempts, context_variables, model_override, max_turns)
+        return Batch(self._run_to_end, items, options, lambda: self.client)
+
     def _classic_stream(self, arguments: Arguments) -> ClassicStream:
         return ClassicStream(*self._begin(arguments, inline, stream=True))
 
     async def _run_to_end(self, arguments: Arguments, wrap_doors: Callable[[Doors], Doors] | None = None) -> Response:
-        state, events = self._begin(arguments, inline, stream=False, wrap_doors=wrap_doors)
-        try:
-            async with aclosing(events):
-                async for _ in events:
-                    pass
-        except BaseException as error:
-            if not isinstance(error, AswarmError):
-                with suppress(Exception):  # not every exception takes an attribute
-                    setattr(error, "response", state.response)  # noqa: B010 - no attribute that type checkers know
-            raise
-        return state.response
+        return await to_end(*self._begin(arguments, inline, stream=False, wrap_doors=wrap_doors))
 
     # --- putting a run together ---
 
