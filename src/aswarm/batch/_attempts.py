@@ -16,14 +16,13 @@ import random
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
-from itertools import count
 from typing import Any, cast
 
 import anyio
 
 from aswarm._accumulator import Accumulator
 from aswarm._errors import CompletionError
-from aswarm._json import is_object
+from aswarm._json import is_array, is_object
 from aswarm._loop import Doors
 from aswarm._request import CompletionRequest
 
@@ -56,18 +55,20 @@ class Attempts:
     async def _complete(
         self, complete: Complete, request: CompletionRequest
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        for number in count(1):
+        for attempt in range(2, self._most + 1):
             try:
                 chunks = await _whole(complete(request))
             except CompletionError as error:
-                if not error.retryable or number >= self._most:
+                if not error.retryable:
                     raise
-                seconds = wait_before(number + 1)
+                seconds = wait_before(attempt)
                 logger.info("item %d: asking again in %.1f s after: %s", self._index, seconds, error)
-                await anyio.sleep(seconds)
-                self.made += 1
             else:
                 break
+            await anyio.sleep(seconds)
+            self.made += 1
+        else:
+            chunks = await _whole(complete(request))
         for chunk in chunks:
             yield chunk
 
@@ -98,8 +99,8 @@ def _is_whole(chunk: Any) -> bool:
     if type(chunk) is not dict:
         return False
     answer = cast("dict[str, Any]", chunk)
-    choices: Any = answer.get("choices")
-    choice: Any = choices[0] if type(choices) is list and len(cast("list[Any]", choices)) == 1 else None
+    choices: object = answer.get("choices")
+    choice: object = choices[0] if is_array(choices) and len(choices) == 1 else None
     if answer.get("error") or not is_object(choice) or choice.get("error"):
         return False
     return choice.get("index") in (None, 0) and bool(choice.get("message"))

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from aswarm._backend import Supervised
 
 from ._item import Outcome
 from ._options import Options
-from ._runner import Fixed, Run, Runner
+from ._runner import Fixed, Limit, Run, Runner
 from ._source import Items, check_items
 
 logger = logging.getLogger("aswarm")
@@ -43,7 +43,7 @@ class Batch(AsyncIterator[Outcome]):
             raise RuntimeError("a batch is opened once; make another one with swarm.batch(...)")
         self._was_opened = True
         self._prepare()
-        self._runner = runner = Runner(self._run, self._items, self._options, Fixed(self._options.concurrency))
+        self._runner = runner = Runner(self._run, self._items, self._options, _limit(self._options.concurrency))
         self._supervised = Supervised(runner.work, on_end=runner.end)
         return self
 
@@ -80,3 +80,7 @@ class Batch(AsyncIterator[Outcome]):
             except Exception:
                 # Who leaves early wants no more items; whether they had been read so far is chance.
                 logger.warning("reading the items failed, after the batch had been left", exc_info=True)
+
+
+def _limit(concurrency: int | Literal["auto"]) -> Limit:
+    return Fixed(10 if concurrency == "auto" else concurrency)

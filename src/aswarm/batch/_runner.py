@@ -37,8 +37,8 @@ class Limit(Protocol):
     """How many items may be in memory at once: a number, or something that learns it."""
 
     @property
-    def value(self) -> int:
-        """The number as of now, at least 1."""
+    def limit(self) -> int:
+        """The number as of now, at least 1. Asked again whenever an outcome is taken."""
         ...
 
 
@@ -46,7 +46,7 @@ class Limit(Protocol):
 class Fixed:
     """A limit that stays."""
 
-    value: int
+    limit: int
 
 
 class Runner:
@@ -134,7 +134,7 @@ class Runner:
             self._failure = _told(error, "reading the items: ")
 
     async def _has_room(self) -> bool:
-        while self._held >= self._limit.value:
+        while self._held >= self._limit.limit:
             self._room = anyio.Event()
             await self._room.wait()
         return not self._feeding.cancel_called
