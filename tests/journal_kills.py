@@ -135,7 +135,9 @@ async def check(folder: Path, agent: Agent) -> None:
     results = [line.split() for line in (folder / "results").read_text().splitlines()]
     mine = [item for pid, item, _ in results if pid == str(os.getpid())]
     assert sorted(mine) == sorted(f"item-{number}" for number in range(ITEMS)), "not every item ended exactly once"
-    assert len({(item, sealed) for _, item, sealed in results}) == ITEMS, "an item that was given out ended otherwise later"
+    assert len({(item, sealed) for _, item, sealed in results}) == ITEMS, (
+        "an item that was given out ended otherwise later"
+    )
     told: Counter[str] = Counter()
     async with Journal.open(folder / "run.sqlite", {"agent": "First"}) as journal:
         for number in range(ITEMS):

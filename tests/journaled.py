@@ -25,7 +25,11 @@ def calls(*names: str, **arguments: str) -> Json:
         "role": "assistant",
         "content": None,
         "tool_calls": [
-            {"id": f"{name}-{n}", "type": "function", "function": {"name": name, "arguments": arguments.get(name, "{}")}}
+            {
+                "id": f"{name}-{n}",
+                "type": "function",
+                "function": {"name": name, "arguments": arguments.get(name, "{}")},
+            }
             for n, name in enumerate(names)
         ],
     }
@@ -43,7 +47,12 @@ class Script:
         step = next(self._steps)
         if isinstance(step, BaseException):
             raise step
-        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15, "prompt_tokens_details": {"cached": 2}}
+        usage = {
+            "prompt_tokens": 10,
+            "completion_tokens": 5,
+            "total_tokens": 15,
+            "prompt_tokens_details": {"cached": 2},
+        }
         yield {"choices": [{"index": 0, "message": step, "finish_reason": "stop"}], "usage": usage}
 
 
