@@ -135,8 +135,7 @@ class Writer:
                 self._news.wait()
             if not self._has_work():
                 return None
-        if not self._is_closing:
-            time.sleep(_GATHER_SECONDS)
+        time.sleep(_GATHER_SECONDS)
         with self._news:
             lot, self._lot = self._lot, _Lot()
         return lot
