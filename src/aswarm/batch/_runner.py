@@ -211,6 +211,9 @@ class Runner:
             # Raises where the batch is cancelled; else something in the run was, by somebody else.
             await anyio.lowlevel.checkpoint()
             error = _told(raised)
+        if error is not None and error.__traceback__ is not None:
+            # Its first entry is this frame, which refers to the error.
+            error.__traceback__ = error.__traceback__.tb_next
         left = response if error is None else getattr(error, "response", None)
         return Outcome(
             _id_of(item, index),
