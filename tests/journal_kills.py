@@ -106,7 +106,10 @@ async def batch(folder: Path, concurrency: int, pause: float) -> None:
     async def work(journal: Journal) -> None:
         for number in waiting:
             item = f"item-{number}"
-            response = await journal.run(item, Arguments(agent, item), swarm._run_to_end)
+            entry = await journal.begin(item, agent, item)
+            if (response := entry.response) is None:
+                response = await swarm._run_to_end(Arguments(agent, item), wrap_doors=entry.doors)
+                await entry.finish(response)
             append(folder / "results", f"{os.getpid()} {item} {seal(response)}")
 
     async with Journal.open(folder / "run.sqlite", {"agent": "First"}) as journal, asyncio.TaskGroup() as group:
