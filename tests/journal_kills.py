@@ -187,7 +187,7 @@ def in_child(folder: Path, concurrency: int, pause: float) -> int:
 def one_round(folder: Path, luck: random.Random) -> int:
     """Kill and run again until it ends by itself; how often it was killed."""
     concurrency, pause = luck.choice([1, 4, ITEMS]), luck.choice([0, 0.002, 0.01])
-    patience = luck.uniform(0.005, 0.12)
+    patience = luck.uniform(0.005, 0.25)
     kills = 0
     while True:
         pid = in_child(folder, concurrency, pause)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
 from types import TracebackType
@@ -142,6 +142,6 @@ class Entry:
         self.writer.put(step)
         self.tape.take(step)
 
-    async def commit(self) -> None:
+    def commit(self) -> Awaitable[None]:
         """Wait until what was recorded is on the disk."""
-        await self.writer.commit()
+        return self.writer.commit()
