@@ -86,7 +86,7 @@ def test_a_loop_that_is_gone(path: Path) -> None:
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     """Killed again and again, every item ends exactly once, no recorded call runs twice, and none is lost."""
     rounds = subprocess.run(
-        [sys.executable, KILLS, "4", "20"],
+        [sys.executable, KILLS, "3", "20"],
         capture_output=True,
         text=True,
         check=False,
