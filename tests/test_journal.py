@@ -183,8 +183,7 @@ async def test_what_the_record_answers_stays_in_front_of_other_doors(path: Path)
         await rerun(path, Script(calls("one"), dies()), agent)
     swarm = AsyncSwarm(client=Script(says("Done")))
     async with Journal.open(path, BATCH) as journal:
-        entry = await journal.begin("a", agent, "Hi")
-        await swarm._run_to_end(Arguments(agent, "Hi"), wrap_doors=lambda doors: entry.doors(telling(doors)))
+        await journal.run("a", Arguments(agent, "Hi"), swarm._run_to_end, telling)
     assert asked == ["tool"]
 
 

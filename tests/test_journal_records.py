@@ -90,8 +90,10 @@ async def test_what_a_result_changes_must_be_json_too(path: Path) -> None:
     agent = Agent(functions=[change, reach])
     with pytest.raises(ConfigurationError, match="variable when"):
         await rerun(path, Script(calls("change")), agent)
-    with pytest.raises(ConfigurationError, match=r"variable held\[0\]"):
+    with pytest.raises(ConfigurationError, match=r"variable held\[0\]") as caught:
         await rerun(path.with_name("other"), Script(calls("reach"), says("Done")), agent, context={"held": []})
+    assert caught.value.response is not None
+    assert caught.value.response.text == "Done"
 
 
 def asking_without_ids() -> Json:

@@ -173,7 +173,7 @@ async def test_a_disk_that_is_full(path: Path) -> None:
             await run(entry, Script(calls("one")), agent)
         with pytest.raises(RunError, match="disk is full"):
             await journal.begin("b", agent, "Hi")
-        assert isinstance(journal.failure, RunError)
+        assert isinstance(journal.failure, sqlite3.OperationalError)
     assert notes == []
     assert (await rerun(path, Script(calls("one"), says("Done")), agent)).text == "Done"
 
