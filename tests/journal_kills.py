@@ -25,10 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Response, Result, tool
-from aswarm._arguments import Arguments
-from aswarm._journal import Journal
 
-ITEMS = 12
+NAMES = [f"item-{number}" for number in range(12)]
 TURNS = 3  # with tools; one more answers
 UNKNOWN = "cancelled; its outcome is unknown"
 Json = dict[str, Any]
@@ -101,19 +99,14 @@ def agents(folder: Path, pause: float) -> Agent:
 async def batch(folder: Path, concurrency: int, pause: float) -> None:
     """Run all items, and append what each ended with to `results`."""
     swarm, agent = AsyncSwarm(client=Model(folder, pause)), agents(folder, pause)
-    waiting = iter(range(ITEMS))
-
-    async def work(journal: Journal) -> None:
-        for number in waiting:
-            item = f"item-{number}"
-            response = await journal.run(item, Arguments(agent, item), swarm._run_to_end)
-            append(folder / "results", f"{os.getpid()} {item} {seal(response)}")
-
-    async with Journal.open(folder / "run.sqlite", {"agent": "First"}) as journal, asyncio.TaskGroup() as group:
-        for _ in range(concurrency):
-            group.create_task(work(journal))
+    items = [(item, item) for item in NAMES]
+    async with swarm.batch(agent, items, concurrency=concurrency, journal=folder / "run.sqlite") as outcomes:
+        async for outcome in outcomes:
+            if outcome.response is None or outcome.error is not None:
+                raise AssertionError(f"{outcome.id} failed") from outcome.error
+            append(folder / "results", f"{os.getpid()} {outcome.id} {seal(outcome.response)}")
     # Only a batch that came to its end says what it ended with.
-    await check(folder, agent)
+    await check(folder, swarm, agent)
 
 
 def seal(response: Response) -> str:
@@ -123,22 +116,20 @@ def seal(response: Response) -> str:
     return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
 
 
-async def check(folder: Path, agent: Agent) -> None:
+async def check(folder: Path, swarm: AsyncSwarm, agent: Agent) -> None:
     """What must be true once every item has ended."""
     effects = Counter((folder / "effects").read_text().split())
     assert max(effects.values()) == 1, f"ran twice: {[deed for deed, times in effects.items() if times > 1]}"
     results = [line.split() for line in (folder / "results").read_text().splitlines()]
     mine = [item for pid, item, _ in results if pid == str(os.getpid())]
-    assert sorted(mine) == sorted(f"item-{number}" for number in range(ITEMS)), "not every item ended exactly once"
-    assert len({(item, sealed) for _, item, sealed in results}) == ITEMS, (
-        "an item that was given out ended otherwise later"
-    )
+    assert sorted(mine) == sorted(NAMES), "not every item ended exactly once"
+    sealed = {(item, seal_of_it) for _, item, seal_of_it in results}
+    assert len(sealed) == len(NAMES), "an item that was given out ended otherwise later"
     told: Counter[str] = Counter()
-    async with Journal.open(folder / "run.sqlite", {"agent": "First"}) as journal:
-        for number in range(ITEMS):
-            entry = await journal.begin(f"item-{number}", agent, f"item-{number}")
-            assert entry.response is not None
-            told.update(_check_item(entry.response, effects, f"item-{number}"))
+    async with swarm.batch(agent, zip(NAMES, NAMES, strict=True), journal=folder / "run.sqlite") as outcomes:
+        async for outcome in outcomes:
+            assert outcome.response is not None and outcome.attempts == 0
+            told.update(_check_item(outcome.response, effects, outcome.id))
     append(folder / "told", json.dumps(told))
 
 
@@ -183,8 +174,8 @@ def in_child(folder: Path, concurrency: int, pause: float) -> int:
 
 def one_round(folder: Path, luck: random.Random) -> int:
     """Kill and run again until it ends by itself; how often it was killed."""
-    concurrency, pause = luck.choice([1, 4, ITEMS]), luck.choice([0, 0.002, 0.01])
-    patience = luck.uniform(0.005, 0.12)
+    concurrency, pause = luck.choice([1, 4, len(NAMES)]), luck.choice([0, 0.002, 0.01])
+    patience = luck.uniform(0.005, 0.25)
     kills = 0
     while True:
         pid = in_child(folder, concurrency, pause)

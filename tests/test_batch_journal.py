@@ -153,10 +153,10 @@ def fail_from(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """The disk is full when a record of this kind is to be written."""
     write = JournalFile.work
 
-    def work(file: JournalFile, asked: Any, steps: Any) -> Any:
+    def work(file: JournalFile, asked: Any, steps: Any, **how: Any) -> Any:
         if any(step.kind == kind for step in steps):
             raise sqlite3.OperationalError("disk full")
-        return write(file, asked, steps)
+        return write(file, asked, steps, **how)
 
     monkeypatch.setattr(JournalFile, "work", work)
 

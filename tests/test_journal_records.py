@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from aswarm import (
     Agent,
     AsyncSwarm,
+    CompletionError,
     ConfigurationError,
     Response,
     Result,
@@ -19,7 +20,7 @@ from aswarm import (
 from aswarm._accumulator import Accumulator
 from aswarm._arguments import Arguments
 from aswarm._journal import Journal
-from aswarm._journal._tape import completion_data
+from aswarm._journal._tape import completion_data, whole
 from journaled import BATCH, Died, Json, Script, calls, dies, noting, rerun, says
 
 UNKNOWN = "cancelled; its outcome is unknown"
@@ -95,15 +96,19 @@ async def test_what_a_result_changes_must_be_json_too(path: Path) -> None:
     assert caught.value.response.text == "Done"
 
 
+def asking_without_ids() -> Json:
+    asked = calls("one", "one")
+    for call in asked["tool_calls"]:
+        del call["id"]
+    return asked
+
+
 @pytest.mark.anyio
 async def test_calls_without_ids_have_the_same_ids_again(path: Path) -> None:
     """The id that is made for a call without one is recorded with it: the history is the same when it is resumed."""
     notes: list[str] = []
-    asked = calls("one", "one")
-    for call in asked["tool_calls"]:
-        del call["id"]
     agent = Agent(functions=[noting(notes, "one")])
-    model = Script(asked, dies())
+    model = Script(asking_without_ids(), dies())
     with pytest.raises(Died):
         await rerun(path, model, agent)
     response = await rerun(path, Script(says("Done")), agent)
@@ -149,9 +154,38 @@ def test_the_record_of_a_completion_is_what_the_provider_said() -> None:
         {"role": "assistant", "content": "t \ud83d", "tool_calls": odd, "reasoning_content": "r"},
     ]
     for message in messages:
-        whole = Accumulator()
-        whole.feed({"choices": [{"message": message}]})
-        completion = whole.finish()
-        replayed = Accumulator()
-        replayed.feed(json.loads(completion_data({}, completion))["chunk"])
-        assert replayed.finish() == completion
+        answer = {"choices": [{"message": message}]}
+        for answers in ([answer], [answer, {"choices": []}]):
+            first, recorded = Accumulator(), whole(answers)
+            first.feed(recorded)
+            replayed = Accumulator()
+            replayed.feed(json.loads(completion_data({}, recorded))["chunk"])
+            assert replayed.finish() == first.finish()
+    without_ids = {"choices": [{"message": asking_without_ids()}]}
+    assert all(call["id"] for call in whole([without_ids])["choices"][0]["message"]["tool_calls"])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"error": {"message": "overloaded"}},
+        {"object": "error"},
+        {"choices": []},
+        {"choices": [{"index": 1, "message": says("Hi")}]},
+        {"choices": [{"message": {}}]},
+        {"choices": ["Hi"]},
+        {"choices": [{"message": says("Hi"), "finish_reason": "error"}]},
+        {"choices": [{"message": {**says("Hi"), "tool_calls": 7}}]},
+    ],
+)
+@pytest.mark.asyncio
+async def test_what_is_no_completion_is_not_recorded(path: Path, answer: Json) -> None:
+    """An answer that the loop refuses is asked for again."""
+
+    class Odd:
+        async def complete(self, request: Any) -> AsyncGenerator[Json, None]:
+            yield answer
+
+    with pytest.raises(CompletionError):
+        await rerun(path, Odd(), Agent())
+    assert (await rerun(path, Script(says("Done")), Agent())).text == "Done"

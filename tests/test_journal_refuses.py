@@ -157,7 +157,7 @@ async def test_messages_that_are_none(path: Path) -> None:
 # --- a disk that fails ---
 
 
-def full(*_: object) -> Any:
+def full(*_: object, **__: object) -> Any:
     raise sqlite3.OperationalError("database or disk is full")
 
 
@@ -183,7 +183,7 @@ async def test_nothing_is_written_after_a_hole(path: Path) -> None:
     """What waits behind a write that failed fails too, though the disk would take it: it must not be there alone."""
     taken, go_on = threading.Event(), threading.Event()
 
-    def work(*_: object) -> Any:
+    def work(*_: object, **__: object) -> Any:
         taken.set()
         go_on.wait()
         return full()
@@ -201,7 +201,7 @@ async def test_nothing_is_written_after_a_hole(path: Path) -> None:
         for waiting in (first, second):
             with pytest.raises(RunError, match="disk is full"):
                 await waiting
-    assert JournalFile.open(path, BATCH).work([("b", "x")], [])[0].content == "x"
+    assert JournalFile.open(path, BATCH).work([("b", "x")], [], is_durable=True)[0].content == "x"
 
 
 @pytest.mark.asyncio

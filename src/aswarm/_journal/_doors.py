@@ -5,11 +5,10 @@ Decides the order of record and effect: see the package. What is recorded, and h
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Protocol
 
-from aswarm._accumulator import Accumulator
 from aswarm._context import copy_containers
 from aswarm._errors import AswarmError, ConfigurationError
 from aswarm._execution import Started
@@ -20,7 +19,7 @@ from aswarm._tools import writes_context
 
 from ._agents import Agents
 from ._asked import asked_of, differences
-from ._tape import Place, Tape, completion_data, outcome_data, recorded_outcome
+from ._tape import Place, Tape, completion_data, outcome_data, recorded_outcome, whole
 
 
 class Recorder(Protocol):
@@ -33,7 +32,7 @@ class Recorder(Protocol):
     @property
     def agents(self) -> Agents: ...
     def record(self, kind: str, place: Place, data: str = "") -> None: ...
-    async def commit(self) -> None: ...
+    def commit(self) -> Awaitable[None]: ...
 
 
 class JournalDoors:
@@ -49,20 +48,16 @@ class JournalDoors:
         self._turn += 1
         asked = asked_of(request)
         recorded = self._item.tape.completion(self._turn)
-        if recorded is None:
-            await self._ask(request, asked)
-            # The loop gets what was recorded: a call that came without an id has one now.
-            recorded = self._item.tape.completion(self._turn) or {}
-        elif changed := differences(recorded["asked"], asked):
-            raise ConfigurationError(self._is_another(changed))
-        yield recorded["chunk"]
-
-    async def _ask(self, request: CompletionRequest, asked: Mapping[str, str]) -> None:
-        accumulator = Accumulator()
+        if recorded is not None:
+            if changed := differences(recorded["asked"], asked):
+                raise ConfigurationError(self._is_another(changed))
+            yield recorded["chunk"]
+            return
         async with aclosing(self._doors.complete(request)) as chunks:
-            async for chunk in chunks:
-                accumulator.feed(chunk)
-        self._item.record("completion", Place(self._turn, 0), completion_data(asked, accumulator.finish()))
+            chunk = whole([chunk async for chunk in chunks])
+        yield chunk
+        # Asked for more, and so by a loop that could read it: what is no completion is not recorded.
+        self._item.record("completion", Place(self._turn, 0), completion_data(asked, chunk))
 
     def _is_another(self, changed: list[str]) -> str:
         return (

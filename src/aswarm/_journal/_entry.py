@@ -160,6 +160,6 @@ class Entry:
         self.writer.put(step)
         self.tape.take(step)
 
-    async def commit(self) -> None:
+    def commit(self) -> Awaitable[None]:
         """Wait until what was recorded is on the disk."""
-        await self.writer.commit()
+        return self.writer.commit()

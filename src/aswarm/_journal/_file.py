@@ -52,6 +52,7 @@ class JournalFile:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._is_durable: bool | None = None
         (last,) = connection.execute("SELECT coalesce(max(number), 0) FROM item").fetchone()
         self._first = self._next = last + 1
         self._seen = bytearray(last + 1)  # which of the items of earlier processes were begun by this one
@@ -78,11 +79,13 @@ class JournalFile:
         """Close the file; what the write-ahead log holds is brought into it."""
         self._connection.close()
 
-    def work(self, asked: Sequence[tuple[str, str]], steps: Sequence[Step]) -> list[Found]:
+    def work(self, asked: Sequence[tuple[str, str]], steps: Sequence[Step], *, is_durable: bool) -> list[Found]:
         """Look up items by id and content, and write them where they are new; then write the steps. All or nothing.
 
-        What was written is on the disk when this returns.
+        What was written outlives the process when this returns. With `is_durable` it is on the disk, and outlives the
+        machine, and so does all that was written before.
         """
+        self._set_durable(is_durable)
         found, items = self._find(asked) if asked else ([], [])
         statements = [
             *_inserts("item (number, id, content)", items),
@@ -96,6 +99,11 @@ class JournalFile:
                 self._connection.execute(*statement)
             self._connection.execute("COMMIT")
         return found
+
+    def _set_durable(self, is_durable: bool) -> None:
+        if is_durable is not self._is_durable:
+            self._is_durable = is_durable
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
 
     def _find(self, asked: Sequence[tuple[str, str]]) -> tuple[list[Found], list[tuple[int, str, str]]]:
         known = {row[1]: row for row in self._select("SELECT number, id, content FROM item WHERE id", _ids(asked))}
@@ -149,7 +157,6 @@ def _take(connection: sqlite3.Connection, name: str, fingerprint: Mapping[str, s
             f"{FORMAT}): finish the batch with that version, or start it anew with another path"
         )
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")  # NORMAL would lose the last records with the power
     connection.execute("BEGIN EXCLUSIVE")
     if is_new:
         _make(connection, fingerprint)

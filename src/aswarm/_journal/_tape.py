@@ -6,17 +6,16 @@ Decides the form of every record and what may be in one. Never waits and never w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from pydantic_core import to_jsonable_python
 
-from aswarm._accumulator import Completion
+from aswarm._accumulator import Accumulator
 from aswarm._agent import Agent, Response, Result
 from aswarm._context import changes, copy_containers
 from aswarm._errors import ConfigurationError
-from aswarm._json import shown
+from aswarm._json import is_array, is_object, shown
 from aswarm._messages import OUTCOME_UNKNOWN, Message
 from aswarm._plan import ToolOutcome
 from aswarm._usage import Usage
@@ -24,6 +23,7 @@ from aswarm._usage import Usage
 from ._file import Step
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+_USAGE = (*_COUNTS, "requests", "details")
 # A provider's client may leave objects in a message; they are recorded as they would be sent.
 _write = json.JSONEncoder(separators=(",", ":"), default=to_jsonable_python).encode
 
@@ -85,19 +85,41 @@ class Tape:
 # --- completions ---
 
 
-def completion_data(asked: Mapping[str, str], completion: Completion) -> str:
-    """The record of a completion: what was asked, and the answer as one whole chunk."""
+def whole(chunks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """A completion as one chunk, of which the same message is made whenever it is read.
+
+    Raises CompletionError where the chunks are no completion; one chunk that came alone is for its reader to judge.
+    """
+    if len(chunks) == 1 and _is_settled(chunks[0]):
+        return chunks[0]
+    accumulator = Accumulator()
+    for chunk in chunks:
+        accumulator.feed(chunk)
+    completion = accumulator.finish()
     calls: list[Message] = completion.message["tool_calls"] or []
     # Numbered, so that they stay apart however odd their ids and names are.
     numbered: list[Message] = [{"index": position, **call} for position, call in enumerate(calls)]
-    choice: Message = {
-        "index": 0,
-        "message": {**completion.message, "tool_calls": numbered or None},
-        "finish_reason": completion.finish_reason,
-    }
+    message: Message = {**completion.message, "tool_calls": numbered or None}
     usage = completion.usage
     counts = {**usage.details, **{key: getattr(usage, key) for key in _COUNTS}}
-    return _write({"asked": asked, "chunk": {"choices": [choice], "usage": counts}})
+    return {"choices": [{"index": 0, "message": message, "finish_reason": completion.finish_reason}], "usage": counts}
+
+
+def _is_settled(chunk: Mapping[str, Any]) -> bool:
+    """Whether it is a whole completion in which nothing is left to be made up, as the id of a call may be."""
+    choices: Any = chunk.get("choices")
+    if chunk.get("error") or not (is_array(choices) and len(choices) == 1 and is_object(choices[0])):
+        return False
+    message: Any = choices[0].get("message")
+    if choices[0].get("index") not in (None, 0) or not (message and is_object(message)):
+        return False
+    calls: Any = message.get("tool_calls") or ()
+    return is_array(calls) and all(is_object(call) and bool(call.get("id")) for call in calls)
+
+
+def completion_data(asked: Mapping[str, str], chunk: Mapping[str, Any]) -> str:
+    """The record of a completion: what was asked, and the answer as one whole chunk."""
+    return _write({"asked": asked, "chunk": {"choices": chunk["choices"], "usage": chunk.get("usage")}})
 
 
 # --- tool calls ---
@@ -152,7 +174,7 @@ def response_data(response: Response, context: Mapping[str, Any]) -> str:
             "agent": None if response.agent is None else response.agent.name,
             "written": written,
             "removed": removed,
-            "usage": asdict(response.usage),
+            "usage": {key: getattr(response.usage, key) for key in _USAGE},
             "stop": response.stop,
         }
     )

@@ -25,15 +25,16 @@ _GATHER_SECONDS = 0.001
 
 @dataclass(slots=True)
 class _Lot:
-    """What is written together. `tell` says to the loop that it was."""
+    """What is written together. `is_awaited`: somebody acts on its being on the disk. `tell` says to the loop that it is."""
 
     asked: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     steps: list[Step] = field(default_factory=list[Step])
     found: list[Found] = field(default_factory=list[Found])
+    is_awaited: bool = False
     written: anyio.Event | None = None
     tell: Callable[[Callable[[], None]], object] | None = None
 
-    def awaited(self) -> anyio.Event:
+    def end_event(self) -> anyio.Event:
         """The event of its end, on the running loop."""
         if self.written is None:
             self.written, self.tell = anyio.Event(), soon()
@@ -72,7 +73,8 @@ class Writer:
         """Wait until all that was put is on the disk. Raises RunError where it cannot be written."""
         with self._news:
             self._check()
-            written = self._lot.awaited()
+            written = self._lot.end_event()
+            self._lot.is_awaited = True
             self._news.notify()
         await written.wait()
         self._check_failure()
@@ -84,7 +86,7 @@ class Writer:
             lot = self._lot
             place = len(lot.asked)
             lot.asked.append((item_id, content))
-            written = lot.awaited()
+            written = lot.end_event()
             self._news.notify()
         await written.wait()
         self._check_failure()
@@ -105,7 +107,7 @@ class Writer:
             self._is_closing = True
             if self._has_ended:
                 return
-            ended = self._ended.awaited()
+            ended = self._ended.end_event()
             self._news.notify()
         await outlast(ended)
 
@@ -124,7 +126,7 @@ class Writer:
 
     def _write(self, lot: _Lot) -> None:
         try:
-            lot.found = self._file.work(lot.asked, lot.steps)
+            lot.found = self._file.work(lot.asked, lot.steps, is_durable=lot.is_awaited)
         except Exception as error:  # noqa: BLE001 - told to everybody who waits, and to whoever comes later
             self.failure = error
 
