@@ -9,7 +9,7 @@ import anyio
 from openai import AsyncOpenAI
 
 from aswarm import Agent, AsyncSwarm, RateLimits
-from aswarm.testing import Request, ScriptedModel, Step
+from aswarm.testing import Failure, Request, ScriptedModel, Step
 from faces import consume
 
 FACES = ("run", "run(stream=True)", "stream")
@@ -57,3 +57,9 @@ async def run_all(swarm: AsyncSwarm, count: int, agent: Agent | None = None) -> 
             group.start_soon(one, number)
             await anyio.sleep(0.001)
     return texts
+
+
+def busy(seconds: float | None = None, status: int = 429, **options: Any) -> Failure:
+    """A refusal, with or without a word on how long to wait."""
+    headers = {} if seconds is None else {"retry-after": str(seconds)}
+    return Failure(status, headers=headers, **options)

@@ -79,7 +79,8 @@ def test_what_was_really_used_takes_the_place_of_the_estimate() -> None:
     assert pace.wait(50, 1.0) == 59
     assert pace.wait(50, 60.0) == 0
     pace.used(first, 1000)
-    assert pace.wait(100, 60.0) == 0
+    pace.go(50, 60.0)
+    assert pace.wait(50, 60.0) == 0
 
 
 def test_a_refused_request_used_no_tokens_but_was_a_request() -> None:
@@ -112,6 +113,13 @@ def test_without_a_time_the_pauses_double(unsaid: float | None) -> None:
         now = place.at
         pauses.append(pace.refused(place, now, unsaid))
     assert pauses == [0.75 * seconds for seconds in (1, 2, 4, 8, 16, 32, 60, 60, 60)]
+    old = go_when_allowed(pace, 0, now)
+    now = old.at
+    assert pace.refused(pace.go(0, now), now, unsaid) == 45
+    pace.answered(old)  # it went before the pause, and says nothing about what is now
+    newer = go_when_allowed(pace, 0, now)
+    assert pace.refused(newer, newer.at, unsaid) == 45
+    now = newer.at
     pace.answered(go_when_allowed(pace, 0, now))
     assert pace.refused(go_when_allowed(pace, 0, now + 60), now + 60, unsaid) == 0.75
 

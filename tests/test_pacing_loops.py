@@ -18,6 +18,7 @@ from openai.resources.chat.completions import AsyncCompletions
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, RateLimits, Swarm
 from aswarm._pacing import Pacing
 from aswarm.testing import Answer, Failure, ScriptedModel, completion
+from virtual_time import in_virtual_time
 
 
 class Source:
@@ -70,6 +71,22 @@ def test_loops_one_after_another_share_the_limit() -> None:
         anyio.run(_runs, swarm, 2, backend=backend)
     for number, at in enumerate(source.times):
         assert at - before > number // 2 * 0.3 - 0.01
+
+
+def test_a_clock_that_ran_ahead_takes_none_of_the_next_loops_time() -> None:
+    """After a thousand seconds on a virtual clock, the next loop waits for a minute, not for a thousand seconds."""
+    swarm, took = paced(Source(), requests=1, minute=60.0), []
+
+    @in_virtual_time
+    async def run() -> None:
+        await anyio.sleep(1000)
+        before = anyio.current_time()
+        await swarm.run(Agent(), "Hi")
+        took.append(anyio.current_time() - before)
+
+    run()
+    run()
+    assert took == [0, pytest.approx(60, abs=1)]
 
 
 def test_a_user_who_answers_requests_sees_that_nothing_is_to_be_tried_again() -> None:
@@ -177,6 +194,23 @@ async def test_an_instrumented_client_does_not_try_again_by_itself_either(monkey
     assert (await paced(client).run(Agent(), "Hi")).text == "Hi"
     assert (await AsyncSwarm(client).run(Agent(), "Hi")).text == "Hi"
     assert seen == [0, 0, 0, 2]
+
+
+@pytest.mark.asyncio
+async def test_an_error_after_the_answer_has_begun_is_not_tried_again() -> None:
+    """Whatever it is: somebody has seen the beginning."""
+
+    class Breaking(Source):
+        async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            self.requests.append(request)
+            yield {"choices": [{"delta": {"content": "Hel"}}]}
+            raise CompletionError("slow down", status_code=429, retryable=True, retry_after=0.0)
+
+    source = Breaking()
+    with pytest.raises(CompletionError) as caught:
+        await paced(source).run(Agent(), "Hi")
+    assert caught.value.partial == "Hel"
+    assert len(source.requests) == 1
 
 
 @pytest.mark.asyncio
