@@ -71,6 +71,20 @@ async def test_a_handoff_is_found_again(path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_ready_handoff_needs_no_record(path: Path) -> None:
+    """An agent in `functions` is handed to again when the item is resumed, whatever else has its name."""
+    agent = Agent(name="First", functions=[Agent(name="Twin", functions=[Agent(name="Twin")])])
+    wrong = calls("transfer_to_twin", transfer_to_twin='{"why": 1}')
+    with pytest.raises(Died):
+        await rerun(path, Script(wrong, calls("transfer_to_twin"), calls("transfer_to_twin"), dies()), agent)
+    response = await rerun(path, Script(says("Done")), agent)
+    assert response.agent is agent.functions[0].functions[0]
+    assert [message["content"][:9] for message in response.messages if message["role"] == "tool"] == [
+        *("Error: wh", '{"assista', '{"assista')
+    ]
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("name", ["Hidden", "Twin"])
 async def test_a_handoff_that_could_not_be_found_again(path: Path, name: str) -> None:
     """An agent that is nowhere to be seen, or shares its name, is refused at the handoff; once seen, the item goes on."""

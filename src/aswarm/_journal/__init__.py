@@ -22,6 +22,8 @@ process as soon as it is written, and the power once the next `started` or `fini
 | after the outcome was there | the call is answered from the record |
 | after `finished` was there | the recorded `Response` is given back, and nothing runs |
 
+A call of an agent that stands in `functions` is not recorded: it has no effect, and says the same when it runs again.
+
 A resumed item is run from its beginning: the loop asks for the same completions and calls, and the doors answer from the
 record as far as it goes. Requests are compared with what was asked then, and calls need no comparison, because they
 come from completions. What the record cannot hold is refused when it is met, not when it is needed: context variables

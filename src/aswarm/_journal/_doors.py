@@ -78,9 +78,12 @@ class JournalDoors:
     async def _carry_out(self, place: Place, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         before = copy_containers(context) if call.tool is not None and writes_context(call.tool) else None
 
+        is_handoff = call.tool is not None and call.tool.is_handoff  # has no effect, and says the same again
+
         async def begin() -> None:
-            self._item.record("started", place)
-            await self._item.commit()
+            if not is_handoff:
+                self._item.record("started", place)
+                await self._item.commit()
             await started()
 
         try:
@@ -88,7 +91,8 @@ class JournalDoors:
         except BaseException:
             self._left(place, call, before, context)
             raise
-        self._ended(place, call, outcome, before, context)
+        if not is_handoff or outcome.error is not None:
+            self._ended(place, call, outcome, before, context)
         return outcome
 
     def _ended(

@@ -157,7 +157,8 @@ class Entry:
     def record(self, kind: str, place: Place, data: str = "") -> None:
         """Record one step; see `Tape`."""
         step = Step(self.number, kind, *place, data)
-        self.writer.put(step)
+        # A completion is followed by the start of a call, or by the end of the item, which are written at once.
+        self.writer.put(step, at_once=kind != "completion")
         self.tape.take(step)
 
     def commit(self) -> Awaitable[None]:

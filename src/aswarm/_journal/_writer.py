@@ -19,8 +19,10 @@ from aswarm._errors import RunError
 
 from ._file import Found, JournalFile, Step
 
-# How long a lot gathers. A completion takes a hundred times as long; a write costs as much as fifty records.
+# How long a lot gathers where one has just been written. A completion takes a hundred times as long; a write costs as
+# much as fifty records.
 _GATHER_SECONDS = 0.001
+_BUSY_SECONDS = 0.01
 
 
 @dataclass(slots=True)
@@ -56,18 +58,20 @@ class Writer:
         self._news = threading.Condition()
         self._lot = _Lot()
         self._is_closing = False
+        self._busy_until = 0.0
         self._has_ended = False
         self._ended = _Lot()
         threading.Thread(target=self._work, name="aswarm journal", daemon=True).start()
 
     # --- on the event loop ---
 
-    def put(self, step: Step) -> None:
-        """Record a step. Raises RunError where the journal cannot be written any more."""
+    def put(self, step: Step, *, at_once: bool = True) -> None:
+        """Record a step; or have it wait for the next one. Raises RunError where the journal cannot be written any more."""
         with self._news:
             self._check()
             self._lot.steps.append(step)
-            self._news.notify()
+            if at_once:
+                self._news.notify()
 
     async def commit(self) -> None:
         """Wait until all that was put is on the disk. Raises RunError where it cannot be written."""
@@ -118,6 +122,7 @@ class Writer:
             if self.failure is None:  # a record must not be there without those before it
                 self._write(lot)
             lot.end()
+            self._busy_until = time.monotonic() + _BUSY_SECONDS
         with suppress(Exception):  # everything was written; what fails here is tidying up
             self._file.close()
         with self._news:
@@ -137,7 +142,8 @@ class Writer:
                 self._news.wait()
             if not self._has_work():
                 return None
-        time.sleep(_GATHER_SECONDS)
+        if time.monotonic() < self._busy_until:
+            time.sleep(_GATHER_SECONDS)
         with self._news:
             lot, self._lot = self._lot, _Lot()
         return lot
