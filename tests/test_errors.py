@@ -53,9 +53,9 @@ def test_errors_cross_processes(kind: type[AswarmError]) -> None:
 
 def test_a_pickled_completion_error_keeps_its_status() -> None:
     """Status and advice survive pickling."""
-    error = CompletionError("x", status_code=429, retryable=True)
+    error = CompletionError("x", status_code=429, retryable=True, retry_after=1.5)
     again = pickle.loads(pickle.dumps(error))
-    assert (again.status_code, again.retryable) == (429, True)
+    assert (again.status_code, again.retryable, again.retry_after) == (429, True, 1.5)
 
 
 @pytest.mark.parametrize("kind", [RunError, CompletionError, StreamInterrupted])

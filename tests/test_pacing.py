@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import aclosing
 from typing import Any
 
 import anyio
@@ -13,7 +14,7 @@ import trio
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, TextDelta, TurnStarted
 from aswarm._pace import MINUTE
 from aswarm.testing import Answer, call
-from paced import TimedModel, busy, client_of, limited, run_all
+from paced import FACES, TimedModel, busy, client_of, limited, run_all
 from virtual_time import in_virtual_time
 
 
@@ -94,14 +95,16 @@ async def test_whoever_waits_goes_before_whoever_comes() -> None:
     """Also where there is room just when somebody comes."""
     model = TimedModel(lambda _: Answer("Hi", usage={"total_tokens": 10}, delay=1))
     swarm = limited(model, tokens=300)
+
+    async def second() -> None:
+        await anyio.sleep(0.5)
+        await swarm.run(Agent(), "2")
+
     async with anyio.create_task_group() as group:
-        group.start_soon(swarm.run, Agent(), "1")
-        await anyio.sleep(0.5)
-        group.start_soon(swarm.run, Agent(), "2")
-        await anyio.sleep(0.5)
-        for said in ("3", "4"):
+        group.start_soon(second)
+        for said in ("1", "3"):
             await swarm.run(Agent(), said)
-    assert model.asked == ["1", "2", "3", "4"]
+    assert model.asked == ["1", "2", "3"]
 
 
 @in_virtual_time
@@ -158,6 +161,40 @@ async def test_a_run_inside_a_tool_keeps_the_limit_too() -> None:
 
     assert (await swarm.run(Agent(functions=[ask]), "Go")).text == "Outer"
     assert model.times == pytest.approx([0, MINUTE, 2 * MINUTE])
+
+
+@pytest.mark.parametrize("face", FACES[1:])
+@in_virtual_time
+async def test_a_stream_that_is_left_is_closed(face: str) -> None:
+    """Limits keep nothing open: the answer is closed with the stream, and the next run goes."""
+    model = TimedModel(lambda _: Answer("Hello there", pause=1))
+    swarm = limited(model)
+    if face == "stream":
+        async with swarm.stream(Agent(), "Hi") as run:
+            assert isinstance(await anext(aiter(run)), TurnStarted)
+            async for _ in run:
+                break
+    else:
+        async with aclosing(swarm.run(Agent(), "Hi", stream=True)) as events:
+            async for _ in events:
+                break
+    assert model.open_streams == 0
+    await swarm.run(Agent(), "Hi")
+
+
+@in_virtual_time
+async def test_a_run_that_gives_up_waiting_has_a_response() -> None:
+    """What had happened before it waited is kept, as for any run that is cancelled."""
+    model = TimedModel([call("look"), "never sent"])
+    swarm = limited(model, requests=1)
+    stream = swarm.stream(Agent(functions=[look]), "Go")
+    with anyio.move_on_after(20):
+        async with stream as run:
+            async for _ in run:
+                pass
+    assert stream.response.stop == "cancelled"
+    assert [message["role"] for message in stream.response.messages] == ["assistant", "tool"]
+    assert len(model.requests) == 1
 
 
 @in_virtual_time

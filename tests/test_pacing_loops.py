@@ -79,10 +79,10 @@ def test_a_clock_that_ran_ahead_takes_none_of_the_next_loops_time() -> None:
 
     @in_virtual_time
     async def run() -> None:
-        await anyio.sleep(1000)
-        before = anyio.current_time()
         await swarm.run(Agent(), "Hi")
-        took.append(anyio.current_time() - before)
+        took.append(anyio.current_time())
+        await anyio.sleep(1000)
+        await swarm.run(Agent(), "Hi")
 
     run()
     run()

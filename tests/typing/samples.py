@@ -16,6 +16,7 @@ from aswarm import (
     Event,
     EventStream,
     HandedOff,
+    RateLimits,
     ReasoningDelta,
     RefusalDelta,
     Response,
@@ -60,7 +61,7 @@ def hide(failure: ToolFailure) -> str:
 
 
 agent = Agent(name="A", functions=[look_up, fetch, slow, Shop().refund, Agent(name="B")], tool_choice="auto")
-swarm = AsyncSwarm(tool_error=hide)
+swarm = AsyncSwarm(tool_error=hide, limits=RateLimits(requests_per_minute=500, tokens_per_minute=200_000))
 
 
 async def plain() -> None:
