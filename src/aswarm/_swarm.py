@@ -268,7 +268,6 @@ class AsyncSwarm:
         return state, debug_events(events) if arguments.debug else events
 
     def _doors(self, wrap_doors: Callable[[Doors], Doors] | None, *, debug: bool) -> Doors:
-        """The doors of the running event loop, wrapped for this run."""
         complete = self._pacing.door(self._source_of(self.client))
         doors = Doors(complete, ToolCaller(self._workplace(), self._tool_error))
         doors = doors if wrap_doors is None else wrap_doors(doors)
