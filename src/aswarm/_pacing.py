@@ -21,13 +21,13 @@ import time
 from bisect import insort
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import anyio
 
 from ._accumulator import provider_error
-from ._backend import PerLoop, current_loop, soon
+from ._backend import PerLoop, clock, current_loop, soon
 from ._errors import CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
 from ._pace import MINUTE, AdaptiveLimit, Pace, Place, RateLimits
 from ._request import CompletionRequest, CompletionSource
@@ -121,7 +121,7 @@ class Pacing:
         self._numbers = itertools.count()
         self._feedback: list[Feedback | None] = []
         self._lines: dict[object, _Line] = {}
-        self._clocks = PerLoop(self._offset)
+        self._clocks = PerLoop(self._clock)
         self._latest = 0.0
         # Reentrant: what is collected as garbage inside it may tell of its end.
         self._lock = threading.RLock()
@@ -159,7 +159,7 @@ class Pacing:
         self, complete: CompleteDoor, retries: int, request: CompletionRequest
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         turn = self._turn(request, retries)
-        request = replace(request, max_retries=0)
+        request = CompletionRequest(request.agent, request.body, max_retries=0)
         while True:
             place = await self._admitted(turn)
             reported: object = None
@@ -241,7 +241,7 @@ class Pacing:
 
     async def _admitted(self, turn: _Turn) -> Place:
         """Wait until the request may go. Whoever is cancelled here has taken nothing."""
-        if current_loop() not in self._lines:
+        if not self._lines or current_loop() not in self._lines:
             place = self._place_or_wait(turn)
             if isinstance(place, Place):
                 return place
@@ -278,7 +278,7 @@ class Pacing:
     def _wake(self) -> None:
         """Something has ended, or is smaller than it was thought: whoever is first may go sooner."""
         with self._lock:
-            for loop, line in tuple(self._lines.items()):
+            for loop, line in tuple(self._lines.items()) if self._lines else ():
                 try:
                     line.wake()
                 except RuntimeError:  # the loop was closed over those who waited
@@ -287,10 +287,12 @@ class Pacing:
     # --- time ---
 
     def _now(self) -> float:
-        now = anyio.current_time() + self._clocks.get()
+        read, offset = self._clocks.get()
+        now = read() + offset
         self._latest = max(self._latest, now)
         return now
 
-    def _offset(self) -> float:
-        # Loops have clocks of their own (trio's begins anywhere, that of a test may run ahead); what is shared needs one.
-        return max(time.monotonic(), self._latest) - anyio.current_time()
+    def _clock(self) -> tuple[Callable[[], float], float]:
+        # Loops have clocks of their own (trio's begins anywhere, a test's may run ahead); what is shared needs one.
+        read = clock()
+        return read, max(time.monotonic(), self._latest) - read()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import aclosing, suppress
 from functools import partial
+from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
@@ -18,7 +18,7 @@ from ._backend import PerLoop
 from ._client import Transport, check_transport, make_client
 from ._completions import door_of, source_for
 from ._debug import debug_doors, debug_events
-from ._errors import AswarmError, ConfigurationError
+from ._errors import ConfigurationError
 from ._events import LoopEvent
 from ._execution import Executor, ToolCaller, ToolErrorHook, inline, live
 from ._instructions import resolve_instructions
@@ -27,8 +27,11 @@ from ._pace import RateLimits
 from ._pacing import Pacing
 from ._request import CompletionSource, RequestSettings
 from ._run_state import RunState
-from ._streams import ClassicStream, EventStream
+from ._streams import ClassicStream, EventStream, to_end
 from ._threads import ThreadPool, Workplace
+from .batch._batch import Batch
+from .batch._options import Options
+from .batch._source import Items
 
 
 class AsyncSwarm:
@@ -45,7 +48,6 @@ class AsyncSwarm:
     that the model is told, or raises to end the run. `max_threads`: plain functions that run at once, for each event
     loop and each depth of runs started inside tools. `include_usage=False` for servers that refuse `stream_options`.
     `empty_content=""` for servers that refuse null as the content of an assistant message with tool calls.
-
     `limits`: requests and tokens per minute over all runs of this swarm. With it, a 429 pauses all of them.
     """
 
@@ -211,21 +213,38 @@ class AsyncSwarm:
         )
         return EventStream(*self._begin(arguments, live, stream=deltas))
 
+    def batch(
+        self,
+        agent: Agent,
+        items: Items,
+        *,
+        concurrency: int | Literal["auto"] = 10,
+        ordered: bool = False,
+        on_error: Literal["keep", "stop"] = "keep",
+        attempts: int = 3,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        max_turns: float = math.inf,
+        journal: str | PathLike[str] | None = None,
+    ) -> Batch:
+        """Run the agent over many: `async with swarm.batch(...) as outcomes: async for outcome in outcomes: ...`.
+
+        `items`: a plain or async iterable of `Item`s, messages (a list, or a str) or pairs of id and messages, read only
+        while there is room. `concurrency`: how many are running, or finished and not yet taken; "auto" finds it out.
+        `ordered`: outcomes in the order of the items. `on_error="stop"`: begin no item after an outcome with an error.
+        `attempts`: how often one completion is asked for while it fails retryably. `journal`: a file, to go on from
+        after a crash. The others are as for `run`. What they come to is said in `aswarm.batch`.
+        An item's failure is its outcome's `error`. What reading the items raises is raised after all outcomes. Raises
+        ConfigurationError for what is wrong with the batch itself: here, or, for a journal, where the block is entered.
+        """
+        options = Options(agent, concurrency, ordered, on_error, attempts, context_variables, model_override, max_turns)
+        return Batch(self._run_to_end, items, options, self._pacing, lambda: self.client, journal)
+
     def _classic_stream(self, arguments: Arguments) -> ClassicStream:
         return ClassicStream(*self._begin(arguments, inline, stream=True))
 
     async def _run_to_end(self, arguments: Arguments, wrap_doors: Callable[[Doors], Doors] | None = None) -> Response:
-        state, events = self._begin(arguments, inline, stream=False, wrap_doors=wrap_doors)
-        try:
-            async with aclosing(events):
-                async for _ in events:
-                    pass
-        except BaseException as error:
-            if not isinstance(error, AswarmError):
-                with suppress(Exception):  # not every exception takes an attribute
-                    setattr(error, "response", state.response)  # noqa: B010 - no attribute that type checkers know
-            raise
-        return state.response
+        return await to_end(*self._begin(arguments, inline, stream=False, wrap_doors=wrap_doors))
 
     # --- putting a run together ---
 
@@ -237,12 +256,8 @@ class AsyncSwarm:
         stream: bool,
         wrap_doors: Callable[[Doors], Doors] | None = None,
     ) -> tuple[RunState, AsyncGenerator[LoopEvent, None]]:
-        options = RunOptions(
-            RequestSettings(stream, arguments.model_override, self._include_usage),
-            arguments.max_turns,
-            arguments.execute_tools,
-            self._concurrent_tools,
-        )
+        settings = RequestSettings(stream, arguments.model_override, self._include_usage)
+        options = RunOptions(settings, arguments.max_turns, arguments.execute_tools, self._concurrent_tools)
         state = RunState(
             arguments.agent,
             arguments.messages,
@@ -255,7 +270,6 @@ class AsyncSwarm:
         return state, debug_events(events) if arguments.debug else events
 
     def _doors(self, wrap_doors: Callable[[Doors], Doors] | None, *, debug: bool) -> Doors:
-        """The doors of the running event loop, wrapped for this run."""
         source = self._source_of(self.client)
         complete = self._pacing.door(source, door_of(source))
         doors = Doors(complete, ToolCaller(self._workplace(), self._tool_error))
@@ -269,7 +283,6 @@ class AsyncSwarm:
         return source_for(client)
 
     def _workplace(self) -> Workplace:
-        """Where plain functions run on this event loop."""
         return self._threads.get()
 
     # --- closing ---

@@ -22,7 +22,7 @@ def _handoff(agent: Agent, number: int) -> Tool[[], Agent]:
         return agent
 
     made = Tool(transfer, concurrent=True, thread=False)
-    made.__dict__["schema"] = _handoff_schema(agent.name, number)
+    made.__dict__.update(schema=_handoff_schema(agent.name, number), is_handoff=True)
     return made
 
 

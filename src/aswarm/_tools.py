@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import (
     Annotated,
     Any,
+    ClassVar,
     Generic,
     Literal,
     ParamSpec,
@@ -62,6 +63,8 @@ class Tool(Generic[P, R]):
     abandon_on_cancel: bool = False
     strict: bool = False
     name: str | None = None
+    # Whether it does nothing but name an agent: what stands for an agent in `functions`.
+    is_handoff: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         # functools.update_wrapper would assign, which a frozen dataclass refuses.

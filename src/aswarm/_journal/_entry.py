@@ -1,0 +1,166 @@
+"""`Journal`: the journal of one batch, and `Entry`: what it has of one item."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from os import PathLike, fspath
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from aswarm._agent import Agent, Response
+from aswarm._arguments import Arguments
+from aswarm._errors import AswarmError, ConfigurationError
+from aswarm._loop import Doors
+
+from ._agents import Agents
+from ._asked import content_of
+from ._doors import JournalDoors
+from ._file import JournalFile, Step
+from ._tape import Place, Tape, recorded_response, response_data
+from ._writer import Writer
+
+Wrap: TypeAlias = Callable[[Doors], Doors]
+# Runs to the end, with wrapped doors.
+Run: TypeAlias = Callable[[Arguments, Wrap], Awaitable[Response]]
+_AGENTS_KEPT = 64  # a batch may make an agent for every item
+
+
+class Journal:
+    """The journal of one batch, open. Belongs to one event loop; `async with` closes it.
+
+        async with Journal.open("run.sqlite", {"agent": agent.name}) as journal:
+            response = await journal.run("item 7", Arguments(agent, messages), swarm._run_to_end)
+
+    What `begin` and `run` raise is the trouble of that item alone, unless `failure` is set: then the journal cannot be
+    written any more, and the batch must end.
+    """
+
+    def __init__(self, path: str, writer: Writer) -> None:
+        self.path = path
+        self._writer = writer
+        self._agents: dict[int, Agents] = {}
+
+    @classmethod
+    def open(cls, path: str | PathLike[str], fingerprint: Mapping[str, str]) -> Self:
+        """Open the journal, or make it; blocks for a moment.
+
+        `fingerprint`: what tells this batch from others, under names that an error message can use, such as
+        `{"agent": "Triage"}`. Raises ConfigurationError for the journal of another batch or of another version, for
+        one that another process has open, and for a file that is something else.
+        """
+        return cls(fspath(path), Writer(JournalFile.open(path, fingerprint)))
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why nothing can be recorded any more, or None."""
+        return self._writer.failure
+
+    async def run(self, item_id: str, arguments: Arguments, run: Run, wrap: Wrap | None = None) -> Response:
+        """Run an item, or what is left of it, or give back the `Response` that it had.
+
+        `wrap`: how the doors behind the journal are wrapped; what is answered from the record does not get there.
+        Raises what `begin`, `run` and `Entry.finish` raise.
+        """
+        entry = await self.begin(item_id, arguments.agent, arguments.messages, arguments.context_variables)
+        if (recorded := entry.response) is not None:
+            return recorded
+        response = await run(arguments, entry.doors if wrap is None else lambda doors: entry.doors(wrap(doors)))
+        try:
+            await entry.finish(response)
+        except AswarmError as error:
+            error.response = response
+            raise
+        return response
+
+    async def begin(
+        self, item_id: str, agent: Agent, messages: Any, context_variables: Mapping[str, Any] | None = None
+    ) -> Entry:
+        """Begin an item: its id, and what it is run with; `context_variables` must stay as they are until its end.
+
+        Raises ConfigurationError for an item that was recorded with other messages or another agent, and for an id
+        that this batch has had already; RunError where the journal cannot be written.
+        """
+        content = content_of(agent, messages)
+        found = await self._writer.find(item_id, content)
+        if found.content != content:
+            raise ConfigurationError(
+                f"the item {item_id!r} is not the one that the journal {self.path} has under this id: its messages or "
+                "its agent are others. Give it an id of its own, or another journal to the batch"
+            )
+        if found.is_repeated:
+            raise ConfigurationError(
+                f"two items have the id {item_id!r}; with a journal, each must have one of its own"
+            )
+        tape = Tape(found.steps)
+        return Entry(item_id, found.number, tape, self._agents_of(agent), context_variables or {}, self._writer)
+
+    def _agents_of(self, start: Agent) -> Agents:
+        known = self._agents.get(id(start))
+        if known is None:
+            if len(self._agents) >= _AGENTS_KEPT:
+                self._agents.clear()
+            known = self._agents[id(start)] = Agents(start)  # which holds `start`, so that the id stays its own
+        return known
+
+    async def aclose(self) -> None:
+        """Write what is left and close the file."""
+        await self._writer.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+@dataclass(slots=True)
+class Entry:
+    """What the journal has of one item, and what it will have."""
+
+    id: str
+    number: int
+    tape: Tape
+    agents: Agents
+    context: Mapping[str, Any]
+    writer: Writer
+
+    @property
+    def response(self) -> Response | None:
+        """The `Response` of a finished item, made anew; None where it has not finished.
+
+        Its context variables are those given to `begin`, with what the run changed. Its `agent` is None where no agent
+        of the recorded name can be found.
+        """
+        if self.tape.finished is None:
+            return None
+        record = json.loads(self.tape.finished)
+        agent = None if record["agent"] is None else self.agents.find(record["agent"])
+        return recorded_response(record, agent, self.context)
+
+    def doors(self, doors: Doors) -> Doors:
+        """The doors of one attempt: they answer from the record, and record what comes after it."""
+        wrapped = JournalDoors(self, doors)
+        return Doors(wrapped.complete, wrapped.call_tool)
+
+    async def finish(self, response: Response) -> None:
+        """Record that the item is done, and wait until that is on the disk: only then may it be given out.
+
+        Raises ConfigurationError for context variables that cannot be recorded, RunError where nothing can.
+        """
+        self.record("finished", Place(0, 0), response_data(response, self.context))
+        await self.commit()
+
+    def record(self, kind: str, place: Place, data: str = "") -> None:
+        """Record one step; see `Tape`."""
+        step = Step(self.number, kind, *place, data)
+        # A completion is followed by the start of a call, or by the end of the item, which are written at once.
+        self.writer.put(step, at_once=kind != "completion")
+        self.tape.take(step)
+
+    def commit(self) -> Awaitable[None]:
+        """Wait until what was recorded is on the disk."""
+        return self.writer.commit()
