@@ -45,10 +45,9 @@ class AsyncSwarm:
     asyncio only), with no limit of connections and 60 s to connect. Choose it for a hundred runs in flight and more.
 
     `concurrent_tools=False` runs all calls one after another. `tool_error`: gets a `ToolFailure` and returns the text
-    that the model is told, or raises to end the run. `max_threads`: plain functions that run at once, for each event
-    loop and each depth of runs started inside tools. `include_usage=False` for servers that refuse `stream_options`.
-    `empty_content=""` for servers that refuse null as the content of an assistant message with tool calls.
-    `limits`: requests and tokens per minute over all runs of this swarm. With it, a 429 pauses all of them.
+    that the model is told, or raises to end the run. `max_threads`: plain functions at once, for each event loop and
+    each depth of runs inside tools. `include_usage=False` for servers that refuse `stream_options`, `empty_content=""`
+    for those that refuse null as the content of a message with tool calls. `limits`: over all runs of this swarm.
     """
 
     def __init__(
@@ -206,7 +205,7 @@ class AsyncSwarm:
         """Run with typed events, live: `async with swarm.stream(...) as run: async for event in run: ...`.
 
         Takes what `run` takes and raises what it raises. `run.response` is valid however the block ended.
-        `deltas=False` asks for completions whole: there are fewer deltas, and tools are live all the same.
+        `deltas=False` asks for completions whole; tools are live all the same.
         """
         arguments = Arguments(
             agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume
@@ -271,10 +270,10 @@ class AsyncSwarm:
 
     def _doors(self, wrap_doors: Callable[[Doors], Doors] | None, *, debug: bool) -> Doors:
         source = self._source_of(self.client)
-        complete = self._pacing.door(source, door_of(source))
-        doors = Doors(complete, ToolCaller(self._workplace(), self._tool_error))
-        doors = doors if wrap_doors is None else wrap_doors(doors)
-        return debug_doors(doors) if debug else doors
+        call_tool = ToolCaller(self._workplace(), self._tool_error)
+        doors = Doors(self._pacing.door(source, door_of(source)), call_tool)
+        wrapped = wrap_doors(doors) if wrap_doors else doors
+        return debug_doors(wrapped) if debug else wrapped
 
     async def _instruct(self, agent: Agent, context: dict[str, Any]) -> Any:
         return await resolve_instructions(agent, context, self._workplace)
@@ -284,8 +283,6 @@ class AsyncSwarm:
 
     def _workplace(self) -> Workplace:
         return self._threads.get()
-
-    # --- closing ---
 
     async def aclose(self) -> None:
         """Close the client that was made for this event loop; a client that was passed in belongs to the caller."""
