@@ -1,6 +1,6 @@
-"""The two ways to watch a run: Swarm's dicts (`ClassicStream`) and typed events (`EventStream`).
+"""The ways to watch a run: Swarm's dicts (`ClassicStream`), typed events (`EventStream`), or not at all (`to_end`).
 
-Both only translate what the one loop yields. Neither holds a task or a cancel scope while nobody reads.
+They only translate what the one loop yields. None holds a task or a cancel scope while nobody reads.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import anyio
 
 from ._agent import Response
 from ._backend import Unlisted, Work, spawn_soon
+from ._errors import AswarmError
 from ._events import CompletionDelta, CompletionFinished, Event, LoopEvent, RunFinished, typed
 from ._run_state import RunState
 
@@ -24,6 +25,20 @@ logger = logging.getLogger("aswarm")
 
 ClassicEvent = dict[str, Any]
 E = TypeVar("E")
+
+
+async def to_end(state: RunState, events: AsyncGenerator[LoopEvent, None]) -> Response:
+    """Run without watching. An exception that is not ours gets `.response` too, where it takes an attribute."""
+    try:
+        async with aclosing(events):
+            async for _ in events:
+                pass
+    except BaseException as error:
+        if not isinstance(error, AswarmError):
+            with suppress(Exception):
+                setattr(error, "response", state.response)  # noqa: B010 - no attribute that type checkers know
+        raise
+    return state.response
 
 
 async def _classic(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[ClassicEvent, None]:

@@ -6,29 +6,29 @@ It keeps nothing between runs but what belongs to an event loop: a client that i
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Coroutine, Mapping
-from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 from ._agent import Agent, Response
+from ._arguments import Arguments, Messages
 from ._backend import PerLoop
 from ._client import Transport, check_transport, make_client
 from ._completions import source_for
 from ._debug import debug_doors, debug_events
-from ._errors import AswarmError, ConfigurationError
+from ._errors import ConfigurationError
 from ._events import LoopEvent
 from ._execution import Executor, ToolCaller, ToolErrorHook, inline, live
 from ._instructions import resolve_instructions
 from ._loop import Doors, Loop, RunOptions
 from ._request import CompletionSource, RequestSettings
 from ._run_state import RunState
-from ._streams import ClassicStream, EventStream
+from ._streams import ClassicStream, EventStream, to_end
 from ._threads import ThreadPool, Workplace
-
-Messages = str | list[Any] | tuple[Any, ...]
+from .batch._batch import Batch
+from .batch._options import Options
+from .batch._source import Items
 
 
 class AsyncSwarm:
@@ -162,7 +162,7 @@ class AsyncSwarm:
         Raises ConfigurationError (the caller's mistake), CompletionError (the provider's) or RunError; all carry
         `.response`, what had happened until then. When a plain run is cancelled, the cancellation exception has it.
         """
-        arguments = _Arguments(
+        arguments = Arguments(
             agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume
         )
         return self._classic_stream(arguments) if stream else self._run_to_end(arguments)
@@ -181,7 +181,7 @@ class AsyncSwarm:
     ) -> ClassicStream:
         """Swarm's name for `run(..., stream=True)`."""
         return self._classic_stream(
-            _Arguments(agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume)
+            Arguments(agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume)
         )
 
     def stream(
@@ -200,31 +200,55 @@ class AsyncSwarm:
 
         Takes what `run` takes and raises what it raises. `run.response` is valid however the block ended.
         """
-        arguments = _Arguments(
+        arguments = Arguments(
             agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume
         )
         return EventStream(*self._begin(arguments, live, stream=True))
 
-    def _classic_stream(self, arguments: _Arguments) -> ClassicStream:
+    def batch(
+        self,
+        agent: Agent,
+        items: Items,
+        *,
+        concurrency: int | Literal["auto"] = 10,
+        ordered: bool = False,
+        on_error: Literal["keep", "stop"] = "keep",
+        attempts: int = 3,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        max_turns: float = math.inf,
+    ) -> Batch:
+        """Run the agent over many conversations: `async with swarm.batch(...) as outcomes: async for outcome in outcomes`.
+
+        `items`: a plain or async iterable of `Item`s, messages (a list, or a str) or pairs of id and messages. It is read
+        one at a time and only while there is room, so it may be endless; the event loop waits for a plain one.
+        `concurrency`: items in memory at once, running or finished and not yet taken: who takes outcomes slowly is waited
+        for; "auto" finds the number out. `ordered=True`: outcomes in the order of the items; a slow one holds up those
+        behind it. `on_error="stop"`: no item is begun after an outcome with an error; those that run are finished.
+        `attempts`: how often one completion is asked for, with growing pauses, while it fails in a retryable way; what
+        the run has done until then stays done. The others are as for `run`.
+
+        An item's failure, bad input included, is its outcome's `error`. What reading the items raises is raised after the
+        outcomes of those that were begun. Raises ConfigurationError here for what is wrong with the batch itself.
+        """
+        options = Options(agent, concurrency, ordered, on_error, attempts, context_variables, model_override, max_turns)
+        return Batch(self._run_to_end, items, options, lambda: self.client)
+
+    def _classic_stream(self, arguments: Arguments) -> ClassicStream:
         return ClassicStream(*self._begin(arguments, inline, stream=True))
 
-    async def _run_to_end(self, arguments: _Arguments) -> Response:
-        state, events = self._begin(arguments, inline, stream=False)
-        try:
-            async with aclosing(events):
-                async for _ in events:
-                    pass
-        except BaseException as error:
-            if not isinstance(error, AswarmError):
-                with suppress(Exception):  # not every exception takes an attribute
-                    setattr(error, "response", state.response)  # noqa: B010 - no attribute that type checkers know
-            raise
-        return state.response
+    async def _run_to_end(self, arguments: Arguments, wrap_doors: Callable[[Doors], Doors] | None = None) -> Response:
+        return await to_end(*self._begin(arguments, inline, stream=False, wrap_doors=wrap_doors))
 
     # --- putting a run together ---
 
     def _begin(
-        self, arguments: _Arguments, execute: Executor, *, stream: bool
+        self,
+        arguments: Arguments,
+        execute: Executor,
+        *,
+        stream: bool,
+        wrap_doors: Callable[[Doors], Doors] | None = None,
     ) -> tuple[RunState, AsyncGenerator[LoopEvent, None]]:
         options = RunOptions(
             RequestSettings(stream, arguments.model_override, self._include_usage),
@@ -239,16 +263,15 @@ class AsyncSwarm:
             resume=arguments.resume,
             empty_content=self._empty_content,
         )
-        doors = self._debug_doors if arguments.debug else self._doors
+        doors = partial(self._doors, wrap_doors, debug=arguments.debug)
         events = Loop(state, options, doors, self._instruct, execute).events()
         return state, debug_events(events) if arguments.debug else events
 
-    def _doors(self) -> Doors:
-        """The doors of the running event loop."""
-        return Doors(self._source_of(self.client).complete, ToolCaller(self._workplace(), self._tool_error))
-
-    def _debug_doors(self) -> Doors:
-        return debug_doors(self._doors())
+    def _doors(self, wrap_doors: Callable[[Doors], Doors] | None, *, debug: bool) -> Doors:
+        """The doors of the running event loop, wrapped for this run."""
+        doors = Doors(self._source_of(self.client).complete, ToolCaller(self._workplace(), self._tool_error))
+        doors = doors if wrap_doors is None else wrap_doors(doors)
+        return debug_doors(doors) if debug else doors
 
     async def _instruct(self, agent: Agent, context: dict[str, Any]) -> Any:
         return await resolve_instructions(agent, context, self._workplace)
@@ -275,23 +298,3 @@ class AsyncSwarm:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
-
-
-@dataclass(frozen=True, slots=True)
-class _Arguments:
-    """What a caller passed to `run`, `run_and_stream` or `stream`."""
-
-    agent: Agent
-    messages: Messages
-    context_variables: Mapping[str, Any] | None
-    model_override: str | None
-    debug: bool
-    max_turns: float
-    execute_tools: bool
-    resume: bool
-
-    def __post_init__(self) -> None:
-        if not (isinstance(self.max_turns, int | float) and self.max_turns >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(
-                f"max_turns counts completions and cannot be {self.max_turns!r}; leave it out for no limit"
-            )

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 from ._agent import Agent, Response
+from ._arguments import Messages
 from ._caller import Caller, CallersThread, in_callers_thread
 from ._client import make_blocking_client
 from ._completions import source_for
@@ -23,7 +24,7 @@ from ._interrupts import Interrupts
 from ._per_process import PerProcess
 from ._request import CompletionSource
 from ._shared_loop import SharedLoop
-from ._swarm import AsyncSwarm, Messages
+from ._swarm import AsyncSwarm
 from ._sync_streams import SyncClassicStream, SyncEventStream
 from ._threads import Workplace
 from ._tools import is_async

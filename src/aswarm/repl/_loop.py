@@ -12,9 +12,10 @@ from typing import Any
 import anyio
 
 from aswarm._agent import Agent
+from aswarm._arguments import Arguments
 from aswarm._execution import live
 from aswarm._streams import EventStream
-from aswarm._swarm import AsyncSwarm, _Arguments
+from aswarm._swarm import AsyncSwarm
 from aswarm._sync import Swarm
 from aswarm._sync_streams import SyncEventStream
 
@@ -38,7 +39,7 @@ class _Options:
 
     def events(self, swarm: AsyncSwarm, turn: Turn) -> EventStream:
         """The run of a turn. Without `stream` the completions are asked for whole; tools are live all the same."""
-        asked = _Arguments(
+        asked = Arguments(
             turn.agent,
             turn.messages,
             turn.context,

@@ -1,0 +1,106 @@
+"""Asking again: a completion that failed in a way that may pass is asked for once more, after a while.
+
+Wraps the first door, so that the run itself does not notice: its history, its context and the calls that it has carried
+out stay as they are. A run begun anew from what the failed one had left would not do: a `tool_choice` that forces a
+call would force it a second time, and a journal would see two runs of one item.
+
+No retry library: what is left of it here is one formula and one sleep. stamina (on tenacity) has both backends, but it
+would be two more packages to install, a tenth of a second of CPU for every five thousand completions that succeed, and
+a switch for the whole process (`stamina.set_active`) that others may turn.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any, cast
+
+import anyio
+
+from aswarm._accumulator import Accumulator
+from aswarm._errors import CompletionError
+from aswarm._json import is_array, is_object
+from aswarm._loop import Doors
+from aswarm._request import CompletionRequest
+
+logger = logging.getLogger("aswarm")
+
+Complete = Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]
+# Seconds before the second attempt; doubled for each one more, up to the longest.
+FIRST_WAIT = 1.0
+LONGEST_WAIT = 60.0
+
+
+class Attempts:
+    """The attempts of one item, at most `most` for one completion.
+
+    `made`: 0 until its run has begun, then 1, and one more whenever a completion is asked for again.
+    """
+
+    __slots__ = ("_index", "_most", "made")
+
+    def __init__(self, index: int, most: int) -> None:
+        self._index = index
+        self._most = most
+        self.made = 0
+
+    def doors(self, doors: Doors) -> Doors:
+        """The same doors, of which the first one asks again."""
+        self.made = 1
+        return Doors(partial(self._complete, doors.complete), doors.call_tool)
+
+    async def _complete(
+        self, complete: Complete, request: CompletionRequest
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        for attempt in range(2, self._most + 1):
+            try:
+                chunks = await _whole(complete(request))
+            except CompletionError as error:
+                if not error.retryable:
+                    raise
+                seconds = wait_before(attempt)
+                logger.info("item %d: asking again in %.1f s after: %s", self._index, seconds, error)
+            else:
+                break
+            await anyio.sleep(seconds)
+            self.made += 1
+        else:
+            chunks = await _whole(complete(request))
+        for chunk in chunks:
+            yield chunk
+
+
+def wait_before(attempt: int) -> float:
+    """Seconds to wait before the second and later attempts: doubled each time, and between half and all of it.
+
+    The half that is left to chance keeps those that failed together from coming back together.
+    """
+    longest = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(attempt - 2, 30))
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - nothing secret
+
+
+async def _whole(chunks: AsyncGenerator[Mapping[str, Any], None]) -> list[Mapping[str, Any]]:
+    """All chunks of a completion. Raises what the run would raise on reading them."""
+    async with aclosing(chunks):
+        received = [chunk async for chunk in chunks]
+    if not (len(received) == 1 and _is_whole(received[0])):
+        accumulator = Accumulator()
+        for chunk in received:
+            accumulator.feed(chunk)
+        accumulator.finish()
+    return received
+
+
+def _is_whole(chunk: Any) -> bool:
+    # What nearly every server sends to this request; reading it finds nothing that asking again would mend.
+    if type(chunk) is not dict:
+        return False
+    answer = cast("dict[str, Any]", chunk)
+    choices: object = answer.get("choices")
+    choice: object = choices[0] if is_array(choices) and len(choices) == 1 else None
+    if answer.get("error") or not is_object(choice) or choice.get("error"):
+        return False
+    return choice.get("index") in (None, 0) and bool(choice.get("message"))

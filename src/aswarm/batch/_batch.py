@@ -1,0 +1,86 @@
+"""`Batch`: the reading side of a batch. Opens it, gives its outcomes, and ends it however the reader leaves.
+
+No task group or cancel scope is open in the reader's frames while it holds an outcome: what runs belongs to a task of
+its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Literal, Self
+
+from aswarm._backend import Supervised
+
+from ._item import Outcome
+from ._options import Options
+from ._runner import Fixed, Limit, Run, Runner
+from ._source import Items, check_items
+
+logger = logging.getLogger("aswarm")
+
+
+class Batch(AsyncIterator[Outcome]):
+    """What `AsyncSwarm.batch()` returns: `async with` it, then iterate over the outcomes.
+
+    Leaving the block, in whatever way, ends the batch: what runs is cancelled and awaited, the items are closed, and
+    outcomes that were not taken are dropped. Several tasks may read one batch; each outcome goes to one of them.
+    """
+
+    def __init__(self, run: Run, items: Items, options: Options, prepare: Callable[[], object]) -> None:
+        check_items(items)
+        self._run = run
+        self._items = items
+        self._options = options
+        self._prepare = prepare
+        self._was_opened = False
+        self._runner: Runner | None = None
+        self._supervised: Supervised[None]
+
+    async def __aenter__(self) -> Self:
+        if self._was_opened:
+            raise RuntimeError("a batch is opened once; make another one with swarm.batch(...)")
+        self._was_opened = True
+        self._prepare()
+        self._runner = runner = Runner(self._run, self._items, self._options, _limit(self._options.concurrency))
+        self._supervised = Supervised(runner.work, on_end=runner.end)
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Outcome:
+        if self._runner is None:
+            if self._was_opened:
+                raise StopAsyncIteration
+            raise RuntimeError(
+                "use `async with swarm.batch(...) as outcomes:`, so that leaving the block ends the batch"
+            )
+        runner = self._runner
+        while (outcome := runner.take()) is None:
+            if runner.has_ended:
+                await self._supervised.result()
+                runner.raise_failure()
+                raise StopAsyncIteration
+            await runner.wait()
+        return outcome
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        runner, self._runner = self._runner, None
+        await self._supervised.stop()
+        if runner is None:  # it has been left already
+            return
+        runner.clear()
+        if error is None:
+            try:
+                runner.raise_failure()
+            except Exception:
+                # Who leaves early wants no more items; whether they had been read so far is chance.
+                logger.warning("reading the items failed, after the batch had been left", exc_info=True)
+
+
+def _limit(concurrency: int | Literal["auto"]) -> Limit:
+    return Fixed(10 if concurrency == "auto" else concurrency)

@@ -1,0 +1,236 @@
+"""What works off a batch: reads items while there is room, runs them side by side, and lays their outcomes down.
+
+Decides when an item is begun: never are more of them than the limit running or waiting to be taken. Never decides how a
+run goes. Everything here happens in one supervisor task and its children; no scope of it is open in the consumer's
+frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+
+from aswarm._agent import Response
+from aswarm._arguments import Arguments
+from aswarm._errors import RunError
+from aswarm._loop import Doors
+from aswarm._usage import Usage
+
+from ._attempts import Attempts
+from ._item import Item, Outcome, as_item
+from ._options import Options
+from ._shelf import Shelf
+from ._source import Items, pulled
+
+Run = Callable[[Arguments, Callable[[Doors], Doors] | None], Awaitable[Response]]
+Entry = tuple[int, Any]  # the place in the batch, and what the caller gave
+
+
+class Limit(Protocol):
+    """How many items may be in memory at once: a number, or something that learns it."""
+
+    @property
+    def limit(self) -> int:
+        """The number as of now, at least 1. Asked again whenever an outcome is taken."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A limit that stays."""
+
+    limit: int
+
+
+class Runner:
+    """The working side of one batch. `work` drives it; `take` gives the outcomes that are there."""
+
+    def __init__(self, run: Run, items: Items, options: Options, limit: Limit) -> None:
+        self._run = run
+        self._items = items
+        self._options = options
+        self._limit = limit
+        self._shelf = Shelf(ordered=options.ordered)
+        self._held = 0  # items that are running, or whose outcome waits
+        self._room = anyio.Event()
+        self._news = anyio.Event()
+        self.has_ended = False  # nothing more will be laid down
+        self._failure: BaseException | None = None
+        # The tasks. An item that runs has one to itself; one that has ended well may serve another item.
+        self._group: TaskGroup
+        self._feeding = anyio.CancelScope()
+        self._is_fed = False
+        self._idle: list[_Desk] = []
+        self._context: Context
+
+    # --- for the consumer's side ---
+
+    def take(self) -> Outcome | None:
+        """The next outcome, or None where none is there yet. Makes room for another item."""
+        outcome = self._shelf.take()
+        if outcome is not None:
+            self._held -= 1
+            self._room.set()
+        return outcome
+
+    async def wait(self) -> None:
+        """Wait until something has changed."""
+        if self._news.is_set():
+            self._news = anyio.Event()
+        await self._news.wait()
+
+    def end(self) -> None:
+        """To be called when `work` has ended."""
+        self.has_ended = True
+        self._news.set()
+
+    def clear(self) -> None:
+        """Throw away the outcomes that wait."""
+        self._shelf.clear()
+
+    def raise_failure(self) -> None:
+        """Raise, once, what ended the batch early: that of an item, or what reading the items raised."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                del failure  # its traceback refers to this frame
+
+    # --- the supervisor's task ---
+
+    async def work(self) -> None:
+        """Run until all outcomes are laid down."""
+        self._context = copy_context()
+        async with anyio.create_task_group() as self._group:
+            with self._feeding:
+                await self._feed()
+            self._is_fed = True
+            for desk in self._idle:
+                desk.give(None)
+
+    async def _feed(self) -> None:
+        try:
+            async with aclosing(pulled(self._items)) as items:
+                index = 0
+                while await self._has_room():
+                    given = await anext(items, _END)
+                    if given is _END or self._feeding.cancel_called:
+                        return
+                    self._begin((index, given))
+                    index += 1
+        except Exception as error:  # noqa: BLE001 - raised to the reader, once all that has begun is done
+            self._failure = self._failure or error
+        except anyio.get_cancelled_exc_class() as error:
+            # Raises where the batch is cancelled or stops; else the items awaited something that was cancelled.
+            await anyio.lowlevel.checkpoint()
+            self._failure = _told(error, "reading the items: ")
+
+    async def _has_room(self) -> bool:
+        while self._held >= self._limit.limit:
+            self._room = anyio.Event()
+            await self._room.wait()
+        return not self._feeding.cancel_called
+
+    def _begin(self, entry: Entry) -> None:
+        self._held += 1
+        if self._idle:
+            self._idle.pop().give(entry)
+        else:
+            # In the context of who opened the batch, whatever reading the items has left in this one.
+            self._context.run(self._group.start_soon, self._work_at, entry)
+
+    # --- the tasks of the items ---
+
+    async def _work_at(self, entry: Entry | None) -> None:
+        try:
+            while entry is not None:
+                self._deliver(await self._carry_out(*entry))
+                entry = await self._next()
+        except (Exception, anyio.get_cancelled_exc_class()):
+            raise
+        except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt and the like: raised to the reader
+            self._failure = error
+            self._shelf.clear()
+            self._group.cancel_scope.cancel()
+
+    async def _next(self) -> Entry | None:
+        # What an item has left in the context variables of this task is not for the next one to see.
+        if self._is_fed or not _same(copy_context(), self._context):
+            return None
+        desk = _Desk()
+        self._idle.append(desk)
+        return await desk.next()
+
+    def _deliver(self, outcome: Outcome) -> None:
+        self._shelf.put(outcome)
+        self._news.set()
+        if outcome.error is not None and self._options.on_error == "stop":
+            self._feeding.cancel()
+
+    async def _carry_out(self, index: int, given: object) -> Outcome:
+        begun = anyio.current_time()
+        attempts = Attempts(index, self._options.attempts)
+        item = Item("")
+        response: Response | None = None
+        error: Exception | None = None
+        try:
+            item = as_item(given)
+            response = await self._run(self._options.arguments(item), attempts.doors)
+        except Exception as raised:  # noqa: BLE001 - one item's failure never touches another
+            error = raised
+        except anyio.get_cancelled_exc_class() as raised:
+            # Raises where the batch is cancelled; else something in the run was, by somebody else.
+            await anyio.lowlevel.checkpoint()
+            error = _told(raised)
+        left = response if error is None else getattr(error, "response", None)
+        return Outcome(
+            str(index) if item.id is None else str(item.id),
+            index,
+            response,
+            error,
+            anyio.current_time() - begun,
+            attempts.made,
+            left.usage if isinstance(left, Response) else Usage(),
+            item.metadata,
+        )
+
+
+_END = object()
+
+
+class _Desk:
+    """Where a task that has nothing to do waits for an item, or for None: there will be no more."""
+
+    __slots__ = ("_entry", "_given")
+
+    def __init__(self) -> None:
+        self._given = anyio.Event()
+        self._entry: Entry | None = None
+
+    def give(self, entry: Entry | None) -> None:
+        self._entry = entry
+        self._given.set()
+
+    async def next(self) -> Entry | None:
+        await self._given.wait()
+        return self._entry
+
+
+def _same(context: Context, other: Context) -> bool:
+    return len(context) == len(other) and all(context.get(variable) is value for variable, value in other.items())
+
+
+def _told(cancellation: BaseException, where: str = "") -> RunError:
+    """A cancellation that came from elsewhere, as the failure that it is."""
+    error = RunError(f"{where}{type(cancellation).__name__}: {cancellation}")
+    error.response = getattr(cancellation, "response", None)
+    error.__cause__ = cancellation
+    return error
