@@ -20,6 +20,7 @@ from ._events import (
     TurnStarted,
 )
 from ._execution import ToolFailure
+from ._pace import RateLimits
 from ._request import CompletionRequest, CompletionSource
 from ._streams import ClassicStream, EventStream
 from ._swarm import AsyncSwarm
@@ -45,6 +46,7 @@ __all__ = [
     "EventStream",
     "HandedOff",
     "Limiter",
+    "RateLimits",
     "ReasoningDelta",
     "RefusalDelta",
     "Response",

@@ -66,7 +66,7 @@ class Accumulator:
 
     def _feed(self, chunk: Mapping[str, Any]) -> Delta | None:
         if error := chunk.get("error"):
-            raise _provider_error(error)
+            raise provider_error(error)
         if usage := chunk.get("usage"):
             self._feed_usage(usage)
         for choice in chunk.get("choices") or ():
@@ -82,7 +82,7 @@ class Accumulator:
 
     def _feed_choice(self, choice: Mapping[str, Any]) -> Delta | None:
         if error := choice.get("error"):
-            raise _provider_error(error)
+            raise provider_error(error)
         if usage := choice.get("usage"):  # Moonshot
             self._feed_usage(usage)
         self._finish_reason = choice.get("finish_reason") or self._finish_reason
@@ -142,7 +142,8 @@ class Accumulator:
         return "the answer was empty: no completion and no error (some servers do this for a prompt that is too long)"
 
 
-def _provider_error(error: Any) -> CompletionError:
+def provider_error(error: Any) -> CompletionError:
+    """What the provider reports inside an answer, as an error of ours."""
     plain = as_plain(error)
     details: Mapping[str, Any] = plain if is_object(plain) else {"message": str(plain)}
     code: Any = details.get("code") or details.get("status") or details.get("type")

@@ -25,6 +25,11 @@ class BlockingPost:
         self._client = client
         self._call = call
 
+    @property
+    def max_retries(self) -> int:
+        retries: int = self._client.max_retries
+        return retries
+
     async def post(self, path: str, **options: Any) -> _BlockingResponse:
         """As `AsyncOpenAI.post`, for raw responses: the stream class, which is not used for them, may be async."""
         response = await self._call(functools.partial(self._client.post, path, **options))

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -60,7 +60,7 @@ def source_for(client: Any, blocking: BlockingCall | None = None) -> CompletionS
     if _is_plain_openai(client):
         return OpenAISource(BlockingPost(client, blocking) if is_blocking and blocking is not None else client)
     if callable(getattr(getattr(getattr(client, "chat", None), "completions", None), "create", None)):
-        return CreateSource(client, blocking or at_once)
+        return CreateSource(client, blocking or at_once, _without_retries(client))
     raise ConfigurationError(
         f"client must be an AsyncOpenAI, have chat.completions.create, or be a CompletionSource; got {kind.__name__}"
     )
@@ -84,6 +84,17 @@ def _is_blocking_openai(kind: type) -> bool:
 
 def _is_plain_openai(client: Any) -> bool:
     """Whether it is an `AsyncOpenAI` or `OpenAI` that nobody has patched."""
+    return _is_openai_itself(client) and _is_openais_own(vars(_type_of(client.chat.completions)).get("create"))
+
+
+def _without_retries(client: Any) -> Callable[[], Any] | None:
+    """How to get a copy of the client that sends once; None where a copy would lack what somebody patched."""
+    may_be_copied = _is_openai_itself(client) and type(client).__module__.partition(".")[0] == "openai"
+    return functools.partial(client.with_options, max_retries=0) if may_be_copied else None
+
+
+def _is_openai_itself(client: Any) -> bool:
+    """Whether it is an `AsyncOpenAI` or `OpenAI` of which nothing was patched but, at most, the classes."""
     kind = _type_of(client)
     if not _is_of_openai(kind):
         return False
@@ -96,7 +107,7 @@ def _is_plain_openai(client: Any) -> bool:
     chat, completions = (AsyncChat, AsyncCompletions) if issubclass(kind, AsyncOpenAI) else (Chat, Completions)
     if type(client.chat) is not chat or type(client.chat.completions) is not completions:
         return False
-    return "create" not in vars(client.chat.completions) and _is_openais_own(vars(completions).get("create"))
+    return "create" not in vars(client.chat.completions)
 
 
 def _is_openais_own(create: object) -> bool:
@@ -111,6 +122,11 @@ class OpenAISource:
 
     def __init__(self, client: AsyncOpenAI | BlockingPost) -> None:
         self._client = client
+
+    @property
+    def own_retries(self) -> int:
+        """How often the client tries again by itself, unless a request says otherwise."""
+        return self._client.max_retries
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks, or the one whole completion, as the server sent them."""
@@ -158,6 +174,8 @@ def _arguments_of_post(client: AsyncOpenAI | BlockingPost, request: CompletionRe
 
     body = {key: value for key, value in request.body.items() if key not in _OPTIONS}
     options = {_OPTIONS[key]: value for key, value in request.body.items() if key in _OPTIONS}
+    if request.max_retries is not None:
+        options["max_retries"] = request.max_retries
     return {
         **_content(client, request, body),
         "cast_to": http_package(openai.__version__).Response,

@@ -17,6 +17,7 @@ from ._errors import AswarmError, CompletionError, ConfigurationError, StreamInt
 from ._json import is_array, is_object
 from ._messages import as_plain
 from ._request import CompletionRequest
+from ._retry_after import headers_of, retry_after, should_retry
 from ._tools import is_async
 
 T = TypeVar("T")
@@ -41,16 +42,23 @@ async def at_once(work: Callable[[], T]) -> T:
 class CreateSource:
     """Completions through `chat.completions.create` of whatever has it: a mock, a patched client, another library."""
 
-    def __init__(self, client: Any, call: BlockingCall) -> None:
+    def __init__(self, client: Any, call: BlockingCall, without_retries: Callable[[], Any] | None = None) -> None:
         self._client = client
         self._call = call
+        self._without_retries = without_retries
+
+    @property
+    def own_retries(self) -> int:
+        """How often the client tries again by itself, where it can be told not to; else 0."""
+        return 0 if self._without_retries is None else self._client.max_retries
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the reply's chunks as dicts. A stream that ends without a finish reason has finished."""
         # No stream_options: many a mock and library does not know it.
         arguments = {key: value for key, value in request.body.items() if key != "stream_options"}
         try:
-            create = functools.partial(self._client.chat.completions.create, **arguments)
+            client = self._without_retries() if request.max_retries == 0 and self._without_retries else self._client
+            create = functools.partial(client.chat.completions.create, **arguments)
             reply: Any = create() if is_async(create) else await self._call(functools.partial(_asked, create))
             reply = await reply if inspect.isawaitable(reply) else reply
         except AswarmError:
@@ -135,15 +143,25 @@ def completion_error(error: Exception) -> CompletionError | ConfigurationError:
         return cast("CompletionError", error)
     status = getattr(error, "status_code", None)
     status = status if isinstance(status, int) else None
-    lost = type(error).__name__ in ("APIConnectionError", "APITimeoutError")
-    retryable = lost or is_retryable_status(status) or _is_failed_generation(error)
-    return CompletionError(f"the provider failed: {error_text(error)}", status_code=status, retryable=retryable)
+    headers = headers_of(error)
+    return CompletionError(
+        f"the provider failed: {error_text(error)}",
+        status_code=status,
+        retryable=_is_retryable(error, status, should_retry(headers)),
+        retry_after=retry_after(headers),
+    )
 
 
-def _is_failed_generation(error: Exception) -> bool:
-    # Groq answers 400 where the model wrote a call that does not parse; the next attempt usually does.
+def _is_retryable(error: Exception, status: int | None, advice: bool | None) -> bool:
     body = getattr(error, "body", None)
-    return is_object(body) and body.get("code") == "tool_use_failed"
+    code = body.get("code") if is_object(body) else None
+    if code == "insufficient_quota":
+        return False  # OpenAI's 429 for an account without money: no wait helps
+    if advice is not None:
+        return advice
+    lost = type(error).__name__ in ("APIConnectionError", "APITimeoutError")
+    # Groq answers 400 where the model wrote a call that does not parse; the next attempt usually does.
+    return lost or is_retryable_status(status) or code == "tool_use_failed"
 
 
 def error_text(error: Exception) -> str:

@@ -3,7 +3,7 @@
     AswarmError
     ├── ConfigurationError      the caller's mistake, found before any request where possible
     └── RunError                the run ended early; `.response` is what happened until then
-        └── CompletionError     the provider refused or failed; `.status_code`, `.retryable`
+        └── CompletionError     the provider refused or failed; `.status_code`, `.retryable`, `.retry_after`
             └── StreamInterrupted   a stream that broke, or ended without a finish
 
 Every error that leaves a run carries `.response`, the same valid partial `Response` that `run.response` gives, so that
@@ -48,12 +48,21 @@ class CompletionError(RunError):
 
     `status_code`: the HTTP status (or the provider's numeric error code inside a stream), None where there was none.
     `retryable`: whether the same request may well succeed later (429, 408, 409, 5xx, a lost connection).
+    `retry_after`: the seconds after which the provider asks to try again, None where it did not say.
     """
 
-    def __init__(self, message: str, *, status_code: int | None = None, retryable: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status_code: int | None = None,
+        retryable: bool = False,
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.status_code = status_code
         self.retryable = retryable
+        self.retry_after = retry_after
 
 
 class StreamInterrupted(CompletionError):  # noqa: N818 - reads as what happened

@@ -20,10 +20,15 @@ _DECIDED = frozenset({"messages", "stream", "tools"})
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """One request for a completion. `body`: the keyword arguments of `chat.completions.create`; `agent`: who asks."""
+    """One request for a completion. `body`: the keyword arguments of `chat.completions.create`; `agent`: who asks.
+
+    `max_retries`: how often the client may send it again by itself; None leaves that to the client. It is 0 where the
+    limits of a swarm are kept, which then see to it.
+    """
 
     agent: Agent
     body: dict[str, Any]
+    max_retries: int | None = None
 
     @property
     def stream(self) -> bool:

@@ -22,6 +22,8 @@ from ._events import LoopEvent
 from ._execution import Executor, ToolCaller, ToolErrorHook, inline, live
 from ._instructions import resolve_instructions
 from ._loop import Doors, Loop, RunOptions
+from ._pace import RateLimits
+from ._pacing import Pacing
 from ._request import CompletionSource, RequestSettings
 from ._run_state import RunState
 from ._streams import ClassicStream, EventStream, to_end
@@ -45,6 +47,8 @@ class AsyncSwarm:
     that the model is told, or raises to end the run. `max_threads`: plain functions that run at once, for each event
     loop and each depth of runs started inside tools. `include_usage=False` for servers that refuse `stream_options`.
     `empty_content=""` for servers that refuse null as the content of an assistant message with tool calls.
+
+    `limits`: requests and tokens per minute over all runs of this swarm. With it, a 429 pauses all of them.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class AsyncSwarm:
         max_threads: int = 40,
         include_usage: bool = True,
         empty_content: Literal[""] | None = None,
+        limits: RateLimits | None = None,
     ) -> None:
         if max_threads < 1:
             raise ConfigurationError(f"max_threads must be at least 1, not {max_threads}")
@@ -70,6 +75,7 @@ class AsyncSwarm:
         self._empty_content = empty_content
         self._own_clients = PerLoop(partial(make_client, transport))
         self._threads = PerLoop(partial(ThreadPool, max_threads))
+        self._pacing = Pacing(limits)
 
     @property
     def client(self) -> Any:
@@ -269,7 +275,8 @@ class AsyncSwarm:
 
     def _doors(self, wrap_doors: Callable[[Doors], Doors] | None, *, debug: bool) -> Doors:
         """The doors of the running event loop, wrapped for this run."""
-        doors = Doors(self._source_of(self.client).complete, ToolCaller(self._workplace(), self._tool_error))
+        complete = self._pacing.door(self._source_of(self.client))
+        doors = Doors(complete, ToolCaller(self._workplace(), self._tool_error))
         doors = doors if wrap_doors is None else wrap_doors(doors)
         return debug_doors(doors) if debug else doors
 

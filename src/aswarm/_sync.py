@@ -21,6 +21,7 @@ from ._client import make_blocking_client
 from ._completions import source_for
 from ._execution import ToolErrorHook, ToolFailure
 from ._interrupts import Interrupts
+from ._pace import RateLimits
 from ._per_process import PerProcess
 from ._request import CompletionSource
 from ._shared_loop import SharedLoop
@@ -54,6 +55,7 @@ class Swarm:
         max_threads: int = 40,
         include_usage: bool = True,
         empty_content: Literal[""] | None = None,
+        limits: RateLimits | None = None,
     ) -> None:
         self._engine = _Engine(
             client,
@@ -62,6 +64,7 @@ class Swarm:
             max_threads=max_threads,
             include_usage=include_usage,
             empty_content=empty_content,
+            limits=limits,
         )
         self._loops = PerProcess(SharedLoop, SharedLoop.abandon)
         self._when_dropped = weakref.finalize(self, _drop, self._loops, self._engine.own_clients)

@@ -1,0 +1,226 @@
+"""When the next request may go: limits per minute, pauses that the provider asks for, a careful start after them.
+
+Decides on numbers and times that it is given; never waits, never sends, never asks what time it is. Rules:
+- In no minute go more requests, and no more tokens, than the limits allow: a sliding window, which suits servers with
+  fixed windows, sliding windows and buckets alike. A request that is larger than the limit goes when nothing else counts.
+- A refusal (429) pauses everything, for as long as the server says, else for 1, 2, 4... up to 61 s. The refusals of
+  requests that were on their way together are one event.
+- After a pause one request goes first, and each answer lets one more go: the answers before half of what had been too
+  many was reached, from then on a whole round of answers. What is not refused within two seconds counts as answered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ._errors import ConfigurationError
+
+# A server counts requests as they arrive, one sooner than another. A second more than a minute keeps clear of that.
+MINUTE = 61.0
+# Less than clocks and sleeps can tell apart.
+_NOW = 1e-6
+# A longer Retry-After is nonsense, for example a point in time; it is as if nothing had been said.
+_LONGEST_PAUSE = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimits:
+    """At most so many requests, and so many tokens, in any minute, over all runs of a swarm. None: no such limit.
+
+    Tokens are those sent and those answered. Until the provider has reported them they are estimated, from the size of
+    the request and from the answers before.
+    """
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("requests_per_minute", "tokens_per_minute"):
+            value: object = getattr(self, name)
+            if value is not None and not (type(value) is int and value >= 1):
+                raise ConfigurationError(f"{name} must be a whole number from 1, or None for no limit; not {value!r}")
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """One request that was let go: when, and for how many tokens it counts."""
+
+    at: float
+    tokens: int
+    generation: int
+    counts: bool = True
+
+
+class _LastMinute:
+    """What counts against the limits."""
+
+    def __init__(self, limits: RateLimits, minute: float) -> None:
+        self._limits = limits
+        self._is_limited = limits != RateLimits()
+        self._minute = minute
+        self._places: deque[Place] = deque()
+        self._tokens = 0
+
+    def add(self, place: Place) -> None:
+        if self._is_limited:
+            self._places.append(place)
+            self._tokens += place.tokens
+
+    def correct(self, place: Place, tokens: int) -> None:
+        if place.counts:
+            self._tokens += tokens - place.tokens
+            place.tokens = tokens
+
+    def wait(self, tokens: int, now: float) -> float:
+        while self._places and self._expires(self._places[0]) - now <= _NOW:
+            place = self._places.popleft()
+            place.counts = False
+            self._tokens -= place.tokens
+        return max(self._wait_for_requests(now), self._wait_for_tokens(tokens, now))
+
+    def _expires(self, place: Place) -> float:
+        return place.at + self._minute
+
+    def _wait_for_requests(self, now: float) -> float:
+        most = self._limits.requests_per_minute
+        return 0.0 if most is None or len(self._places) < most else self._expires(self._places[0]) - now
+
+    def _wait_for_tokens(self, tokens: int, now: float) -> float:
+        most = self._limits.tokens_per_minute
+        wait = 0.0
+        if most is not None:
+            excess = self._tokens + min(tokens, most) - most
+            for place in self._places:
+                if excess <= 0:
+                    break
+                excess -= place.tokens
+                wait = self._expires(place) - now
+        return wait
+
+
+class _Start:
+    """How many requests may be on their way of which it is not known whether they are refused; TCP's slow start."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._open: dict[Place, None] = {}
+        self._size = self._half = self._most = math.inf
+
+    def add(self, place: Place) -> None:
+        self._open[place] = None
+
+    def wait(self, now: float) -> float:
+        for place in tuple(self._open):
+            wait = place.at + self._patience - now
+            if wait > _NOW:
+                return 0.0 if len(self._open) + 1 <= self._size else wait
+            self.accepted(place)
+        return 0.0
+
+    def accepted(self, place: Place) -> None:
+        if place in self._open:
+            del self._open[place]
+            self._size += 1 if self._size < self._half else 1 / self._size
+            if self._size >= self._most:
+                self._size = self._half = self._most = math.inf
+
+    def lost(self, place: Place) -> None:
+        """Neither answered nor refused."""
+        self._open.pop(place, None)
+
+    def refused(self) -> None:
+        if self._most == math.inf:
+            self._most = max(2, len(self._open))
+        self._half = max(1.0, min(self._size, len(self._open)) / 2)
+        self._size = 1.0
+        self._open.clear()
+
+
+class Pace:
+    """When the next request of a swarm may go. `minute` in seconds; times on any one clock; `jitter` from 0 to 1."""
+
+    def __init__(self, limits: RateLimits, minute: float, jitter: Callable[[], float]) -> None:
+        self._minute = minute
+        self._jitter = jitter
+        self._counted = _LastMinute(limits, minute)
+        self._start = _Start(minute / 30)
+        self._paused_until = -math.inf
+        # Counts the pauses: whoever was let go before one is not the first to hear of it.
+        self._generation = 0
+        self._refusals = 0
+
+    def wait(self, tokens: int, now: float) -> float:
+        """Seconds after which to ask again; 0 where a request of so many tokens may go now."""
+        wait = max(self._paused_until - now, self._counted.wait(tokens, now), self._start.wait(now))
+        return wait if wait > _NOW else 0.0
+
+    def go(self, tokens: int, now: float) -> Place:
+        """Let a request go, for which `wait` is 0."""
+        place = Place(now, tokens, self._generation)
+        self._counted.add(place)
+        self._start.add(place)
+        return place
+
+    def used(self, place: Place, tokens: int) -> None:
+        """So many tokens it really was."""
+        self._counted.correct(place, tokens)
+
+    def answered(self, place: Place) -> None:
+        """The answer has begun."""
+        self._start.accepted(place)
+        if place.generation == self._generation:
+            self._refusals = 0
+
+    def lost(self, place: Place) -> None:
+        """It failed or was cancelled, with no word about limits."""
+        self._start.lost(place)
+
+    def refused(self, place: Place, now: float, retry_after: float | None) -> float | None:
+        """It was refused for its rate: pause. The seconds, or None where that was known already."""
+        asked = retry_after if retry_after is not None and retry_after <= _LONGEST_PAUSE else 0.0
+        is_news = place.generation == self._generation
+        pause = asked
+        if is_news:
+            self._generation += 1
+            self._refusals += 1
+            self._start.refused()
+            # A wait that was asked for and did not help is not believed a second time.
+            pause = max(asked, self._backoff(self._refusals - (1 if asked else 0)))
+        self._paused_until = max(self._paused_until, now + pause)
+        return pause if is_news else None
+
+    def _backoff(self, times: int) -> float:
+        if times == 0:
+            return 0.0
+        seconds = self._minute / 60 * 2.0 ** min(times - 1, 10)
+        return min(self._minute, seconds) * (1 - self._jitter() / 4)
+
+
+class AdaptiveLimit:
+    """How many runs to hold open at once, found out: additive increase, multiplicative decrease (Chiu and Jain, 1989).
+
+    One more after each round of answers (until the first pause: after each answer), half as many at each pause of the
+    swarm; never below 1, never above `ceiling`. Ask `limit` whenever something has ended.
+    """
+
+    def __init__(self, start: int = 10, ceiling: int = 1000) -> None:
+        self._size = float(min(start, ceiling))
+        self._ceiling = ceiling
+        self._has_paused = False
+
+    @property
+    def limit(self) -> int:
+        """How many at once, now."""
+        return int(self._size)
+
+    def answered(self) -> None:
+        """A request was not refused."""
+        self._size = min(self._ceiling, self._size + (1 / self._size if self._has_paused else 1))
+
+    def paused(self, _seconds: float, /) -> None:
+        """The provider refused a request: all wait."""
+        self._has_paused = True
+        self._size = max(1.0, self._size / 2)

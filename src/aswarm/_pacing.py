@@ -1,0 +1,296 @@
+"""The limits of a swarm, for all its runs: wraps the first door, so that each request waits for its turn.
+
+`Pace` decides when a request may go; here it is waited for, and what becomes of the request is told. A request that the
+provider refuses for its rate goes again, at its old place, before anybody has seen anything of it. While limits are on,
+the client does not try again by itself: a refusal must pause everybody at once. What it would have tried again
+otherwise (a lost connection, a 5xx) is tried again here, as often.
+
+In one event loop requests go in the order in which they came. Between loops there is no order: a loop that stands still
+shall not hold up the others. No cancel scope is open while a consumer holds a chunk.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import math
+import random
+import threading
+import time
+from bisect import insort
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import anyio
+
+from ._accumulator import provider_error
+from ._backend import PerLoop, current_loop, soon
+from ._errors import CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
+from ._pace import MINUTE, AdaptiveLimit, Pace, Place, RateLimits
+from ._request import CompletionRequest, CompletionSource
+from ._token_estimate import TokenEstimate, size_of, usage_of, used_tokens
+
+logger = logging.getLogger("aswarm")
+
+CompleteDoor = Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]
+
+# Each comes after a pause of everybody, so this is minutes where the provider does not say how long.
+_MOST_REFUSALS = 10
+# A pause that somebody who looks at the screen should hear of, in seconds.
+_LONG_PAUSE = 60.0
+_TOO_MANY_REQUESTS = 429
+
+
+class Feedback(Protocol):
+    """Whoever wants to know how the requests of a swarm fare. Called from any thread; must not block."""
+
+    def answered(self) -> None:
+        """The answer to a request has begun."""
+        ...
+
+    def paused(self, seconds: float, /) -> None:
+        """The provider refused a request for its rate: all requests wait for so long."""
+        ...
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One request, through all its attempts. `number`: its place among those that wait."""
+
+    number: int
+    size: int
+    tokens: int
+    retries: int
+    refusals: int = 0
+    failures: int = 0
+    has_begun: bool = False
+
+
+@dataclass(slots=True, order=True)
+class _Waiter:
+    number: int
+    wake: anyio.Event = field(compare=False, default_factory=anyio.Event)
+
+
+class _Line:
+    """Those who wait in one event loop, the first to go in front. Used in that loop only, but for `wake`."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Waiter] = []
+        self._soon = soon()
+
+    def join(self, number: int) -> _Waiter:
+        waiter = _Waiter(number)
+        insort(self._waiting, waiter)
+        return waiter
+
+    def is_first(self, waiter: _Waiter) -> bool:
+        return self._waiting[0] is waiter
+
+    def leave(self, waiter: _Waiter) -> bool:
+        """Whether anybody is left."""
+        self._waiting.remove(waiter)
+        self._wake_first()
+        return bool(self._waiting)
+
+    def wake(self) -> None:
+        """Let the first ask again; from any thread. Raises RuntimeError where the loop is gone."""
+        self._soon(self._wake_first)
+
+    def _wake_first(self) -> None:
+        if self._waiting:
+            self._waiting[0].wake.set()
+
+
+class Pacing:
+    """What all runs of a swarm share to keep its limits. `minute`: seconds, to make tests short; `jitter`: 0 to 1."""
+
+    def __init__(
+        self, limits: RateLimits | None, *, minute: float = MINUTE, jitter: Callable[[], float] = random.random
+    ) -> None:
+        if limits is not None and not isinstance(limits, RateLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"limits must be RateLimits(...), not {type(limits).__name__}")
+        self._has_limits = limits is not None
+        self._counts_tokens = limits is not None and limits.tokens_per_minute is not None
+        self._pace = Pace(limits or RateLimits(), minute, jitter)
+        self._jitter = jitter
+        self._estimate = TokenEstimate()
+        self._numbers = itertools.count()
+        self._feedback: list[Feedback | None] = []
+        self._lines: dict[object, _Line] = {}
+        self._clocks = PerLoop(self._offset)
+        self._latest = 0.0
+        # Reentrant: what is collected as garbage inside it may tell of its end.
+        self._lock = threading.RLock()
+
+    # --- for the front ---
+
+    @contextmanager
+    def in_use(self, feedback: Feedback | None = None) -> Generator[None, None, None]:
+        """Pace the runs that begin inside the block, also where no limits are given, and tell `feedback` of all."""
+        with self._lock:
+            self._feedback.append(feedback)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._feedback.remove(feedback)
+
+    @contextmanager
+    def adaptive(self, start: int = 10, ceiling: int = 1000) -> Generator[AdaptiveLimit, None, None]:
+        """As `in_use`; gives how many runs to hold open at once, which follows what becomes of their requests."""
+        limit = AdaptiveLimit(start, ceiling)
+        with self.in_use(limit):
+            yield limit
+
+    def door(self, source: CompletionSource) -> CompleteDoor:
+        """The first door of a run: that of the source, and while there is something to pace, each request in its turn."""
+        if not (self._has_limits or self._feedback):
+            return source.complete
+        retries: object = getattr(source, "own_retries", 0)
+        return functools.partial(self._paced, source.complete, retries if isinstance(retries, int) else 0)
+
+    # --- one request ---
+
+    async def _paced(
+        self, complete: CompleteDoor, retries: int, request: CompletionRequest
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        turn = self._turn(request, retries)
+        request = replace(request, max_retries=0)
+        while True:
+            place = await self._admitted(turn)
+            reported: object = None
+            try:
+                async with aclosing(complete(request)) as chunks:
+                    async for chunk in chunks:
+                        if not turn.has_begun:
+                            self._begun(turn, place, chunk)
+                        reported = chunk.get("usage") or reported
+                        yield chunk
+            except CompletionError as error:
+                seconds = self._seconds_until_retry(turn, place, error)
+                if seconds is None:
+                    raise
+            else:
+                return
+            finally:
+                self._ended(turn, place, reported)
+            await anyio.sleep(seconds)
+
+    def _turn(self, request: CompletionRequest, retries: int) -> _Turn:
+        if not self._counts_tokens:
+            return _Turn(next(self._numbers), 0, 0, retries)
+        size = size_of(request.body)
+        with self._lock:
+            tokens = self._estimate.of(request.body, size)
+        return _Turn(next(self._numbers), size, tokens, retries)
+
+    def _begun(self, turn: _Turn, place: Place, chunk: Mapping[str, Any]) -> None:
+        if error := chunk.get("error"):
+            raise provider_error(error)  # some say it with a 200
+        turn.has_begun = True
+        with self._lock:
+            self._pace.answered(place)
+            for feedback in self._feedback:
+                if feedback is not None:
+                    feedback.answered()
+        self._wake()
+
+    def _seconds_until_retry(self, turn: _Turn, place: Place, error: CompletionError) -> float | None:
+        if turn.has_begun or isinstance(error, StreamInterrupted):
+            return None
+        if error.status_code is not None:
+            with self._lock:
+                self._pace.used(place, 0)  # no model has run
+        if error.retryable and (error.status_code == _TOO_MANY_REQUESTS or error.retry_after is not None):
+            self._refused(place, error)
+            turn.refusals += 1
+            return 0.0 if turn.refusals < _MOST_REFUSALS else None
+        may_help = error.retryable and (error.status_code is None or is_retryable_status(error.status_code))
+        if not may_help or turn.failures >= turn.retries:
+            return None
+        turn.failures += 1
+        # What the SDK waits: 0.5 s, 1 s, 2 s... 8 s, less up to a quarter.
+        return min(8.0, 0.25 * 2.0 ** min(turn.failures, 10)) * (1 - self._jitter() / 4)
+
+    def _refused(self, place: Place, error: CompletionError) -> None:
+        now = self._now()
+        with self._lock:
+            seconds = self._pace.refused(place, now, error.retry_after)
+            if seconds is None:
+                return
+            for feedback in self._feedback:
+                if feedback is not None:
+                    feedback.paused(seconds)
+        level = logging.WARNING if seconds >= _LONG_PAUSE else logging.INFO
+        logger.log(level, "all runs of this swarm pause for %.1f s: %s", seconds, error)
+
+    def _ended(self, turn: _Turn, place: Place, reported: object) -> None:
+        with self._lock:
+            if self._counts_tokens and reported:
+                usage = usage_of(reported)
+                self._estimate.learn(turn.size, usage)
+                self._pace.used(place, used_tokens(usage) or place.tokens)
+            self._pace.lost(place)
+        self._wake()
+
+    # --- waiting ---
+
+    async def _admitted(self, turn: _Turn) -> Place:
+        """Wait until the request may go. Whoever is cancelled here has taken nothing."""
+        if current_loop() not in self._lines:
+            place = self._place_or_wait(turn)
+            if isinstance(place, Place):
+                return place
+        with self._in_line(turn.number) as (line, waiter):
+            while True:
+                wait = math.inf
+                if line.is_first(waiter):
+                    place = self._place_or_wait(turn)
+                    if isinstance(place, Place):
+                        return place
+                    wait = place
+                waiter.wake = anyio.Event()
+                with anyio.move_on_after(wait):
+                    await waiter.wake.wait()
+
+    def _place_or_wait(self, turn: _Turn) -> Place | float:
+        now = self._now()
+        with self._lock:
+            return self._pace.wait(turn.tokens, now) or self._pace.go(turn.tokens, now)
+
+    @contextmanager
+    def _in_line(self, number: int) -> Generator[tuple[_Line, _Waiter], None, None]:
+        loop = current_loop()
+        with self._lock:
+            line = self._lines.get(loop) or self._lines.setdefault(loop, _Line())
+            waiter = line.join(number)
+        try:
+            yield line, waiter
+        finally:
+            with self._lock:
+                if not line.leave(waiter):
+                    self._lines.pop(loop, None)
+
+    def _wake(self) -> None:
+        """Something has ended, or is smaller than it was thought: whoever is first may go sooner."""
+        with self._lock:
+            for loop, line in tuple(self._lines.items()):
+                try:
+                    line.wake()
+                except RuntimeError:  # the loop was closed over those who waited
+                    self._lines.pop(loop, None)
+
+    # --- time ---
+
+    def _now(self) -> float:
+        now = anyio.current_time() + self._clocks.get()
+        self._latest = max(self._latest, now)
+        return now
+
+    def _offset(self) -> float:
+        # Loops have clocks of their own (trio's begins anywhere, that of a test may run ahead); what is shared needs one.
+        return max(time.monotonic(), self._latest) - anyio.current_time()
