@@ -236,7 +236,8 @@ def _header(line: str, form: Form) -> tuple[list[str], str]:
         if any(name in header for name in form.texts):
             return header, delimiter
     wanted = " or ".join(map(repr, form.texts))
-    known = ", ".join(map(repr, max(headers, key=len))) or "none"
+    most = max(len(header) for header in headers)
+    known = ", ".join(repr(name) for name in next(header for header in headers if len(header) == most)) or "none"
     raise Mistake(f"there is no column {wanted}; columns are: {known}. Name the one that has the text with --column")
 
 

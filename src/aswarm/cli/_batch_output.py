@@ -11,6 +11,9 @@ import os
 import shutil
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from io import RawIOBase
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TextIO
@@ -19,7 +22,7 @@ from aswarm._agent import Response
 from aswarm._json import is_object
 
 from ._batch_input import BadLine
-from ._exits import Mistake
+from ._exits import Failure, Mistake
 
 FAILED = "error"
 
@@ -46,6 +49,23 @@ def encoded(fields: dict[str, Any]) -> bytes:
         return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:
         return json.dumps(fields).encode() + b"\n"
+
+
+@contextmanager
+def _writing(name: object) -> Generator[None]:
+    """Around writing: where that cannot be done, the batch cannot go on. A pipe that nobody reads is no failure."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Failure(f"{name} cannot be written: {error.strerror}") from error
+
+
+def _write(file: RawIOBase, line: bytes) -> None:
+    left = memoryview(line)
+    while left:
+        left = left[file.write(left) :]
 
 
 class Output(ABC):
@@ -78,14 +98,15 @@ class Output(ABC):
 class StreamOutput(Output):
     """A stream that others read: standard output, a pipe, a device."""
 
-    def __init__(self, stream: TextIO | BinaryIO) -> None:
+    def __init__(self, stream: TextIO) -> None:
         super().__init__()
-        self._stream: BinaryIO = getattr(stream, "buffer", stream)
+        self._stream: BinaryIO = stream.buffer
 
     def add(self, key: str, line: bytes) -> None:  # noqa: ARG002 - whose it is, is for files
         """Write it, and send it on."""
-        self._stream.write(line)
-        self._stream.flush()
+        with _writing("standard output"):
+            self._stream.write(line)
+            self._stream.flush()
 
     def tidy(self) -> None:
         """What others have read stays."""
@@ -99,7 +120,8 @@ class FileOutput(Output):
         self._path = path.resolve()  # where a link points to another file, that one is written
         self._failed: dict[str, int] = {}
         self._dropped: set[int] = set()
-        self._file = path.open("a+b")
+        # Without a buffer: a line is there at once, and none is written later when it could not be written now.
+        self._file = path.open("ab", buffering=0)
         try:
             if resume:
                 self._look()
@@ -111,14 +133,14 @@ class FileOutput(Output):
 
     def _look(self) -> None:
         """Find out what is there; the end of a line that was broken off, if any, is cut off."""
-        self._file.seek(0)
         offset = 0
-        for number, line in enumerate(self._file, 1):
-            if not line.endswith(b"\n"):
-                self._file.truncate(offset)
-                return
-            self._note(number, line, offset)
-            offset += len(line)
+        with self._path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    self._file.truncate(offset)
+                    return
+                self._note(number, line, offset)
+                offset += len(line)
 
     def _note(self, number: int, line: bytes, offset: int) -> None:
         try:
@@ -143,8 +165,8 @@ class FileOutput(Output):
 
     def add(self, key: str, line: bytes) -> None:
         """Append it."""
-        self._file.write(line)
-        self._file.flush()
+        with _writing(self._path):
+            _write(self._file, line)
         self._drop(key)
 
     def tidy(self) -> None:
@@ -153,26 +175,46 @@ class FileOutput(Output):
             return
         beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            with beside.open("wb") as kept:
-                self._copy(kept)
-            shutil.copymode(self._path, beside)
-            self._file.close()
-            beside.replace(self._path)
+            with _writing(beside):
+                self._copy(beside)
+                shutil.copymode(self._path, beside)
+                beside.replace(self._path)
         finally:
             beside.unlink(missing_ok=True)
 
-    def _copy(self, kept: BinaryIO) -> None:
+    def _copy(self, path: Path) -> None:
         offset = 0
-        self._file.seek(0)
-        for line in self._file:
-            if offset not in self._dropped:
-                kept.write(line)
-            offset += len(line)
-        kept.flush()
-        os.fsync(kept.fileno())
+        with self._path.open("rb") as file, path.open("wb") as kept:
+            for line in file:
+                if offset not in self._dropped:
+                    kept.write(line)
+                offset += len(line)
+            kept.flush()
+            os.fsync(kept.fileno())
 
     def close(self) -> None:
         """Close the file."""
+        self._file.close()
+
+
+class DeviceOutput(Output):
+    """A pipe or a device that has a name."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._file = path.open("wb", buffering=0)
+
+    def add(self, key: str, line: bytes) -> None:  # noqa: ARG002 - as above
+        """Write it."""
+        with _writing(self._path):
+            _write(self._file, line)
+
+    def tidy(self) -> None:
+        """What others have read stays."""
+
+    def close(self) -> None:
+        """Close it."""
         self._file.close()
 
 
@@ -183,19 +225,10 @@ def open_output(name: str, stdout: TextIO, *, resume: bool) -> Output:
     path = Path(name)
     try:
         if path.exists() and not path.is_file():  # a pipe, a device
-            return _Device(path)
+            return DeviceOutput(path)
         return FileOutput(path, resume=resume)
     except OSError as error:
         raise Mistake(f"{name} cannot be written: {error.strerror}") from error
-
-
-class _Device(StreamOutput):
-    def __init__(self, path: Path) -> None:
-        self._own = path.open("wb")
-        super().__init__(self._own)
-
-    def close(self) -> None:
-        self._own.close()
 
 
 class Aside:
@@ -209,11 +242,15 @@ class Aside:
 
     def add(self, bad: BadLine) -> None:
         """Keep a line, with its number and what is wrong with it."""
+        with _writing(self.path):
+            self._add(bad)
+        self.count += 1
+
+    def _add(self, bad: BadLine) -> None:
         if self._file is None:
             self._file = self.path.open("a+b")
             self._file.seek(0)
             self._kept.update(self._file)
-        self.count += 1
         line = encoded({"line": bad.line, "error": bad.error, "text": bad.text})
         if line not in self._kept:
             self._kept.add(line)
