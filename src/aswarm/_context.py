@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from ._json import is_array, is_object
@@ -18,12 +19,17 @@ def copy_containers(value: Any) -> Any:
 
 def merge_changes(context: dict[Any, Any], before: dict[Any, Any], after: dict[Any, Any]) -> None:
     """Bring into `context` what has changed between `before` and `after`, two copies of it; other keys stay."""
-    for key in before.keys() - after.keys():
+    changed, removed = changes(before, after)
+    for key in removed:
         context.pop(key, None)
+    context.update(changed)
+
+
+def changes(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> tuple[dict[Any, Any], list[Any]]:
+    """The items of `after` that `before`, of which it is a copy, has not or has otherwise; the keys that it has no more."""
     seen: set[tuple[int, int]] = set()
-    context.update(
-        {key: value for key, value in after.items() if key not in before or _differs(before[key], value, seen)}
-    )
+    changed = {key: value for key, value in after.items() if key not in before or _differs(before[key], value, seen)}
+    return changed, [key for key in before if key not in after]
 
 
 def _differs(before: Any, after: Any, compared: set[tuple[int, int]]) -> bool:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from ._events import CompletionFinished, LoopEvent, RunFinished
-from ._execution import ToolDoor
+from ._execution import Started, ToolDoor
 from ._loop import Doors
 from ._plan import ToolCall, ToolOutcome
 from ._request import CompletionRequest
@@ -48,7 +48,7 @@ def _telling_completion(
 
 
 def _telling_tool(call_tool: ToolDoor) -> ToolDoor:
-    def told(call: ToolCall, context: dict[str, Any], started: Callable[[], None]) -> Awaitable[ToolOutcome]:
+    def told(call: ToolCall, context: dict[str, Any], started: Started) -> Awaitable[ToolOutcome]:
         if call.tool is None:
             debug_print(f"Tool {call.name} not found in function map.")
         else:

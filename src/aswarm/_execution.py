@@ -49,13 +49,15 @@ class ToolFailure:
 
 
 ToolErrorHook: TypeAlias = Callable[[ToolFailure], str | Awaitable[str]]
+# Awaited, because who wraps the door may have to write down that a function runs before it does.
+Started: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class ToolDoor(Protocol):
     """The second of the two doors through which a run acts on the world."""
 
-    def __call__(self, call: ToolCall, context: dict[str, Any], started: Callable[[], None]) -> Awaitable[ToolOutcome]:
-        """Carry out one call. `started` is to be called when the function begins to run.
+    def __call__(self, call: ToolCall, context: dict[str, Any], started: Started) -> Awaitable[ToolOutcome]:
+        """Carry out one call. `started` is to be awaited when the function is about to run, with nothing in between.
 
         `context` is the run's own dict. What this raises ends the run.
         """
@@ -83,7 +85,7 @@ class ToolCaller:
         self._workplace = workplace
         self._on_error = on_error
 
-    async def __call__(self, call: ToolCall, context: dict[str, Any], started: Callable[[], None]) -> ToolOutcome:
+    async def __call__(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         """Carry out one call; see `ToolDoor`. The current task must be the call's own."""
         try:
             return await self._attempt(call, context, started)
@@ -98,7 +100,7 @@ class ToolCaller:
             # The tool raised it itself, or awaited something that somebody else had cancelled.
             return await self._failed(call, _Told(_describe(error)))
 
-    async def _attempt(self, call: ToolCall, context: dict[str, Any], started: Callable[[], None]) -> ToolOutcome:
+    async def _attempt(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         tool = call.tool
         if tool is None:
             raise _Told(f"Tool {call.name} not found.")
@@ -110,16 +112,15 @@ class ToolCaller:
         return ToolOutcome(result.value, result)
 
     async def _at_work(
-        self, tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], started: Callable[[], None]
+        self, tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], started: Started
     ) -> Any:
         may_be_left = takes_context(tool) and (tool.abandon_on_cancel or tool.timeout is not None)
         before = copy_containers(context) if may_be_left else context
         own = copy_containers(before) if may_be_left else context
         work = functools.partial(_call, tool, bind_context(tool, arguments, own))
         lease = await self._workplace.lease(apart=_runs_apart(tool))
-        deadline = _deadline(tool)
         try:
-            _begin(started)
+            deadline = await _begin(tool, started)
             value = await lease.run(work, deadline=deadline, abandon_on_cancel=tool.abandon_on_cancel)
         except DeadlinePassed as error:
             raise _timed_out(tool, still_running=True) from error
@@ -156,11 +157,8 @@ async def _rewritten(hook: ToolErrorHook, call: ToolCall, failure: ToolFailure) 
         raise
 
 
-async def _on_loop(
-    tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], started: Callable[[], None]
-) -> Any:
-    deadline = _deadline(tool)
-    _begin(started)
+async def _on_loop(tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], started: Started) -> Any:
+    deadline = await _begin(tool, started)
     return await _settle(tool, _call(tool, bind_context(tool, arguments, context)), deadline)
 
 
@@ -182,12 +180,10 @@ async def _settle(tool: Tool[..., Any], value: Any, deadline: float) -> Any:
     raise _timed_out(tool)
 
 
-def _begin(started: Callable[[], None]) -> None:
+async def _begin(tool: Tool[..., Any], started: Started) -> float:
+    """Say that the function runs from here on; the deadline of it."""
     enter_tool()
-    started()
-
-
-def _deadline(tool: Tool[..., Any]) -> float:
+    await started()
     return math.inf if tool.timeout is None else anyio.current_time() + tool.timeout
 
 
@@ -233,7 +229,7 @@ async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], door: To
         raise failures.pop()
 
 
-def _started(call: ToolCall, emit: Emit) -> None:
+async def _started(call: ToolCall, emit: Emit) -> None:
     call.started = True
     emit(ToolCallStarted(call.position, call.id, call.name, call.arguments, call.agent))
 

@@ -132,6 +132,8 @@ class Runner:
             # Raises where the batch is cancelled or stops; else the items awaited something that was cancelled.
             await anyio.lowlevel.checkpoint()
             self._failure = _told(error, "reading the items: ")
+        except BaseException as error:  # noqa: BLE001 - as `_work_at`
+            self._end_with(error)
 
     async def _has_room(self) -> bool:
         while self._held >= self._limit.limit:
@@ -157,9 +159,13 @@ class Runner:
         except (Exception, anyio.get_cancelled_exc_class()):
             raise
         except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt and the like: raised to the reader
-            self._failure = error
-            self._shelf.clear()
-            self._group.cancel_scope.cancel()
+            self._end_with(error)
+
+    def _end_with(self, error: BaseException) -> None:
+        """Nothing else counts any more."""
+        self._failure = error
+        self._shelf.clear()
+        self._group.cancel_scope.cancel()
 
     async def _next(self) -> Entry | None:
         # What an item has left in the context variables of this task is not for the next one to see.

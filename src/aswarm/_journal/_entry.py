@@ -1,0 +1,142 @@
+"""`Journal`: the journal of one batch, and `Entry`: what it has of one item."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike, fspath
+from types import TracebackType
+from typing import Any, Self
+
+from aswarm._agent import Agent, Response
+from aswarm._errors import ConfigurationError
+from aswarm._loop import Doors
+
+from ._agents import Agents
+from ._asked import content_of
+from ._doors import JournalDoors
+from ._file import JournalFile, Step
+from ._tape import Place, Tape, recorded_response, response_data
+from ._writer import Writer
+
+_AGENTS_KEPT = 64  # a batch may make an agent for every item
+
+
+class Journal:
+    """The journal of one batch, open. Belongs to one event loop; `async with` closes it.
+
+        async with Journal.open("run.sqlite", {"agent": agent.name}) as journal:
+            entry = await journal.begin("item 7", agent, messages, context_variables)
+            if (response := entry.response) is None:
+                response = await run(..., wrap_doors=entry.doors)  # again for every attempt
+                await entry.finish(response)
+
+    What `begin` raises as a ConfigurationError is the trouble of that item alone. Any other error means that the
+    journal cannot be written any more: then the batch must end.
+    """
+
+    def __init__(self, path: str, writer: Writer) -> None:
+        self.path = path
+        self._writer = writer
+        self._agents: dict[int, Agents] = {}
+
+    @classmethod
+    def open(cls, path: str | PathLike[str], fingerprint: Mapping[str, str]) -> Self:
+        """Open the journal, or make it; blocks for a moment.
+
+        `fingerprint`: what tells this batch from others, under names that an error message can use, such as
+        `{"agent": "Triage"}`. Raises ConfigurationError for the journal of another batch or of another version, for
+        one that another process has open, and for a file that is something else.
+        """
+        return cls(fspath(path), Writer(JournalFile.open(path, fingerprint)))
+
+    async def begin(
+        self, item_id: str, agent: Agent, messages: Any, context_variables: Mapping[str, Any] | None = None
+    ) -> Entry:
+        """Begin an item: its id, and what it is run with; `context_variables` must stay as they are until its end.
+
+        Raises ConfigurationError for an item that was recorded with other messages or another agent, and for an id
+        that this batch has had already; RunError where the journal cannot be written.
+        """
+        content = content_of(agent, messages)
+        found = await self._writer.find(item_id, content)
+        if found.content != content:
+            raise ConfigurationError(
+                f"the item {item_id!r} is not the one that the journal {self.path} has under this id: its messages or "
+                "its agent are others. Give it an id of its own, or another journal to the batch"
+            )
+        if found.is_repeated:
+            raise ConfigurationError(
+                f"two items have the id {item_id!r}; with a journal, each must have one of its own"
+            )
+        tape = Tape(found.steps)
+        return Entry(item_id, found.number, tape, self._agents_of(agent), context_variables or {}, self._writer)
+
+    def _agents_of(self, start: Agent) -> Agents:
+        known = self._agents.get(id(start))
+        if known is None:
+            if len(self._agents) >= _AGENTS_KEPT:
+                self._agents.clear()
+            known = self._agents[id(start)] = Agents(start)  # which holds `start`, so that the id stays its own
+        return known
+
+    async def aclose(self) -> None:
+        """Write what is left and close the file."""
+        await self._writer.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+@dataclass(slots=True)
+class Entry:
+    """What the journal has of one item, and what it will have."""
+
+    id: str
+    number: int
+    tape: Tape
+    agents: Agents
+    context: Mapping[str, Any]
+    writer: Writer
+
+    @property
+    def response(self) -> Response | None:
+        """The `Response` of a finished item, made anew; None where it has not finished.
+
+        Its context variables are those given to `begin`, with what the run changed. Its `agent` is None where no agent
+        of the recorded name can be found.
+        """
+        if self.tape.finished is None:
+            return None
+        record = json.loads(self.tape.finished)
+        agent = None if record["agent"] is None else self.agents.find(record["agent"])
+        return recorded_response(record, agent, self.context)
+
+    def doors(self, doors: Doors) -> Doors:
+        """The doors of one attempt: they answer from the record, and record what comes after it."""
+        wrapped = JournalDoors(self, doors)
+        return Doors(wrapped.complete, wrapped.call_tool)
+
+    async def finish(self, response: Response) -> None:
+        """Record that the item is done, and wait until that is on the disk: only then may it be given out.
+
+        Raises ConfigurationError for context variables that cannot be recorded, RunError where nothing can.
+        """
+        self.record("finished", Place(0, 0), response_data(response, self.context))
+        await self.commit()
+
+    def record(self, kind: str, place: Place, data: str = "") -> None:
+        """Record one step; see `Tape`."""
+        step = Step(self.number, kind, *place, data)
+        self.writer.put(step)
+        self.tape.take(step)
+
+    async def commit(self) -> None:
+        """Wait until what was recorded is on the disk."""
+        await self.writer.commit()

@@ -1,0 +1,145 @@
+"""The one thread that has the file of a journal: what is recorded reaches the disk in order, many records at a time.
+
+Decides when. While one lot is being written the next gathers, so that the cost is that of a few writes a second and not
+of one for each record. Belongs to one event loop, which never waits for the disk; a run that must, awaits `commit`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import anyio
+
+from aswarm._backend import outlast, soon
+from aswarm._errors import RunError
+
+from ._file import Found, JournalFile, Step
+
+# How long a lot gathers. A completion takes a hundred times as long; a write costs as much as fifty records.
+_GATHER_SECONDS = 0.001
+
+
+@dataclass(slots=True)
+class _Lot:
+    """What is written together. `tell` says to the loop that it was."""
+
+    asked: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    steps: list[Step] = field(default_factory=list[Step])
+    found: list[Found] = field(default_factory=list[Found])
+    written: anyio.Event | None = None
+    tell: Callable[[Callable[[], None]], object] | None = None
+
+    def awaited(self) -> anyio.Event:
+        """The event of its end, on the running loop."""
+        if self.written is None:
+            self.written, self.tell = anyio.Event(), soon()
+        return self.written
+
+    def end(self) -> None:
+        """It is over, from any thread."""
+        if self.written is not None and self.tell is not None:
+            with suppress(RuntimeError):  # the loop is gone, and nobody waits
+                self.tell(self.written.set)
+
+
+class Writer:
+    """Writes in a thread of its own, until `aclose`. `failure`: why nothing can be written any more, or None."""
+
+    def __init__(self, file: JournalFile) -> None:
+        self.failure: Exception | None = None
+        self._file = file
+        self._news = threading.Condition()
+        self._lot = _Lot()
+        self._is_closing = False
+        self._has_ended = False
+        self._ended = _Lot()
+        threading.Thread(target=self._work, name="aswarm journal", daemon=True).start()
+
+    # --- on the event loop ---
+
+    def put(self, step: Step) -> None:
+        """Record a step. Raises RunError where the journal cannot be written any more."""
+        with self._news:
+            self._check()
+            self._lot.steps.append(step)
+            self._news.notify()
+
+    async def commit(self) -> None:
+        """Wait until all that was put is on the disk. Raises RunError where it cannot be written."""
+        with self._news:
+            self._check()
+            written = self._lot.awaited()
+            self._news.notify()
+        await written.wait()
+        self._check_failure()
+
+    async def find(self, item_id: str, content: str) -> Found:
+        """The item as the journal knows it; from now on it does. Raises RunError where it cannot be written."""
+        with self._news:
+            self._check()
+            lot = self._lot
+            place = len(lot.asked)
+            lot.asked.append((item_id, content))
+            written = lot.awaited()
+            self._news.notify()
+        await written.wait()
+        self._check_failure()
+        return lot.found[place]
+
+    def _check(self) -> None:
+        if self._is_closing:
+            raise RunError("the journal is closed")
+        self._check_failure()
+
+    def _check_failure(self) -> None:
+        if self.failure is not None:
+            raise RunError(f"the journal cannot be written: {self.failure}") from self.failure
+
+    async def aclose(self) -> None:
+        """Write what is left and close the file, however often the waiting task is cancelled meanwhile."""
+        with self._news:
+            self._is_closing = True
+            if self._has_ended:
+                return
+            ended = self._ended.awaited()
+            self._news.notify()
+        await outlast(ended)
+
+    # --- in the thread ---
+
+    def _work(self) -> None:
+        while (lot := self._next()) is not None:
+            if self.failure is None:  # a record must not be there without those before it
+                self._write(lot)
+            lot.end()
+        with suppress(Exception):  # everything was written; what fails here is tidying up
+            self._file.close()
+        with self._news:
+            self._has_ended = True
+            self._ended.end()
+
+    def _write(self, lot: _Lot) -> None:
+        try:
+            lot.found = self._file.work(lot.asked, lot.steps)
+        except Exception as error:  # noqa: BLE001 - told to everybody who waits, and to whoever comes later
+            self.failure = error
+
+    def _next(self) -> _Lot | None:
+        """The next lot, once there is something in it; None at the end."""
+        with self._news:
+            while not (self._has_work() or self._is_closing):
+                self._news.wait()
+            if not self._has_work():
+                return None
+        if not self._is_closing:
+            time.sleep(_GATHER_SECONDS)
+        with self._news:
+            lot, self._lot = self._lot, _Lot()
+        return lot
+
+    def _has_work(self) -> bool:
+        return bool(self._lot.steps) or self._lot.written is not None

@@ -1,0 +1,220 @@
+"""Kills a batch with SIGKILL at random moments and runs it again, until it has finished; then looks at what is left.
+
+    python tests/journal_kills.py ROUNDS SEED
+
+Every round is a batch of its own in a folder of its own. Its processes are forked from this one, which has no threads,
+so that a round takes a moment. Tools and the consumer append to files with O_APPEND, which outlive the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any
+
+from aswarm import Agent, AsyncSwarm, CompletionRequest, Response, Result, tool
+from aswarm._arguments import Arguments
+from aswarm._journal import Journal
+
+ITEMS = 12
+TURNS = 3  # with tools; one more answers
+UNKNOWN = "cancelled; its outcome is unknown"
+Json = dict[str, Any]
+
+
+def append(path: Path, line: str) -> None:
+    """One write, which is there or is not."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(file, f"{line}\n".encode())
+    os.close(file)
+
+
+class Model:
+    """Asks for two or three calls in each turn, named after the item and the turn; it is of two minds about which."""
+
+    def __init__(self, folder: Path, pause: float) -> None:
+        self._folder = folder
+        self._pause = pause
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        messages = request.body["messages"]
+        item = next(message["content"] for message in messages if message["role"] == "user")
+        turn = sum(message["role"] == "assistant" for message in messages)
+        await asyncio.sleep(random.random() * self._pause)
+        append(self._folder / "asked", f"{item} {turn}")
+        yield {"choices": [{"index": 0, "message": _message(item, turn), "finish_reason": "stop"}]}
+
+
+def _message(item: str, turn: int) -> Json:
+    if turn == TURNS:
+        return {"role": "assistant", "content": f"{item} is done"}
+    # Another answer whenever it is asked again: what was recorded must be what counts.
+    names = [random.choice(["together", "alone", "in_thread"]) for _ in range(random.choice([2, 3]))]
+    names += ["over"] if turn == 1 else []
+    draw = random.getrandbits(32)
+    arguments = [json.dumps({"deed": f"{item}/{turn}/{position}/{draw:x}"}) for position in range(len(names))]
+    asked = zip(names, arguments, strict=True)
+    calls = [{"id": "c", "type": "function", "function": {"name": name, "arguments": text}} for name, text in asked]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def agents(folder: Path, pause: float) -> Agent:
+    """Two agents, the first of which hands over to the second; every call leaves a line in `effects`."""
+
+    async def together(deed: str) -> str:
+        await asyncio.sleep(random.random() * pause)
+        append(folder / "effects", deed)
+        return f"did {deed}"
+
+    async def alone(deed: str, context_variables: Json) -> Result:
+        append(folder / "effects", deed)
+        context_variables.setdefault("deeds", []).append(deed)
+        await asyncio.sleep(random.random() * pause)
+        return Result(value=f"did {deed}", context_variables={"last": deed})
+
+    @tool
+    def in_thread(deed: str) -> str:
+        time.sleep(random.random() * pause)
+        append(folder / "effects", deed)
+        return f"did {deed}"
+
+    async def over(deed: str) -> Result:
+        append(folder / "effects", deed)
+        return Result(value=f"did {deed}", agent=second)
+
+    second = Agent(name="Second", functions=[together, alone, in_thread, over])
+    return Agent(name="First", functions=[together, alone, in_thread, over])
+
+
+async def batch(folder: Path, concurrency: int, pause: float) -> None:
+    """Run all items, and append what each ended with to `results`."""
+    swarm, agent = AsyncSwarm(client=Model(folder, pause)), agents(folder, pause)
+    waiting = iter(range(ITEMS))
+
+    async def work(journal: Journal) -> None:
+        for number in waiting:
+            item = f"item-{number}"
+            entry = await journal.begin(item, agent, item)
+            if (response := entry.response) is None:
+                response = await swarm._run_to_end(Arguments(agent, item), wrap_doors=entry.doors)
+                await entry.finish(response)
+            append(folder / "results", f"{os.getpid()} {item} {seal(response)}")
+            if number == ITEMS - 1:
+                append(folder / "last", json.dumps(response.messages))
+
+    async with Journal.open(folder / "run.sqlite", {"agent": "First"}) as journal, asyncio.TaskGroup() as group:
+        for _ in range(concurrency):
+            group.create_task(work(journal))
+    # Only a batch that came to its end says what it ended with.
+    await check(folder, agent)
+
+
+def seal(response: Response) -> str:
+    """A fingerprint of everything in it."""
+    assert response.agent is not None
+    everything = response.model_dump(mode="json", exclude={"agent"}) | {"agent": response.agent.name}
+    return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
+
+
+async def check(folder: Path, agent: Agent) -> None:
+    """What must be true once every item has ended."""
+    effects = Counter((folder / "effects").read_text().split())
+    assert max(effects.values()) == 1, f"ran twice: {[deed for deed, times in effects.items() if times > 1]}"
+    results = [line.split() for line in (folder / "results").read_text().splitlines()]
+    mine = [item for pid, item, _ in results if pid == str(os.getpid())]
+    assert sorted(mine) == sorted(f"item-{number}" for number in range(ITEMS)), "not every item ended exactly once"
+    assert len({(item, sealed) for _, item, sealed in results}) == ITEMS, (
+        "an item that was given out ended otherwise later"
+    )
+    told: Counter[str] = Counter()
+    async with Journal.open(folder / "run.sqlite", {"agent": "First"}) as journal:
+        for number in range(ITEMS):
+            entry = await journal.begin(f"item-{number}", agent, f"item-{number}")
+            assert entry.response is not None
+            told.update(_check_item(entry.response, effects, f"item-{number}"))
+    append(folder / "told", json.dumps(told))
+
+
+def _check_item(response: Response, effects: Counter[str], item: str) -> list[str]:
+    messages = response.messages
+    calls = [call for message in messages for call in message.get("tool_calls") or ()]
+    answers = [message for message in messages if message["role"] == "tool"]
+    assert response.usage.requests == TURNS + 1 and response.text == f"{item} is done"
+    told: list[str] = []
+    done: list[str] = []
+    for call, answer in zip(calls, answers, strict=True):
+        deed = json.loads(call["function"]["arguments"])["deed"]
+        if answer["content"] == UNKNOWN:
+            told.append("unknown, had run" if effects[deed] else "unknown, had not run")
+        else:
+            assert answer["content"].startswith(f"did {deed}"), f"{deed} was answered {answer['content']!r}"
+            assert effects[deed] == 1, f"lost: {deed} was answered and did not run"
+            told.append("done")
+            done.append(deed) if call["function"]["name"] == "alone" else None
+    assert response.context_variables.get("deeds", []) == done, "the context has not what the calls did to it"
+    asked = {json.loads(call["function"]["arguments"])["deed"] for call in calls}
+    strangers = [deed for deed in effects if deed.startswith(f"{item}/") and deed not in asked]
+    assert not strangers, f"ran, and no message asks for it: {strangers}"
+    return told
+
+
+def in_child(folder: Path, concurrency: int, pause: float) -> int:
+    """Begin a process with the batch in it."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        random.seed()
+        asyncio.run(batch(folder, concurrency, pause))
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def one_round(folder: Path, luck: random.Random) -> int:
+    """Kill and run again until it ends by itself; how often it was killed."""
+    concurrency, pause = luck.choice([1, 4, ITEMS]), luck.choice([0, 0.002, 0.01])
+    patience = luck.uniform(0.005, 0.12)
+    kills = 0
+    while True:
+        pid = in_child(folder, concurrency, pause)
+        time.sleep(luck.uniform(0, patience) if kills < 25 else 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL) if kills < 25 else None
+        _, status = os.waitpid(pid, 0)
+        if os.WIFEXITED(status):
+            assert os.WEXITSTATUS(status) == 0, f"a process failed, see above; its files are in {folder}"
+            return kills
+        kills += 1
+
+
+def main(rounds: int, seed: int) -> None:
+    """Rounds, and a line of what was seen in them."""
+    luck, seen, kills = random.Random(seed), Counter[str](), 0
+    for _ in range(rounds):
+        folder = Path(tempfile.mkdtemp(prefix="aswarm-kills-"))
+        kills += one_round(folder, luck)
+        seen.update(json.loads((folder / "told").read_text()))
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+    print(json.dumps({"rounds": rounds, "kills": kills, **dict(sorted(seen.items()))}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,324 @@
+"""The journal of a batch: what a rerun skips, what it resumes, and what it never does twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, Response, Result, RunError, tool
+from aswarm._accumulator import Accumulator
+from aswarm._arguments import Arguments
+from aswarm._journal import Journal
+from aswarm._journal._tape import completion_data
+from aswarm.testing import check_history
+from journaled import BATCH, Died, Json, Script, calls, dies, noting, rerun, run, says
+
+UNKNOWN = "cancelled; its outcome is unknown"
+
+
+def contents(response: Response) -> list[Any]:
+    return [message["content"] for message in response.messages if message["role"] == "tool"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.sqlite"
+
+
+@pytest.mark.anyio
+async def test_a_finished_item_is_given_back(path: Path) -> None:
+    """The recorded Response is given back whole: messages, agent, context, usage, stop; nothing runs and nothing is asked."""
+
+    async def order(context_variables: Json) -> Result:
+        context_variables["cart"]["items"].append("pen")
+        del context_variables["old"]
+        return Result(value="ordered", agent=second, context_variables={"paid": True})
+
+    second = Agent(name="Second")
+    first = Agent(name="First", functions=[order])
+    lock = object()
+    context = {"cart": {"items": ["ink"]}, "old": 1, "lock": lock}
+    model = Script(calls("order"), says("Done"))
+    response = await rerun(path, model, first, "Hi", context)
+    again = await rerun(path, Script(), first, [{"role": "user", "content": "Hi"}], context)
+    assert again == response
+    assert again.agent is second
+    assert again.context_variables == {"cart": {"items": ["ink", "pen"]}, "lock": lock, "paid": True}
+    assert again.usage.requests == 2
+    assert again.usage.details == {"prompt_tokens_details": {"cached": 4}}
+    assert context["cart"] == {"items": ["ink"]}
+
+
+@pytest.mark.anyio
+async def test_an_item_in_the_middle_is_resumed(path: Path) -> None:
+    """What was recorded is answered from the record: no completion is asked for again and no call runs again."""
+    notes: list[str] = []
+    agent = Agent(functions=[noting(notes, "one"), noting(notes, "two")])
+    with pytest.raises(Died):
+        await rerun(path, Script(calls("one", "two"), calls("one"), dies()), agent)
+    model = Script(says("Done"))
+    response = await rerun(path, model, agent)
+    assert sorted(notes) == ["one", "one", "two"]
+    assert contents(response) == ["done", "done", "done"]
+    assert len(model.asked) == 1
+    assert response.usage.requests == 3
+    check_history(response.messages)
+
+
+@pytest.mark.anyio
+async def test_a_call_without_an_outcome_is_not_repeated(path: Path) -> None:
+    """Of the calls of a turn, one that was started and has no outcome is answered as unknown; the later one runs."""
+    notes: list[str] = []
+
+    def die() -> str:
+        raise Died
+
+    agent = Agent(
+        functions=[noting(notes, "one"), tool(concurrent=False)(noting(notes, "two", die)), noting(notes, "three")]
+    )
+    with pytest.raises(Died):
+        await rerun(path, Script(calls("one", "two", "three")), agent)
+    response = await rerun(path, Script(says("Done")), agent)
+    assert notes == ["one", "two", "three"]
+    assert contents(response) == ["done", UNKNOWN, "done"]
+    assert contents(await rerun(path, Script(), agent)) == ["done", UNKNOWN, "done"]
+
+
+@pytest.mark.anyio
+async def test_a_call_that_waits_for_its_limiter_has_not_started(path: Path) -> None:
+    """A call that was not let in is not recorded as started: the rerun runs it."""
+    notes: list[str] = []
+    limiter = anyio.CapacityLimiter(1)
+    function = tool(limiter=limiter)(noting(notes, "one"))
+    agent = Agent(functions=[function])
+    async with Journal.open(path, BATCH) as journal:
+        entry = await journal.begin("a", agent, "Hi")
+        await limiter.acquire_on_behalf_of("another")
+        with anyio.move_on_after(0.05):
+            await run(entry, Script(calls("one")), agent)
+        limiter.release_on_behalf_of("another")
+    response = await rerun(path, Script(says("Done")), agent)
+    assert notes == ["one"]
+    assert contents(response) == ["done"]
+
+
+@pytest.mark.anyio
+async def test_a_start_is_on_the_disk_before_the_function_runs(path: Path) -> None:
+    """Whoever looks into the file while a function runs finds that it was started, and the completion that asked for it."""
+    kinds: list[str] = []
+
+    async def look() -> str:
+        journal_file = entry.writer._file  # no other process may look while it is open
+        rows = journal_file._connection.execute("SELECT kind FROM step ORDER BY seq").fetchall()
+        kinds.extend(kind for (kind,) in rows)
+        return "seen"
+
+    agent = Agent(functions=[look])
+    async with Journal.open(path, BATCH) as journal:
+        entry = await journal.begin("a", agent, "Hi")
+        await entry.finish(await run(entry, Script(calls("look"), says("Done")), agent))
+    assert kinds == ["completion", "started"]
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_start_is_withdrawn(path: Path) -> None:
+    """A call that is cancelled while its start is being written has not run, and runs in the rerun."""
+    notes: list[str] = []
+    agent = Agent(functions=[noting(notes, "one")])
+    async with Journal.open(path, BATCH) as journal:
+        entry = await journal.begin("a", agent, "Hi")
+        with anyio.CancelScope() as scope:
+            commit, entry.writer.commit = entry.writer.commit, lambda: _cancelled(scope)
+            await run(entry, Script(calls("one")), agent)
+        entry.writer.commit = commit
+        assert notes == []
+    assert contents(await rerun(path, Script(says("Done")), agent)) == ["done"]
+    assert notes == ["one"]
+
+
+async def _cancelled(scope: anyio.CancelScope) -> None:
+    scope.cancel()
+    await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.anyio
+async def test_another_attempt_replays_the_first(path: Path) -> None:
+    """A second attempt in the same process goes on where the first failed."""
+    notes: list[str] = []
+    agent = Agent(functions=[noting(notes, "one")])
+    model = Script(calls("one"), CompletionError("later", retryable=True), says("Done"))
+    async with Journal.open(path, BATCH) as journal:
+        entry = await journal.begin("a", agent, "Hi")
+        with pytest.raises(CompletionError):
+            await run(entry, model, agent)
+        assert (await run(entry, model, agent)).text == "Done"
+    assert notes == ["one"]
+
+
+@pytest.mark.anyio
+async def test_a_failed_call_stays_failed(path: Path) -> None:
+    """What the model was told of a call that failed, it is told again."""
+    ran: list[str] = []
+
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    async def one() -> str:
+        ran.append("one")
+        raise ValueError("no ink")
+
+    async def two() -> str:
+        raise Mute
+
+    agent = Agent(functions=[one, two])
+    with pytest.raises(Died):
+        await rerun(path, Script(calls("one", "two", "missing"), dies()), agent)
+    response = await rerun(path, Script(says("Done")), agent)
+    assert contents(response) == ["Error: ValueError: no ink", "Error: Mute", "Error: Tool missing not found."]
+    assert ran == ["one"]
+
+
+@pytest.mark.anyio
+async def test_a_call_that_ended_the_run_by_its_error(path: Path) -> None:
+    """Where `tool_error` ends the run after the function has failed, the call has ended, and is not run again."""
+    ran: list[str] = []
+
+    async def one() -> str:
+        ran.append("one")
+        raise ValueError("no ink")
+
+    def end(_: Any) -> str:
+        raise RuntimeError("stop here")
+
+    agent = Agent(functions=[one])
+    with pytest.raises(RunError, match="stop here"):
+        await rerun(path, Script(calls("one")), agent, tool_error=end)
+    assert contents(await rerun(path, Script(says("Done")), agent)) == ["Error: the call failed."]
+    assert ran == ["one"]
+
+
+@pytest.mark.anyio
+async def test_context_changes_are_replayed(path: Path) -> None:
+    """What calls did to the context is done again without them: written in place, removed, returned."""
+    seen: list[Json] = []
+
+    async def change(context_variables: Json) -> Result:
+        context_variables["count"] = context_variables.get("count", 0) + 1
+        context_variables.pop("old", None)
+        return Result(value="changed", context_variables={"last": [1.5, None, {"a": True}]})
+
+    async def look(context_variables: Mapping[str, Any]) -> str:
+        seen.append({**context_variables})
+        return "seen"
+
+    agent = Agent(functions=[change, look])
+    with pytest.raises(Died):
+        await rerun(path, Script(calls("change"), calls("change"), dies()), agent, context={"old": 1})
+    await rerun(path, Script(calls("look"), says("Done")), agent, context={"old": 1})
+    assert seen == [{"count": 2, "last": [1.5, None, {"a": True}]}]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [({1, 2}, r"cart was set to \{1, 2\}"), ({"pens": [1, (2,)]}, r"cart\['pens'\]\[1\] was set"), ({1: 2}, "its key")],
+)
+async def test_what_json_has_not_is_refused_when_it_is_recorded(path: Path, value: Any, text: str) -> None:
+    """A context variable that is not JSON ends the item with an error that names it; the call has its result there."""
+
+    async def change(context_variables: Json) -> str:
+        context_variables["cart"] = value
+        return "changed"
+
+    agent = Agent(functions=[change])
+    with pytest.raises(ConfigurationError, match=text) as caught:
+        await rerun(path, Script(calls("change")), agent)
+    assert caught.value.response is not None
+    assert contents(caught.value.response) == ["changed"]
+    assert contents(await rerun(path, Script(says("Done")), agent)) == [UNKNOWN]
+
+
+@pytest.mark.anyio
+async def test_what_a_result_changes_must_be_json_too(path: Path) -> None:
+    """The same holds for `Result.context_variables`, and for what an item ends with."""
+
+    async def change() -> Result:
+        return Result(context_variables={"when": object()})
+
+    async def reach(context_variables: Mapping[str, Any]) -> str:
+        context_variables["held"].append(object())
+        return "reached"
+
+    agent = Agent(functions=[change, reach])
+    with pytest.raises(ConfigurationError, match="variable when"):
+        await rerun(path, Script(calls("change")), agent)
+    with pytest.raises(ConfigurationError, match=r"variable held\[0\]"):
+        await rerun(path.with_name("other"), Script(calls("reach"), says("Done")), agent, context={"held": []})
+
+
+@pytest.mark.anyio
+async def test_calls_without_ids_have_the_same_ids_again(path: Path) -> None:
+    """The id that is made for a call without one is recorded with it: the history is the same when it is resumed."""
+    notes: list[str] = []
+    asked = calls("one", "one")
+    for call in asked["tool_calls"]:
+        del call["id"]
+    agent = Agent(functions=[noting(notes, "one")])
+    model = Script(asked, dies())
+    with pytest.raises(Died):
+        await rerun(path, model, agent)
+    response = await rerun(path, Script(says("Done")), agent)
+    made = [call["id"] for call in response.messages[0]["tool_calls"]]
+    assert made == [call["id"] for call in model.asked[1].body["messages"][2]["tool_calls"]]
+    assert len(set(made)) == 2
+
+
+@pytest.mark.anyio
+async def test_open_calls_at_the_start_are_recorded_too(path: Path) -> None:
+    """The calls that a resumed history begins with run once."""
+    notes: list[str] = []
+    agent = Agent(functions=[noting(notes, "one")])
+    history = [{"role": "user", "content": "Hi"}, calls("one")]
+
+    async def attempt(model: Script) -> Response:
+        async with Journal.open(path, BATCH) as journal:
+            entry = await journal.begin("a", agent, history)
+            arguments = Arguments(agent, history, resume=True)
+            return await AsyncSwarm(client=model)._run_to_end(arguments, wrap_doors=entry.doors)
+
+    with pytest.raises(Died):
+        await attempt(Script(dies()))
+    assert contents(await attempt(Script(says("Done")))) == ["done"]
+    assert notes == ["one"]
+
+
+def test_the_record_of_a_completion_is_what_the_provider_said() -> None:
+    """A recorded completion is folded to what it was: parts, refusals, reasoning, odd calls, unknown keys, no usage."""
+    odd = [
+        {"id": "c", "type": "function", "function": {"name": "", "arguments": ""}},
+        {"id": "c", "type": "function", "function": {"name": "one", "arguments": "{"}},
+        {"id": "c", "type": "custom", "custom": {"name": "two", "input": "x"}, "index": 7},
+    ]
+    messages = [
+        says(""),
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "a"}, {"type": "image", "url": "u"}],
+            "x": {"y": [1]},
+        },
+        {"role": "assistant", "content": None, "refusal": "No", "reasoning_details": [{"index": 0, "text": "a"}]},
+        {"role": "assistant", "content": "t \ud83d", "tool_calls": odd, "reasoning_content": "r"},
+    ]
+    for message in messages:
+        whole = Accumulator()
+        whole.feed({"choices": [{"message": message}]})
+        completion = whole.finish()
+        replayed = Accumulator()
+        replayed.feed(json.loads(completion_data({}, completion))["chunk"])
+        assert replayed.finish() == completion
