@@ -72,6 +72,7 @@ def test_a_batch() -> None:
         "error": None,
         "metadata": {"from": "web"},
         "context_variables": {"user": "Bob", "shop": "1"},
+        "input_digest": first["input_digest"],
         "messages": first["messages"],
     }
     assert [message["role"] for message in first["messages"]] == ["assistant", "tool", "assistant"]
@@ -193,6 +194,25 @@ def test_what_was_there_before_counts_for_the_exit_code() -> None:
     Path(OUT).write_text('{"id": 1, "status": "max_turns"}\n')
     with model() as server:
         assert batch(server, write({"input": "a"}), "-o", OUT, "--resume").exit_code == 3
+
+
+def test_an_output_of_another_input() -> None:
+    """The same command over tomorrow's file does not skip what has the numbers of today's lines: exit code 2."""
+    with model("A") as server:
+        batch(server, write({"input": "a"}), "-o", OUT)
+        result = batch(server, write({"input": "b"}), "-o", OUT, "--resume")
+    assert result.exit_code == 2
+    assert "line 1: the output has another conversation with the id 1" in result.stderr
+    assert [line["text"] for line in outcomes()] == ["A"]
+
+
+def test_a_new_journal_for_an_output_that_has_lines() -> None:
+    """It is not of this batch, as far as one can know: exit code 2."""
+    with model("A") as server:
+        batch(server, write({"input": "a"}), "-o", OUT)
+        result = batch(server, "in.jsonl", "-o", OUT, "--journal", "run.sqlite")
+    assert result.exit_code == 2
+    assert "out.jsonl has lines already" in result.stderr
 
 
 def test_a_journal() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aswarm import CompletionError, Response
-from aswarm.cli._batch_input import BadLine
+from aswarm.cli._batch_input import BadLine, Entry
 from aswarm.cli._batch_output import Aside, aside_of, encoded, error_of, open_output, status_of
 from aswarm.cli._exits import Mistake
 
@@ -53,7 +53,7 @@ def test_going_on() -> None:
     Path(OUT).write_bytes(before)
     Path(OUT).chmod(0o640)
     with open_output(OUT, io.StringIO(), resume=True) as output:
-        assert output.written == {"b", "3"}
+        assert [output.has(Entry(1, key, "Hi")) for key in (1, "b", "3", 4)] == [False, True, True, False]
         assert output.counts == {"answer": 1, "max_turns": 1}
         output.add("1", line(1))
         assert Path(OUT).read_bytes() == before + line(1)  # until the end nothing is taken away
@@ -68,10 +68,23 @@ def test_going_on_after_a_process_that_was_killed() -> None:
     lines = [line(1, "error"), line(1), line(2), line(2, "error"), line(3, "error"), line(3, "error", "x")]
     Path(OUT).write_bytes(b"".join(lines) + b'{"id": 4, "sta')
     with open_output(OUT, io.StringIO(), resume=True) as output:
-        assert output.written == {"1", "2"}
+        assert [output.has(Entry(1, key, "Hi")) for key in (1, 2, 3, 4)] == [True, True, False, False]
         output.add("4", line(4))
         output.tidy()
     assert Path(OUT).read_bytes() == b"".join([lines[1], lines[2], lines[5], line(4)])
+
+
+def test_an_output_of_other_items() -> None:
+    """What was asked is noted on the line: another conversation of the same id is not skipped in silence."""
+    entry = Entry(1, 7, "Hi", {"user": 1})
+    Path(OUT).write_bytes(encoded({"id": 7, "status": "answer", "input_digest": entry.digest}))
+    with open_output(OUT, io.StringIO(), resume=True) as output:
+        assert output.has(Entry(5, "7", "Hi", {"user": 1}, "other metadata"))
+        for other in (Entry(5, 7, "Ho", {"user": 1}), Entry(5, 7, "Hi")):
+            with pytest.raises(
+                Mistake, match="line 5: the output has another conversation with the id 7; name another"
+            ):
+                output.has(other)
 
 
 def test_a_link_stays_one() -> None:

@@ -122,8 +122,8 @@ class _Order:
 
     @property
     def goes_on(self) -> bool:
-        """A journal is refused where it is another batch's; without one, the caller has to say that it is the same."""
-        return self.resume or self.journal is not None
+        """A journal that is there is of this batch, or will be refused; without one, the caller has to say so."""
+        return self.resume or (self.journal is not None and self.journal.exists())
 
     def check(self) -> None:
         """Raise Mistake where one file would be two things."""
@@ -197,7 +197,7 @@ class _Work:
             async for line in lines:
                 if isinstance(line, BadLine):
                     self._put_aside(line)
-                elif line.key in self._output.written:
+                elif self._output.has(line):
                     self._tally.before += 1
                     self._teller.update()
                 else:
@@ -224,6 +224,7 @@ class _Work:
             "error": error_of(outcome.error),
             "metadata": entry.metadata,
             "context_variables": plain(found.context_variables),
+            "input_digest": entry.digest,
             "messages": plain(found.messages),
         }
         if not self._order.messages:

@@ -6,6 +6,7 @@ A line that cannot be used is a `BadLine`, never an exception: the others go on.
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import sys
@@ -35,6 +36,12 @@ class Entry:
     def key(self) -> str:
         """What tells it from the others: 7 and "7" are one."""
         return str(self.id)
+
+    @property
+    def digest(self) -> str:
+        """What tells that it is still the same: 16 hexadecimal digits, of messages and context variables."""
+        content = json.dumps([self.messages, self.context_variables], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self, TextIO
 
 from aswarm._agent import Response
-from aswarm._json import is_object
+from aswarm._json import is_object, shown
 
-from ._batch_input import BadLine
+from ._batch_input import BadLine, Entry
 from ._exits import Failure, Mistake
 
 FAILED = "error"
@@ -69,11 +69,22 @@ def _write(file: RawIOBase, line: bytes) -> None:
 
 
 class Output(ABC):
-    """A place for lines. `written`: the keys of the items that need not run again; `counts`: those, by status."""
+    """A place for lines. `counts`: the lines that were there before and stay, by status."""
 
     def __init__(self) -> None:
-        self.written: set[str] = set()
         self.counts: Counter[str] = Counter()
+        self._written: dict[str, str | None] = {}
+
+    def has(self, entry: Entry) -> bool:
+        """Whether the item need not run again. Raises Mistake where what is there is another item of this id."""
+        if entry.key not in self._written:
+            return False
+        if self._written[entry.key] not in (entry.digest, None):
+            raise Mistake(
+                f"line {entry.line}: the output has another conversation with the id {shown(entry.id, 60)}; name another "
+                "file with --output, or give it an id of its own"
+            )
+        return True
 
     @abstractmethod
     def add(self, key: str, line: bytes) -> None:
@@ -151,12 +162,12 @@ class FileOutput(Output):
             raise Mistake(f"line {number} of {self._path} is not of a batch; name another file with --output")
         key, status = str(fields["id"]), fields["status"]
         self._drop(key)
-        if key in self.written:  # of a process that was killed while it wrote
+        if key in self._written:  # of a process that was killed while it wrote
             self._dropped.add(offset)
         elif status == FAILED:
             self._failed[key] = offset
         else:
-            self.written.add(key)
+            self._written[key] = fields.get("input_digest")
             self.counts[status] += 1
 
     def _drop(self, key: str) -> None:
