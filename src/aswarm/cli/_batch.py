@@ -32,11 +32,12 @@ from ._options import AGENT_HELP, context_option, max_turns_option, provider, pr
 from ._output import own_stdout
 
 
-class _Concurrency(click.ParamType[Any]):
-    name = "number or auto"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if value == "auto" else click.IntRange(min=1).convert(value, param, ctx)
+def _at_once(_: click.Context, __: click.Parameter, value: str) -> int | Literal["auto"]:
+    if value == "auto":
+        return "auto"
+    if not (value.isdecimal() and int(value)):
+        raise click.BadParameter(f"expected a number from 1 on, or auto, not {value!r}")
+    return int(value)
 
 
 @click.command(
@@ -50,9 +51,7 @@ class _Concurrency(click.ParamType[Any]):
 @click.argument("agent")
 @click.argument("source", metavar="INPUT")
 @click.option("-o", "--output", default="-", help="The file for the outcomes. [default: stdout]")
-@click.option(
-    "--concurrency", type=_Concurrency(), default=10, show_default=True, help="How many at once; auto finds out."
-)
+@click.option("--concurrency", callback=_at_once, default="10", show_default=True, help="At once; auto finds it out.")
 @click.option("--rpm", type=click.IntRange(min=1), metavar="N", help="Requests per minute, at most.")
 @click.option("--tpm", type=click.IntRange(min=1), metavar="N", help="Tokens per minute, at most.")
 @click.option(

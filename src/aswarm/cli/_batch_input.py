@@ -238,7 +238,7 @@ def _records(lines: _Lines, rows: Iterator[list[str]], header: list[str], form: 
 
 def _header(line: str, form: Form) -> tuple[list[str], str]:
     """The names of the columns, and what is between them: that with which the column of the text is there."""
-    headers = [next(csv.reader([line], delimiter=delimiter), []) for delimiter in _DELIMITERS]
+    headers = [next(csv.reader([line], delimiter=delimiter), list[str]()) for delimiter in _DELIMITERS]
     for header, delimiter in zip(headers, _DELIMITERS, strict=True):
         if any(name in header for name in form.texts):
             return header, delimiter
