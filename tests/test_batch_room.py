@@ -6,6 +6,7 @@ import contextvars
 import gc
 import weakref
 from collections.abc import AsyncIterator, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import anyio
@@ -90,7 +91,7 @@ async def test_memory_does_not_grow_with_the_batch() -> None:
     assert len(alive) == 0
 
 
-async def test_the_limit_may_change_while_it_runs() -> None:
+async def test_the_limit_may_change_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is looked at before every item."""
 
     class Learned:
@@ -99,7 +100,7 @@ async def test_the_limit_may_change_while_it_runs() -> None:
     learned = Learned()
     items = Counted()
     batch = Echo().swarm().batch(AGENT, items)
-    batch._limit = learned
+    monkeypatch.setattr(batch, "_limit", lambda: nullcontext(learned))
     async with batch as outcomes:
         await idle()
         assert items.pulled == 2

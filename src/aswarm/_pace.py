@@ -5,8 +5,9 @@ Decides on numbers and times that it is given; never waits, never sends, never a
   fixed windows, sliding windows and buckets alike. A request that is larger than the limit goes when nothing else counts.
 - A refusal (429) pauses everything, for as long as the server says, else for 1, 2, 4... up to 61 s. The refusals of
   requests that were on their way together are one event.
-- After a pause one request goes first, and each answer lets one more go: the answers before half of what had been too
-  many was reached, from then on a whole round of answers. What is not refused within two seconds counts as answered.
+- After a pause one request goes first, and each answer lets one more go at once. If that was too many, it goes on so to
+  half as many, and from there by one for each round of answers, for a minute. What is not refused within two seconds
+  counts as answered: nobody waits for whole answers.
 """
 
 from __future__ import annotations
@@ -102,12 +103,12 @@ class _LastMinute:
 
 
 class _Start:
-    """How many requests may be on their way of which it is not known whether they are refused; TCP's slow start."""
+    """How many requests may be on their way of which it is not known whether they are refused: TCP's slow start."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
         self._open: dict[Place, None] = {}
-        self._size = self._half = self._most = math.inf
+        self._size = self._half = math.inf
 
     def add(self, place: Place) -> None:
         self._open[place] = None
@@ -124,19 +125,19 @@ class _Start:
         if place in self._open:
             del self._open[place]
             self._size += 1 if self._size < self._half else 1 / self._size
-            if self._size >= self._most:
-                self._size = self._half = self._most = math.inf
 
     def lost(self, place: Place) -> None:
         """Neither answered nor refused."""
         self._open.pop(place, None)
 
     def refused(self) -> None:
-        if self._most == math.inf:
-            self._most = max(2, len(self._open))
-        self._half = max(1.0, min(self._size, len(self._open)) / 2)
+        self._half = max(1.0, self._size / 2)
         self._size = 1.0
         self._open.clear()
+
+    def forget(self) -> None:
+        """It was long ago that so many were too many."""
+        self._half = math.inf
 
 
 class Pace:
@@ -151,9 +152,12 @@ class Pace:
         # Counts the pauses: whoever was let go before one is not the first to hear of it.
         self._generation = 0
         self._refusals = 0
+        self._refused_at = -math.inf
 
     def wait(self, tokens: int, now: float) -> float:
         """Seconds after which to ask again; 0 where a request of so many tokens may go now."""
+        if now - self._refused_at > self._minute:
+            self._start.forget()
         wait = max(self._paused_until - now, self._counted.wait(tokens, now), self._start.wait(now))
         return wait if wait > _NOW else 0.0
 
@@ -186,6 +190,7 @@ class Pace:
         if is_news:
             self._generation += 1
             self._refusals += 1
+            self._refused_at = now
             self._start.refused()
             # A wait that was asked for and did not help is not believed a second time.
             pause = max(asked, self._backoff(self._refusals - (1 if asked else 0)))

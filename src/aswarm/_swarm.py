@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from functools import partial
+from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
@@ -47,7 +48,6 @@ class AsyncSwarm:
     that the model is told, or raises to end the run. `max_threads`: plain functions that run at once, for each event
     loop and each depth of runs started inside tools. `include_usage=False` for servers that refuse `stream_options`.
     `empty_content=""` for servers that refuse null as the content of an assistant message with tool calls.
-
     `limits`: requests and tokens per minute over all runs of this swarm. With it, a 429 pauses all of them.
     """
 
@@ -223,22 +223,20 @@ class AsyncSwarm:
         context_variables: Mapping[str, Any] | None = None,
         model_override: str | None = None,
         max_turns: float = math.inf,
+        journal: str | PathLike[str] | None = None,
     ) -> Batch:
-        """Run the agent over many conversations: `async with swarm.batch(...) as outcomes: async for outcome in outcomes`.
+        """Run the agent over many: `async with swarm.batch(...) as outcomes: async for outcome in outcomes: ...`.
 
-        `items`: a plain or async iterable of `Item`s, messages (a list, or a str) or pairs of id and messages. It is read
-        one at a time and only while there is room, so it may be endless; the event loop waits for a plain one.
-        `concurrency`: items in memory at once, running or finished and not yet taken: who takes outcomes slowly is waited
-        for; "auto" finds the number out. `ordered=True`: outcomes in the order of the items; a slow one holds up those
-        behind it. `on_error="stop"`: no item is begun after an outcome with an error; those that run are finished.
-        `attempts`: how often one completion is asked for, with growing pauses, while it fails in a retryable way; what
-        the run has done until then stays done. The others are as for `run`.
-
-        An item's failure, bad input included, is its outcome's `error`. What reading the items raises is raised after the
-        outcomes of those that were begun. Raises ConfigurationError here for what is wrong with the batch itself.
+        `items`: a plain or async iterable of `Item`s, messages (a list, or a str) or pairs of id and messages, read only
+        while there is room. `concurrency`: how many are running, or finished and not yet taken; "auto" finds it out.
+        `ordered`: outcomes in the order of the items. `on_error="stop"`: begin no item after an outcome with an error.
+        `attempts`: how often one completion is asked for while it fails retryably. `journal`: a file, to go on from
+        after a crash. The others are as for `run`. What they come to is said in `aswarm.batch`.
+        An item's failure is its outcome's `error`. What reading the items raises is raised after all outcomes. Raises
+        ConfigurationError for what is wrong with the batch itself: here, or, for a journal, where the block is entered.
         """
         options = Options(agent, concurrency, ordered, on_error, attempts, context_variables, model_override, max_turns)
-        return Batch(self._run_to_end, items, options, lambda: self.client)
+        return Batch(self._run_to_end, items, options, self._pacing, lambda: self.client, journal)
 
     def _classic_stream(self, arguments: Arguments) -> ClassicStream:
         return ClassicStream(*self._begin(arguments, inline, stream=True))
@@ -256,12 +254,8 @@ class AsyncSwarm:
         stream: bool,
         wrap_doors: Callable[[Doors], Doors] | None = None,
     ) -> tuple[RunState, AsyncGenerator[LoopEvent, None]]:
-        options = RunOptions(
-            RequestSettings(stream, arguments.model_override, self._include_usage),
-            arguments.max_turns,
-            arguments.execute_tools,
-            self._concurrent_tools,
-        )
+        settings = RequestSettings(stream, arguments.model_override, self._include_usage)
+        options = RunOptions(settings, arguments.max_turns, arguments.execute_tools, self._concurrent_tools)
         state = RunState(
             arguments.agent,
             arguments.messages,
@@ -287,7 +281,6 @@ class AsyncSwarm:
         return source_for(client)
 
     def _workplace(self) -> Workplace:
-        """Where plain functions run on this event loop."""
         return self._threads.get()
 
     # --- closing ---

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from aswarm._agent import Agent, Response
-from aswarm._errors import ConfigurationError
+from aswarm._errors import ConfigurationError, RunError
 from aswarm._loop import Doors
 
 from ._agents import Agents
@@ -50,6 +50,11 @@ class Journal:
         one that another process has open, and for a file that is something else.
         """
         return cls(fspath(path), Writer(JournalFile.open(path, fingerprint)))
+
+    @property
+    def failure(self) -> RunError | None:
+        """Why nothing can be recorded any more, or None."""
+        return self._writer.trouble
 
     async def begin(
         self, item_id: str, agent: Agent, messages: Any, context_variables: Mapping[str, Any] | None = None

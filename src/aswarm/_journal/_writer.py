@@ -96,8 +96,17 @@ class Writer:
         self._check_failure()
 
     def _check_failure(self) -> None:
-        if self.failure is not None:
-            raise RunError(f"the journal cannot be written: {self.failure}") from self.failure
+        if (trouble := self.trouble) is not None:
+            raise trouble
+
+    @property
+    def trouble(self) -> RunError | None:
+        """Why nothing can be written any more, for who runs the batch; or None."""
+        if self.failure is None:
+            return None
+        error = RunError(f"the journal cannot be written: {self.failure}")
+        error.__cause__ = self.failure
+        return error
 
     async def aclose(self) -> None:
         """Write what is left and close the file, however often the waiting task is cancelled meanwhile."""

@@ -7,16 +7,22 @@ its own.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import AsyncExitStack, contextmanager
+from os import PathLike
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from aswarm._backend import Supervised
+from aswarm._pacing import Pacing
 
 from ._item import Outcome
 from ._options import Options
 from ._runner import Fixed, Limit, Run, Runner
 from ._source import Items, check_items
+
+if TYPE_CHECKING:
+    from aswarm._journal import Journal
 
 logger = logging.getLogger("aswarm")
 
@@ -28,24 +34,56 @@ class Batch(AsyncIterator[Outcome]):
     outcomes that were not taken are dropped. Several tasks may read one batch; each outcome goes to one of them.
     """
 
-    def __init__(self, run: Run, items: Items, options: Options, prepare: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        items: Items,
+        options: Options,
+        pacing: Pacing,
+        prepare: Callable[[], object],
+        journal: str | PathLike[str] | None,
+    ) -> None:
         check_items(items)
         self._run = run
         self._items = items
         self._options = options
+        self._pacing = pacing
         self._prepare = prepare
+        self._journal = journal
         self._was_opened = False
         self._runner: Runner | None = None
         self._supervised: Supervised[None]
+        self._open: AsyncExitStack
 
     async def __aenter__(self) -> Self:
         if self._was_opened:
             raise RuntimeError("a batch is opened once; make another one with swarm.batch(...)")
         self._was_opened = True
         self._prepare()
-        self._runner = runner = Runner(self._run, self._items, self._options, _limit(self._options.concurrency))
-        self._supervised = Supervised(runner.work, on_end=runner.end)
+        async with AsyncExitStack() as stack:
+            limit = stack.enter_context(self._limit())
+            journal = (
+                None if self._journal is None else await stack.enter_async_context(self._open_journal(self._journal))
+            )
+            self._runner = Runner(self._run, self._items, self._options, limit, journal)
+            self._open = stack.pop_all()
+        self._supervised = Supervised(self._runner.work, on_end=self._runner.end)
         return self
+
+    @contextmanager
+    def _limit(self) -> Generator[Limit, None, None]:
+        # Also where the number stays: a 429 pauses all runs of the swarm while there is a batch.
+        if self._options.concurrency == "auto":
+            with self._pacing.adaptive() as limit:
+                yield limit
+        else:
+            with self._pacing.in_use():
+                yield Fixed(self._options.concurrency)
+
+    def _open_journal(self, path: str | PathLike[str]) -> Journal:
+        from aswarm._journal import Journal  # noqa: PLC0415 - sqlite3 is for those who want one
+
+        return Journal.open(path, self._options.fingerprint)
 
     def __aiter__(self) -> Self:
         return self
@@ -70,9 +108,10 @@ class Batch(AsyncIterator[Outcome]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         runner, self._runner = self._runner, None
-        await self._supervised.stop()
         if runner is None:  # it has been left already
             return
+        async with self._open:
+            await self._supervised.stop()
         runner.clear()
         if error is None:
             try:
@@ -80,7 +119,3 @@ class Batch(AsyncIterator[Outcome]):
             except Exception:
                 # Who leaves early wants no more items; whether they had been read so far is chance.
                 logger.warning("reading the items failed, after the batch had been left", exc_info=True)
-
-
-def _limit(concurrency: int | Literal["auto"]) -> Limit:
-    return Fixed(10 if concurrency == "auto" else concurrency)

@@ -32,8 +32,6 @@ class Options:
     def __post_init__(self) -> None:
         # What is wrong with the batch would else be paid for as an error of every item.
         self.arguments(Item(""))
-        if not isinstance(self.agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - whatever the caller passed
-            raise ConfigurationError(f"agent must be an Agent, not {type(self.agent).__name__}")
         _ = toolbox(self.agent).tools
         if not (self.context_variables is None or is_object(self.context_variables)):
             raise ConfigurationError(f"context_variables must be a dict, not {type(self.context_variables).__name__}")
@@ -44,10 +42,18 @@ class Options:
         if self.on_error not in ("keep", "stop"):
             raise ConfigurationError(f'on_error is "keep" or "stop", not {self.on_error!r}')
 
+    @property
+    def fingerprint(self) -> Mapping[str, str]:
+        """What tells this batch from others, for its journal."""
+        return {"agent": self.agent.name, "model": self.model_override or self.agent.model}
+
     def arguments(self, item: Item) -> Arguments:
-        """What is asked of the run of one item."""
+        """What is asked of the run of one item. Raises ConfigurationError for an agent that is none."""
+        agent = self.agent if item.agent is None else item.agent
+        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - whatever the caller passed
+            raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
         return Arguments(
-            self.agent if item.agent is None else item.agent,
+            agent,
             item.messages,
             self._context(item),
             self.model_override,

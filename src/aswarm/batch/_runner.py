@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from contextvars import Context, copy_context
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 
 from aswarm._agent import Response
 from aswarm._arguments import Arguments
-from aswarm._errors import RunError
+from aswarm._errors import AswarmError, RunError
 from aswarm._loop import Doors
 from aswarm._usage import Usage
 
@@ -28,6 +28,9 @@ from ._item import Item, Outcome, as_item
 from ._options import Options
 from ._shelf import Shelf
 from ._source import Items, pulled
+
+if TYPE_CHECKING:
+    from aswarm._journal import Journal
 
 Run = Callable[[Arguments, Callable[[Doors], Doors] | None], Awaitable[Response]]
 Entry = tuple[int, Any]  # the place in the batch, and what the caller gave
@@ -52,11 +55,12 @@ class Fixed:
 class Runner:
     """The working side of one batch. `work` drives it; `take` gives the outcomes that are there."""
 
-    def __init__(self, run: Run, items: Items, options: Options, limit: Limit) -> None:
+    def __init__(self, run: Run, items: Items, options: Options, limit: Limit, journal: Journal | None = None) -> None:
         self._run = run
         self._items = items
         self._options = options
         self._limit = limit
+        self._journal = journal
         self._shelf = Shelf(ordered=options.ordered)
         self._held = 0  # items that are running, or whose outcome waits
         self._room = anyio.Event()
@@ -178,8 +182,15 @@ class Runner:
     def _deliver(self, outcome: Outcome) -> None:
         self._shelf.put(outcome)
         self._news.set()
-        if outcome.error is not None and self._options.on_error == "stop":
+        if outcome.error is not None and self._is_over():
             self._feeding.cancel()
+
+    def _is_over(self) -> bool:
+        """Whether an item that has failed is the last one to be begun."""
+        trouble = None if self._journal is None else self._journal.failure
+        if trouble is not None:  # what would run from here on would be lost in a crash
+            self._failure = self._failure or trouble
+        return trouble is not None or self._options.on_error == "stop"
 
     async def _carry_out(self, index: int, given: object) -> Outcome:
         begun = anyio.current_time()
@@ -189,7 +200,7 @@ class Runner:
         error: Exception | None = None
         try:
             item = as_item(given)
-            response = await self._run(self._options.arguments(item), attempts.doors)
+            response = await self._respond(_id_of(item, index), self._options.arguments(item), attempts)
         except Exception as raised:  # noqa: BLE001 - one item's failure never touches another
             error = raised
         except anyio.get_cancelled_exc_class() as raised:
@@ -198,7 +209,7 @@ class Runner:
             error = _told(raised)
         left = response if error is None else getattr(error, "response", None)
         return Outcome(
-            str(index) if item.id is None else str(item.id),
+            _id_of(item, index),
             index,
             response,
             error,
@@ -207,6 +218,21 @@ class Runner:
             left.usage if isinstance(left, Response) else Usage(),
             item.metadata,
         )
+
+    async def _respond(self, item_id: str, arguments: Arguments, attempts: Attempts) -> Response:
+        """The response of an item's run; or the one that the journal has."""
+        if self._journal is None:
+            return await self._run(arguments, attempts.doors)
+        entry = await self._journal.begin(item_id, arguments.agent, arguments.messages, arguments.context_variables)
+        if (recorded := entry.response) is not None:
+            return recorded
+        response = await self._run(arguments, lambda doors: entry.doors(attempts.doors(doors)))
+        try:
+            await entry.finish(response)
+        except AswarmError as error:
+            error.response = response
+            raise
+        return response
 
 
 _END = object()
@@ -228,6 +254,10 @@ class _Desk:
     async def next(self) -> Entry | None:
         await self._given.wait()
         return self._entry
+
+
+def _id_of(item: Item, index: int) -> str:
+    return str(index if item.id is None else item.id)
 
 
 def _same(context: Context, other: Context) -> bool:
