@@ -293,11 +293,40 @@ def test_devices_may_be_anything_at_once() -> None:
 
 
 def test_an_output_that_cannot_take_more() -> None:
-    """What was done is told, with how to go on; exit code 1."""
+    """Exit code 1; nothing is told that is not written."""
     with model("A", "B") as server:
         result = batch(server, write({"input": "a"}, {"input": "b"}), "-o", "/dev/full")
     assert result.exit_code == 1
     assert "No space left on device" in result.stderr
+
+
+def test_a_batch_that_cannot_go_on() -> None:
+    """What was done until then is told, with how to go on, and then what is wrong: exit code 1."""
+    Path("out.rejected.jsonl").mkdir()
+    with model("A") as server:
+        result = batch(server, write({"input": "a"}, "{"), "-o", OUT)
+    assert result.exit_code == 1
+    assert statuses() == {1: "answer"}
+    assert "\nStopped. To go on, give the same command again with --resume." in result.stderr
+    assert result.stderr.endswith("Error: out.rejected.jsonl cannot be written: Is a directory\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--journal", "run.sqlite"], "To go on, give the same command again: what is done is in run.sqlite"),
+        (["-o", OUT], "To go on, give the same command again with --resume. (With --journal,"),
+        ([], "What is not written has to run again; with --journal, or with --output and --resume, it can go on"),
+    ],
+)
+def test_ctrl_c(options: list[str], words: str) -> None:
+    """What was done is told, and how to go on; exit code 130."""
+    items = write({"input": "a"}, {"input": "b"}, {"input": "c"})
+    with model("A", call("stop")) as server:
+        result = invoke("batch", "agents:triage", items, "--concurrency", "1", *options, server=server)
+    assert result.exit_code == 130
+    assert re.search(r"^1 items in .*: 1 answered$", result.stderr, re.MULTILINE)
+    assert f"\nStopped. {words}" in result.stderr
 
 
 def test_a_bar_only_beside_the_output(monkeypatch: pytest.MonkeyPatch) -> None:

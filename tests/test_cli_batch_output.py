@@ -13,7 +13,7 @@ import pytest
 from aswarm import CompletionError, Response
 from aswarm.cli._batch_input import BadLine, Entry
 from aswarm.cli._batch_output import Aside, aside_of, encoded, error_of, open_output, status_of
-from aswarm.cli._exits import Mistake
+from aswarm.cli._exits import Failure, Mistake
 
 pytestmark = pytest.mark.usefixtures("folder")
 OUT = "out.jsonl"
@@ -128,6 +128,25 @@ def test_streams() -> None:
         output.add("1", line(1))
     reader.join()
     assert read == [line(1)]
+
+
+def test_a_pipe_that_nobody_reads() -> None:
+    """It breaks, which is no failure: the command ends with a code of its own."""
+    os.mkfifo("pipe")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with open_output("pipe", io.StringIO(), resume=False) as output:
+        os.close(reader)
+        with pytest.raises(BrokenPipeError):
+            output.add("1", line(1))
+
+
+def test_a_disk_that_is_full() -> None:
+    """The batch cannot go on."""
+    with (
+        open_output("/dev/full", io.StringIO(), resume=False) as output,
+        pytest.raises(Failure, match="/dev/full cannot be written: No space left on device"),
+    ):
+        output.add("1", line(1))
 
 
 def test_bad_lines_are_kept_aside() -> None:

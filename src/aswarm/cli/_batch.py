@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Literal, TextIO, cast
 
 import click
@@ -142,6 +143,40 @@ class _Order:
         return "What is not written has to run again; with --journal, or with --output and --resume, it can go on"
 
 
+class _Summary:
+    """Around a batch: at its end tells what came of it, and where it was stopped, how to go on."""
+
+    def __init__(self, order: _Order, tally: Tally, aside: Aside, stderr: TextIO) -> None:
+        self._order = order
+        self._tally = tally
+        self._aside = aside
+        self._stderr = stderr
+
+    def __enter__(self) -> None:
+        """Nothing to tell yet."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._aside.close()
+        is_interrupted = isinstance(error, KeyboardInterrupt)
+        if error is None:
+            self._tell()
+        elif is_interrupted or self._tally.statuses:
+            self._tell(f"Stopped. {self._order.how_to_go_on()}")
+        if is_interrupted:
+            raise click.exceptions.Exit(Code.INTERRUPTED)
+
+    def _tell(self, *more: str) -> None:
+        lines = [*self._tally.summary(), *more]
+        if self._aside.count:
+            lines.insert(1, f"{self._aside.count:,} lines could not be used: they are in {self._aside.path}")
+        if self._order.output != "-":
+            lines.append(f"Outcomes are in {self._order.output}")
+        for line in lines:
+            click.echo(line, file=self._stderr)
+
+
 class _Work:
     """One batch: its items on their way in, its outcomes on their way out."""
 
@@ -154,20 +189,11 @@ class _Work:
         self._teller: Teller
 
     def run(self, stderr: TextIO, *, bar: bool) -> Code:
-        """Run it to its end, and tell how it ended. What ends it early is raised after that, but for Ctrl-C."""
-        try:
+        """Run it to its end; what it comes to."""
+        with _Summary(self._order, self._tally, self._aside, stderr):
             with teller(self._tally, stderr, bar=bar) as self._teller:
                 asyncio.run(self._run())
             self._output.tidy()
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) or self._tally.statuses:
-                self._sum_up(stderr, f"Stopped. {self._order.how_to_go_on()}")
-            if isinstance(error, KeyboardInterrupt):
-                return Code.INTERRUPTED
-            raise
-        finally:
-            self._aside.close()
-        self._sum_up(stderr)
         return self._code()
 
     async def _run(self) -> None:
@@ -185,7 +211,7 @@ class _Work:
                 context_variables=order.context,
                 model_override=order.model,
                 max_turns=order.max_turns,
-                **({} if order.journal is None else {"journal": order.journal}),
+                journal=order.journal,
             ) as outcomes,
         ):
             async for outcome in outcomes:
@@ -234,15 +260,6 @@ class _Work:
         if outcome.error is not None:
             self._teller.trouble("failed items", f"line {entry.line} (id {entry.id}) failed: {outcome.error}")
         self._teller.update()
-
-    def _sum_up(self, stderr: TextIO, *more: str) -> None:
-        lines = [*self._tally.summary(), *more]
-        if self._aside.count:
-            lines.insert(1, f"{self._aside.count:,} lines could not be used: they are in {self._aside.path}")
-        if self._order.output != "-":
-            lines.append(f"Outcomes are in {self._order.output}")
-        for line in lines:
-            click.echo(line, file=stderr)
 
     def _code(self) -> Code:
         """What it comes to: everything answered, or not."""
