@@ -106,13 +106,8 @@ async def batch(folder: Path, concurrency: int, pause: float) -> None:
     async def work(journal: Journal) -> None:
         for number in waiting:
             item = f"item-{number}"
-            entry = await journal.begin(item, agent, item)
-            if (response := entry.response) is None:
-                response = await swarm._run_to_end(Arguments(agent, item), wrap_doors=entry.doors)
-                await entry.finish(response)
+            response = await journal.run(item, Arguments(agent, item), swarm._run_to_end)
             append(folder / "results", f"{os.getpid()} {item} {seal(response)}")
-            if number == ITEMS - 1:
-                append(folder / "last", json.dumps(response.messages))
 
     async with Journal.open(folder / "run.sqlite", {"agent": "First"}) as journal, asyncio.TaskGroup() as group:
         for _ in range(concurrency):

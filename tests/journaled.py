@@ -68,12 +68,9 @@ async def rerun(
     path: Path, model: Any, agent: Agent, messages: Any = "Hi", context: Json | None = None, **options: Any
 ) -> Response:
     """A batch of the one item "a": opened, run to its end, closed."""
+    swarm = AsyncSwarm(client=model, **options)
     async with Journal.open(path, BATCH) as journal:
-        entry = await journal.begin("a", agent, messages, context)
-        if (response := entry.response) is None:
-            response = await run(entry, model, agent, messages, context, **options)
-            await entry.finish(response)
-        return response
+        return await journal.run("a", Arguments(agent, messages, context), swarm._run_to_end)
 
 
 class Died(BaseException):

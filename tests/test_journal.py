@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, Response, Result, RunError, tool
-from aswarm._accumulator import Accumulator
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    CompletionError,
+    CompletionRequest,
+    Response,
+    Result,
+    RunError,
+    tool,
+)
 from aswarm._arguments import Arguments
 from aswarm._journal import Journal
-from aswarm._journal._tape import completion_data
+from aswarm._loop import Doors
 from aswarm.testing import check_history
 from journaled import BATCH, Died, Json, Script, calls, dies, noting, rerun, run, says
 
@@ -161,6 +167,27 @@ async def test_another_attempt_replays_the_first(path: Path) -> None:
 
 
 @pytest.mark.anyio
+async def test_what_the_record_answers_stays_in_front_of_other_doors(path: Path) -> None:
+    """Doors that are wrapped behind the journal (limits, attempts) see only what is not answered from the record."""
+    asked: list[str] = []
+
+    def telling(doors: Doors) -> Doors:
+        def complete(request: CompletionRequest) -> Any:
+            asked.append(request.body["messages"][-1]["role"])
+            return doors.complete(request)
+
+        return Doors(complete, doors.call_tool)
+
+    agent = Agent(functions=[noting([], "one")])
+    with pytest.raises(Died):
+        await rerun(path, Script(calls("one"), dies()), agent)
+    swarm = AsyncSwarm(client=Script(says("Done")))
+    async with Journal.open(path, BATCH) as journal:
+        await journal.run("a", Arguments(agent, "Hi"), swarm._run_to_end, telling)
+    assert asked == ["tool"]
+
+
+@pytest.mark.anyio
 async def test_a_failed_call_stays_failed(path: Path) -> None:
     """What the model was told of a call that failed, it is told again."""
     ran: list[str] = []
@@ -201,124 +228,3 @@ async def test_a_call_that_ended_the_run_by_its_error(path: Path) -> None:
         await rerun(path, Script(calls("one")), agent, tool_error=end)
     assert contents(await rerun(path, Script(says("Done")), agent)) == ["Error: the call failed."]
     assert ran == ["one"]
-
-
-@pytest.mark.anyio
-async def test_context_changes_are_replayed(path: Path) -> None:
-    """What calls did to the context is done again without them: written in place, removed, returned."""
-    seen: list[Json] = []
-
-    async def change(context_variables: Json) -> Result:
-        context_variables["count"] = context_variables.get("count", 0) + 1
-        context_variables.pop("old", None)
-        return Result(value="changed", context_variables={"last": [1.5, None, {"a": True}]})
-
-    async def look(context_variables: Mapping[str, Any]) -> str:
-        seen.append({**context_variables})
-        return "seen"
-
-    agent = Agent(functions=[change, look])
-    with pytest.raises(Died):
-        await rerun(path, Script(calls("change"), calls("change"), dies()), agent, context={"old": 1})
-    await rerun(path, Script(calls("look"), says("Done")), agent, context={"old": 1})
-    assert seen == [{"count": 2, "last": [1.5, None, {"a": True}]}]
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [({1, 2}, r"cart was set to \{1, 2\}"), ({"pens": [1, (2,)]}, r"cart\['pens'\]\[1\] was set"), ({1: 2}, "its key")],
-)
-async def test_what_json_has_not_is_refused_when_it_is_recorded(path: Path, value: Any, text: str) -> None:
-    """A context variable that is not JSON ends the item with an error that names it; the call has its result there."""
-
-    async def change(context_variables: Json) -> str:
-        context_variables["cart"] = value
-        return "changed"
-
-    agent = Agent(functions=[change])
-    with pytest.raises(ConfigurationError, match=text) as caught:
-        await rerun(path, Script(calls("change")), agent)
-    assert caught.value.response is not None
-    assert contents(caught.value.response) == ["changed"]
-    assert contents(await rerun(path, Script(says("Done")), agent)) == [UNKNOWN]
-
-
-@pytest.mark.anyio
-async def test_what_a_result_changes_must_be_json_too(path: Path) -> None:
-    """The same holds for `Result.context_variables`, and for what an item ends with."""
-
-    async def change() -> Result:
-        return Result(context_variables={"when": object()})
-
-    async def reach(context_variables: Mapping[str, Any]) -> str:
-        context_variables["held"].append(object())
-        return "reached"
-
-    agent = Agent(functions=[change, reach])
-    with pytest.raises(ConfigurationError, match="variable when"):
-        await rerun(path, Script(calls("change")), agent)
-    with pytest.raises(ConfigurationError, match=r"variable held\[0\]"):
-        await rerun(path.with_name("other"), Script(calls("reach"), says("Done")), agent, context={"held": []})
-
-
-@pytest.mark.anyio
-async def test_calls_without_ids_have_the_same_ids_again(path: Path) -> None:
-    """The id that is made for a call without one is recorded with it: the history is the same when it is resumed."""
-    notes: list[str] = []
-    asked = calls("one", "one")
-    for call in asked["tool_calls"]:
-        del call["id"]
-    agent = Agent(functions=[noting(notes, "one")])
-    model = Script(asked, dies())
-    with pytest.raises(Died):
-        await rerun(path, model, agent)
-    response = await rerun(path, Script(says("Done")), agent)
-    made = [call["id"] for call in response.messages[0]["tool_calls"]]
-    assert made == [call["id"] for call in model.asked[1].body["messages"][2]["tool_calls"]]
-    assert len(set(made)) == 2
-
-
-@pytest.mark.anyio
-async def test_open_calls_at_the_start_are_recorded_too(path: Path) -> None:
-    """The calls that a resumed history begins with run once."""
-    notes: list[str] = []
-    agent = Agent(functions=[noting(notes, "one")])
-    history = [{"role": "user", "content": "Hi"}, calls("one")]
-
-    async def attempt(model: Script) -> Response:
-        async with Journal.open(path, BATCH) as journal:
-            entry = await journal.begin("a", agent, history)
-            arguments = Arguments(agent, history, resume=True)
-            return await AsyncSwarm(client=model)._run_to_end(arguments, wrap_doors=entry.doors)
-
-    with pytest.raises(Died):
-        await attempt(Script(dies()))
-    assert contents(await attempt(Script(says("Done")))) == ["done"]
-    assert notes == ["one"]
-
-
-def test_the_record_of_a_completion_is_what_the_provider_said() -> None:
-    """A recorded completion is folded to what it was: parts, refusals, reasoning, odd calls, unknown keys, no usage."""
-    odd = [
-        {"id": "c", "type": "function", "function": {"name": "", "arguments": ""}},
-        {"id": "c", "type": "function", "function": {"name": "one", "arguments": "{"}},
-        {"id": "c", "type": "custom", "custom": {"name": "two", "input": "x"}, "index": 7},
-    ]
-    messages = [
-        says(""),
-        {
-            "role": "assistant",
-            "content": [{"type": "text", "text": "a"}, {"type": "image", "url": "u"}],
-            "x": {"y": [1]},
-        },
-        {"role": "assistant", "content": None, "refusal": "No", "reasoning_details": [{"index": 0, "text": "a"}]},
-        {"role": "assistant", "content": "t \ud83d", "tool_calls": odd, "reasoning_content": "r"},
-    ]
-    for message in messages:
-        whole = Accumulator()
-        whole.feed({"choices": [{"message": message}]})
-        completion = whole.finish()
-        replayed = Accumulator()
-        replayed.feed(json.loads(completion_data({}, completion))["chunk"])
-        assert replayed.finish() == completion

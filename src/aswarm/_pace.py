@@ -13,7 +13,7 @@ Decides on numbers and times that it is given; never waits, never sends, never a
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -107,14 +107,16 @@ class _Start:
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
-        self._open: dict[Place, None] = {}
+        # A plain dict takes long to find its first one after many were removed.
+        self._open: OrderedDict[Place, None] = OrderedDict()
         self._size = self._half = math.inf
 
     def add(self, place: Place) -> None:
         self._open[place] = None
 
     def wait(self, now: float) -> float:
-        for place in tuple(self._open):
+        while self._open:
+            place = next(iter(self._open))
             wait = place.at + self._patience - now
             if wait > _NOW:
                 return 0.0 if len(self._open) + 1 <= self._size else wait

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from aswarm._agent import Agent, Response
-from aswarm._errors import ConfigurationError, RunError
+from aswarm._arguments import Arguments
+from aswarm._errors import AswarmError, ConfigurationError
 from aswarm._loop import Doors
 
 from ._agents import Agents
@@ -20,6 +21,9 @@ from ._file import JournalFile, Step
 from ._tape import Place, Tape, recorded_response, response_data
 from ._writer import Writer
 
+Wrap: TypeAlias = Callable[[Doors], Doors]
+# Runs to the end, with wrapped doors.
+Run: TypeAlias = Callable[[Arguments, Wrap], Awaitable[Response]]
 _AGENTS_KEPT = 64  # a batch may make an agent for every item
 
 
@@ -27,13 +31,10 @@ class Journal:
     """The journal of one batch, open. Belongs to one event loop; `async with` closes it.
 
         async with Journal.open("run.sqlite", {"agent": agent.name}) as journal:
-            entry = await journal.begin("item 7", agent, messages, context_variables)
-            if (response := entry.response) is None:
-                response = await run(..., wrap_doors=entry.doors)  # again for every attempt
-                await entry.finish(response)
+            response = await journal.run("item 7", Arguments(agent, messages), swarm._run_to_end)
 
-    What `begin` raises as a ConfigurationError is the trouble of that item alone. Any other error means that the
-    journal cannot be written any more: then the batch must end.
+    What `begin` and `run` raise is the trouble of that item alone, unless `failure` is set: then the journal cannot be
+    written any more, and the batch must end.
     """
 
     def __init__(self, path: str, writer: Writer) -> None:
@@ -52,9 +53,26 @@ class Journal:
         return cls(fspath(path), Writer(JournalFile.open(path, fingerprint)))
 
     @property
-    def failure(self) -> RunError | None:
+    def failure(self) -> Exception | None:
         """Why nothing can be recorded any more, or None."""
-        return self._writer.trouble
+        return self._writer.failure
+
+    async def run(self, item_id: str, arguments: Arguments, run: Run, wrap: Wrap | None = None) -> Response:
+        """Run an item, or what is left of it, or give back the `Response` that it had.
+
+        `wrap`: how the doors behind the journal are wrapped; what is answered from the record does not get there.
+        Raises what `begin`, `run` and `Entry.finish` raise.
+        """
+        entry = await self.begin(item_id, arguments.agent, arguments.messages, arguments.context_variables)
+        if (recorded := entry.response) is not None:
+            return recorded
+        response = await run(arguments, entry.doors if wrap is None else lambda doors: entry.doors(wrap(doors)))
+        try:
+            await entry.finish(response)
+        except AswarmError as error:
+            error.response = response
+            raise
+        return response
 
     async def begin(
         self, item_id: str, agent: Agent, messages: Any, context_variables: Mapping[str, Any] | None = None

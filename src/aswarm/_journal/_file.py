@@ -63,7 +63,7 @@ class JournalFile:
         try:
             connection = sqlite3.connect(name, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
-            raise ConfigurationError(f"the journal {name} cannot be opened: {error}") from error
+            raise ConfigurationError(_trouble(name, error)) from error
         try:
             _take(connection, name, fingerprint)
             return cls(connection)

@@ -96,17 +96,8 @@ class Writer:
         self._check_failure()
 
     def _check_failure(self) -> None:
-        if (trouble := self.trouble) is not None:
-            raise trouble
-
-    @property
-    def trouble(self) -> RunError | None:
-        """Why nothing can be written any more, for who runs the batch; or None."""
-        if self.failure is None:
-            return None
-        error = RunError(f"the journal cannot be written: {self.failure}")
-        error.__cause__ = self.failure
-        return error
+        if self.failure is not None:
+            raise RunError(f"the journal cannot be written: {self.failure}") from self.failure
 
     async def aclose(self) -> None:
         """Write what is left and close the file, however often the waiting task is cancelled meanwhile."""
@@ -144,8 +135,7 @@ class Writer:
                 self._news.wait()
             if not self._has_work():
                 return None
-        if not self._is_closing:
-            time.sleep(_GATHER_SECONDS)
+        time.sleep(_GATHER_SECONDS)
         with self._news:
             lot, self._lot = self._lot, _Lot()
         return lot

@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 
 from aswarm._agent import Response
 from aswarm._arguments import Arguments
-from aswarm._errors import AswarmError, RunError
+from aswarm._errors import RunError
 from aswarm._loop import Doors
 from aswarm._usage import Usage
 
@@ -188,8 +188,9 @@ class Runner:
     def _is_over(self) -> bool:
         """Whether an item that has failed is the last one to be begun."""
         trouble = None if self._journal is None else self._journal.failure
-        if trouble is not None:  # what would run from here on would be lost in a crash
-            self._failure = self._failure or trouble
+        if trouble is not None and self._failure is None:  # what ran from here on would be lost in a crash
+            self._failure = RunError(f"the batch has ended, because its journal cannot be written: {trouble}")
+            self._failure.__cause__ = trouble
         return trouble is not None or self._options.on_error == "stop"
 
     async def _carry_out(self, index: int, given: object) -> Outcome:
@@ -223,16 +224,7 @@ class Runner:
         """The response of an item's run; or the one that the journal has."""
         if self._journal is None:
             return await self._run(arguments, attempts.doors)
-        entry = await self._journal.begin(item_id, arguments.agent, arguments.messages, arguments.context_variables)
-        if (recorded := entry.response) is not None:
-            return recorded
-        response = await self._run(arguments, lambda doors: entry.doors(attempts.doors(doors)))
-        try:
-            await entry.finish(response)
-        except AswarmError as error:
-            error.response = response
-            raise
-        return response
+        return await self._journal.run(item_id, arguments, self._run, attempts.doors)
 
 
 _END = object()
