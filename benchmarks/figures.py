@@ -89,7 +89,7 @@ FIGURES = [
         rounds=1,
         only=("aswarm_aiohttp",),
     ),
-    _batch("1 at once", 10, 1),
+    _batch("1 at once", 20, 1),
     _batch("50", 500, 50),
     _batch("500", 2000, 500),
     _batch("2,000", 4000, 2000, rounds=1),
