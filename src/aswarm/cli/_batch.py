@@ -139,7 +139,7 @@ class _Order:
         if self.journal is not None:
             return f"To go on, give the same command again: what is done is in {self.journal}"
         if self.output != "-":
-            return "To go on, give the same command again with --resume. (With --journal, begun items go on as well.)"
+            return "To go on, give the same command again with --resume. (With --journal, what had begun goes on too.)"
         return "What is not written has to run again; with --journal, or with --output and --resume, it can go on"
 
 
