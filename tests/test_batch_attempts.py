@@ -225,3 +225,21 @@ async def test_leaving_does_not_wait_for_the_pause() -> None:
         await anyio.sleep(0.01)
     assert trio.current_time() - began == pytest.approx(0.01)
     assert len(source.requests) == 1
+
+
+async def test_a_refusal_for_the_rate_pauses_all_items() -> None:
+    """A 429 is no failed attempt: nothing more is sent for so long as the server said, and then the same again."""
+    sent: list[float] = []
+
+    async def gate(text: str) -> None:
+        sent.append(trio.current_time() - began)
+        await anyio.sleep(1)
+        if len(sent) == 3 and text == "2":
+            raise CompletionError("slow down", status_code=429, retryable=True, retry_after=30)
+
+    began = trio.current_time()
+    outcomes = await outcomes_of(Echo(gate), map(str, range(8)), concurrency=3)
+    assert [outcome.attempts for outcome in outcomes] == [1] * 8
+    assert sum(at < 1 for at in sent) == 3
+    assert not any(1.5 < at < 31 for at in sent)
+    assert len(sent) == 9

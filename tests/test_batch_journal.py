@@ -93,8 +93,8 @@ async def test_the_journal_of_another_batch_is_refused(journal: Path, others: di
 
 
 async def test_each_item_needs_an_id_of_its_own(journal: Path) -> None:
-    """The second of a name is that item's error."""
-    outcomes = await outcomes_of(Echo(), [("a", "x"), ("a", "x"), ("b", "x")], journal=journal, ordered=True)
+    """One of two that have the same is an error; the other is run."""
+    outcomes = await outcomes_of(Echo(), [("a", "x"), ("a", "x"), ("b", "x")], journal=journal, concurrency=1)
     assert [type(outcome.error) for outcome in outcomes] == [type(None), ConfigurationError, type(None)]
 
 

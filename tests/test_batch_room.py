@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
+from aswarm import CompletionError
 from aswarm.batch import Item, Outcome
 from batches import AGENT, Counted, Echo, idle, outcomes_of, text_of
 
@@ -89,6 +90,26 @@ async def test_memory_does_not_grow_with_the_batch() -> None:
     gc.collect()
     assert most <= 4 + 2  # the one that the source holds, and the one just taken
     assert len(alive) == 0
+
+
+async def test_an_error_goes_with_its_outcome() -> None:
+    """No cycle keeps it, and what its traceback refers to, until the garbage is collected."""
+
+    async def gate(text: str) -> None:
+        if text == "a":
+            raise CompletionError(text)
+
+    async with Echo(gate).swarm().batch(AGENT, ["a", "b"], ordered=True, concurrency=1) as outcomes:
+        gc.disable()
+        try:
+            outcome = await anext(outcomes)
+            error = weakref.ref(outcome.error)  # type: ignore[type-var]
+            await anext(outcomes)
+            assert error() is not None
+            del outcome
+            assert error() is None
+        finally:
+            gc.enable()
 
 
 async def test_the_limit_may_change_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:

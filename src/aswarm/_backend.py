@@ -11,7 +11,7 @@ import functools
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -42,6 +42,24 @@ def soon() -> Callable[[Callable[[], None]], object]:
         run_soon: Callable[[Callable[[], None]], object] = _trio().current_trio_token().run_sync_soon
         return run_soon
     return asyncio.get_running_loop().call_soon_threadsafe
+
+
+class Event(Protocol):
+    """An event of one event loop. `wait` need not be a checkpoint."""
+
+    def is_set(self) -> bool: ...
+    def set(self) -> None: ...
+    def wait(self) -> Awaitable[object]: ...
+
+
+def events() -> Callable[[], Event]:
+    """What makes events on this loop, for those who need many: anyio asks anew each time which loop that is."""
+    return sys.modules["trio"].Event if _on_trio() else asyncio.Event
+
+
+def clock() -> Callable[[], float]:
+    """The clock of this loop, in seconds; as `events`."""
+    return sys.modules["trio"].current_time if _on_trio() else asyncio.get_running_loop().time
 
 
 Work = Callable[[], Coroutine[Any, Any, None]]

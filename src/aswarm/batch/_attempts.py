@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
 from functools import partial
 from typing import Any, cast
 
@@ -84,8 +83,10 @@ def wait_before(attempt: int) -> float:
 
 async def _whole(chunks: AsyncGenerator[Mapping[str, Any], None]) -> list[Mapping[str, Any]]:
     """All chunks of a completion. Raises what the run would raise on reading them."""
-    async with aclosing(chunks):
+    try:
         received = [chunk async for chunk in chunks]
+    finally:
+        await chunks.aclose()
     if not (len(received) == 1 and _is_whole(received[0])):
         accumulator = Accumulator()
         for chunk in received:

@@ -50,10 +50,10 @@ class Batch(AsyncIterator[Outcome]):
         self._pacing = pacing
         self._prepare = prepare
         self._journal = journal
-        self._was_opened = False
-        self._runner: Runner | None = None
+        self._was_opened = self._is_open = False
+        self._runner: Runner
         self._supervised: Supervised[None]
-        self._open: AsyncExitStack
+        self._opened: AsyncExitStack
 
     async def __aenter__(self) -> Self:
         if self._was_opened:
@@ -66,8 +66,9 @@ class Batch(AsyncIterator[Outcome]):
                 None if self._journal is None else await stack.enter_async_context(self._open_journal(self._journal))
             )
             self._runner = Runner(self._run, self._items, self._options, limit, journal)
-            self._open = stack.pop_all()
+            self._opened = stack.pop_all()
         self._supervised = Supervised(self._runner.work, on_end=self._runner.end)
+        self._is_open = True
         return self
 
     @contextmanager
@@ -89,7 +90,7 @@ class Batch(AsyncIterator[Outcome]):
         return self
 
     async def __anext__(self) -> Outcome:
-        if self._runner is None:
+        if not self._is_open:
             if self._was_opened:
                 raise StopAsyncIteration
             raise RuntimeError(
@@ -107,15 +108,13 @@ class Batch(AsyncIterator[Outcome]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        runner, self._runner = self._runner, None
-        if runner is None:  # it has been left already
-            return
-        async with self._open:
+        self._is_open = False
+        async with self._opened:
             await self._supervised.stop()
-        runner.clear()
+        self._runner.clear()
         if error is None:
             try:
-                runner.raise_failure()
+                self._runner.raise_failure()
             except Exception:
                 # Who leaves early wants no more items; whether they had been read so far is chance.
                 logger.warning("reading the items failed, after the batch had been left", exc_info=True)

@@ -19,6 +19,7 @@ from anyio.abc import TaskGroup
 
 from aswarm._agent import Response
 from aswarm._arguments import Arguments
+from aswarm._backend import Event, clock, events
 from aswarm._errors import RunError
 from aswarm._loop import Doors
 from aswarm._usage import Usage
@@ -63,8 +64,10 @@ class Runner:
         self._journal = journal
         self._shelf = Shelf(ordered=options.ordered)
         self._held = 0  # items that are running, or whose outcome waits
-        self._room = anyio.Event()
-        self._news = anyio.Event()
+        self._clock = clock()
+        self._new_event = events()
+        self._room = self._new_event()
+        self._news = self._new_event()
         self.has_ended = False  # nothing more will be laid down
         self._failure: BaseException | None = None
         # The tasks. An item that runs has one to itself; one that has ended well may serve another item.
@@ -87,7 +90,7 @@ class Runner:
     async def wait(self) -> None:
         """Wait until something has changed."""
         if self._news.is_set():
-            self._news = anyio.Event()
+            self._news = self._new_event()
         await self._news.wait()
 
     def end(self) -> None:
@@ -141,7 +144,7 @@ class Runner:
 
     async def _has_room(self) -> bool:
         while self._held >= self._limit.limit:
-            self._room = anyio.Event()
+            self._room = self._new_event()
             await self._room.wait()
         return not self._feeding.cancel_called
 
@@ -175,7 +178,7 @@ class Runner:
         # What an item has left in the context variables of this task is not for the next one to see.
         if self._is_fed or not _same(copy_context(), self._context):
             return None
-        desk = _Desk()
+        desk = _Desk(self._new_event())
         self._idle.append(desk)
         return await desk.next()
 
@@ -194,9 +197,9 @@ class Runner:
         return trouble is not None or self._options.on_error == "stop"
 
     async def _carry_out(self, index: int, given: object) -> Outcome:
-        begun = anyio.current_time()
+        begun = self._clock()
         attempts = Attempts(index, self._options.attempts)
-        item = Item("")
+        item = _NOTHING
         response: Response | None = None
         error: Exception | None = None
         try:
@@ -208,13 +211,16 @@ class Runner:
             # Raises where the batch is cancelled; else something in the run was, by somebody else.
             await anyio.lowlevel.checkpoint()
             error = _told(raised)
+        if error is not None and error.__traceback__ is not None:
+            # Its first entry is this frame, which refers to the error.
+            error.__traceback__ = error.__traceback__.tb_next
         left = response if error is None else getattr(error, "response", None)
         return Outcome(
             _id_of(item, index),
             index,
             response,
             error,
-            anyio.current_time() - begun,
+            self._clock() - begun,
             attempts.made,
             left.usage if isinstance(left, Response) else Usage(),
             item.metadata,
@@ -228,6 +234,7 @@ class Runner:
 
 
 _END = object()
+_NOTHING = Item("")
 
 
 class _Desk:
@@ -235,8 +242,8 @@ class _Desk:
 
     __slots__ = ("_entry", "_given")
 
-    def __init__(self) -> None:
-        self._given = anyio.Event()
+    def __init__(self, given: Event) -> None:
+        self._given = given
         self._entry: Entry | None = None
 
     def give(self, entry: Entry | None) -> None:

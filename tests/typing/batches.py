@@ -1,0 +1,28 @@
+"""Batches as type checkers see them. Checked, never run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import assert_type
+
+from aswarm import Agent, AsyncSwarm, Response, Usage
+from aswarm.batch import Batch, Item, Outcome
+
+
+async def outcomes(swarm: AsyncSwarm, agent: Agent, items: AsyncIterator[Item]) -> None:
+    async with swarm.batch(agent, items, concurrency="auto", journal=Path("run.sqlite")) as batch:
+        assert_type(batch, Batch)
+        async for outcome in batch:
+            assert_type(outcome, Outcome)
+            assert_type(outcome.id, str)
+            assert_type(outcome.response, Response | None)
+            assert_type(outcome.error, Exception | None)
+            assert_type(outcome.usage, Usage)
+
+
+def what_items_may_be(swarm: AsyncSwarm, agent: Agent) -> None:
+    swarm.batch(agent, ["a", [{"role": "user", "content": "b"}], ("id", "c"), Item("d", id=4)])
+    swarm.batch(agent, {"id": "text"}.items(), on_error="stop", ordered=True)
+    swarm.batch(agent, [], on_error="raise")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    swarm.batch(agent, 7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
