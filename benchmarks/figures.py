@@ -32,6 +32,24 @@ def _turn(title: str, **job: Any) -> Figure:
     return Figure(name, title, {"figure": "turn", **job})
 
 
+# Who has a batch runner, the same without it, the loop by hand, and two peers.
+_BATCH = ("handwritten_openai", "aswarm_", "aswarm_batch", "aswarm_journal", "openai_agents", "pydantic_ai_")
+_BATCH_ON_AIOHTTP = (*_BATCH, "aswarm_batch_aiohttp")
+
+
+def _batch(title: str, total: int, at_once: int, *, rounds: int = 3) -> Figure:
+    job = {"figure": "batch", "total": total, "at_once": at_once}
+    only = _BATCH_ON_AIOHTTP if at_once > 100 else _BATCH  # noqa: PLR2004 - what the README names for it
+    return Figure(f"batch_{at_once}", title, job, quick=at_once == 50, rounds=rounds, only=only)  # noqa: PLR2004 - seconds
+
+
+def _batch_memory(title: str, total: int, at_once: int, latency: float) -> Figure:
+    name = f"batch_memory_{total}_{at_once}"
+    job = {"figure": "batch_memory", "total": total, "at_once": at_once, "latency": latency}
+    only = ("handwritten_openai", "aswarm_batch", "aswarm_journal")
+    return Figure(name, title, job, "bytes", fresh=True, quick=False, rounds=1, only=only)
+
+
 FIGURES = [
     _turn("1 conversation", at_once=1, past=0),
     _turn("32", at_once=32, past=0),
@@ -71,6 +89,17 @@ FIGURES = [
         rounds=1,
         only=("aswarm_aiohttp",),
     ),
+    _batch("1 at once", 20, 1),
+    _batch("50", 500, 50),
+    _batch("500", 2000, 500),
+    _batch("2,000", 4000, 2000, rounds=1),
+    _batch_memory("1,000 items", 1000, 100, 0.02),
+    _batch_memory("10,000", 10_000, 100, 0.02),
+    _batch_memory("50,000", 50_000, 100, 0.02),
+    _batch_memory("100 at once", 2000, 100, 1),
+    _batch_memory("500", 2000, 500, 1),
+    _batch_memory("1,000", 2000, 1000, 1),
+    _batch_memory("2,000", 2000, 2000, 1),
 ]
 
 
@@ -96,6 +125,9 @@ class Samples:
         row = {"contender": label, "value": statistics.median(values), "values": values}
         if ratios:
             row.update(ratio=statistics.median(ratios), lowest=min(ratios), highest=max(ratios))
+        speeds = [mine["conversations_per_second"] for mine, _ in pairs if "conversations_per_second" in mine]
+        if speeds:
+            row["conversations_per_second"] = statistics.median(speeds)
         return {
             **row,
             **{key: value for key, value in pairs[-1][0].items() if key.endswith(("_left", "_most", "_grown"))},

@@ -9,95 +9,25 @@ tools were called with the right arguments, the answer arrived. A contender that
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
-import http.client
 import importlib
 import json
-import os
 import resource
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from scenario import ANSWER, TALLY, TURNS, Session, history
-
-Result = dict[str, Any]
-
-
-class Meter:
-    """CPU (all threads of the process) and wall seconds since it was made."""
-
-    def __init__(self) -> None:
-        gc.collect()
-        self._wall, self._cpu = time.perf_counter(), time.process_time()
-
-    def read(self) -> tuple[float, float]:
-        """CPU, wall."""
-        cpu = time.process_time() - self._cpu
-        return cpu, time.perf_counter() - self._wall
-
-    def per(self, count: int) -> Result:
-        """Microseconds for each of `count`."""
-        cpu, wall = self.read()
-        return {"cpu_us": cpu / count * 1e6, "wall_us": wall / count * 1e6, "count": count}
-
-
-def resident() -> int:
-    """Bytes of memory that this process has now; where the system does not tell, the most it has had."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def trim() -> None:
-    """Give back what is free: unreachable objects, and what glibc's malloc keeps of the memory that they had."""
-    gc.collect()
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
-def control(url: str, path: str) -> Result:
-    """Ask the server what it saw, or tell it something."""
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port)
-    connection.request("GET", path)
-    answer: Result = json.loads(connection.getresponse().read())
-    connection.close()
-    return answer
-
-
-@contextmanager
-def proof(url: str, done: Callable[[], int]) -> Iterator[None]:
-    """Raise RuntimeError unless `done()` conversations took place in the block."""
-    control(url, "/reset")
-    before = dict(TALLY.calls)
-    yield
-    seen, expected = control(url, "/stats"), done()
-    if seen["turns"] != [expected] * TURNS:
-        raise RuntimeError(f"the server saw {seen}, and not {expected} conversations")
-    called = {name: count - before[name] for name, count in TALLY.calls.items()}
-    if set(called.values()) != {expected}:
-        raise RuntimeError(f"the tools were called {called} times in {expected} conversations")
-
-
-async def _converse(session: Session, past: Any, times: int = 1) -> None:
-    for _ in range(times):
-        answer = await session.converse(past)
-        if answer != ANSWER:
-            raise RuntimeError(f"the answer was {answer!r}")
+from batches import batch, batch_memory
+from instruments import Meter, Result, control, converse, proof, resident, trim
+from scenario import TALLY, TURNS, Session, history
 
 
 async def _wave(session: Session, past: Any, at_once: int, times: int = 1) -> None:
-    await asyncio.gather(*(_converse(session, past, times) for _ in range(at_once)))
+    await asyncio.gather(*(converse(session, past, times) for _ in range(at_once)))
 
 
 # --- the figures ------------------------------------------------------------------------------------------------------
@@ -108,7 +38,7 @@ async def rehearse(contender: Any, url: str) -> Result:
     session: Session = await contender.open_session(f"{url}/v1")
     TALLY.rehearsal, TALLY.together = True, 0
     with proof(url, lambda: 1):
-        await _converse(session, session.prepare(history(2)))
+        await converse(session, session.prepare(history(2)))
     TALLY.rehearsal = False
     views, forgotten = list(session.views), control(url, "/stats")["forgotten"]
     await session.close()
@@ -180,7 +110,7 @@ async def parked(contender: Any, url: str, at_once: int = 2000, past: int = 0) -
     gc.collect()
     before, tasks = resident(), list[asyncio.Task[None]]()
     while len(tasks) < at_once:  # by and by: connecting them all at once would run into timeouts
-        tasks += [asyncio.ensure_future(_converse(session, prepared)) for _ in range(min(50, at_once - len(tasks)))]
+        tasks += [asyncio.ensure_future(converse(session, prepared)) for _ in range(min(50, at_once - len(tasks)))]
         await _until_in_flight(url, tasks)
     gc.collect()
     result = {"bytes": (resident() - before) / at_once, "count": at_once}
@@ -236,7 +166,7 @@ async def about(contender: Any, url: str) -> Result:
 
 
 FIGURES: dict[str, Callable[..., Awaitable[Result]]] = {
-    figure.__name__: figure for figure in (rehearse, turn, chunk, first_delta, parked, many, about)
+    figure.__name__: figure for figure in (rehearse, turn, chunk, first_delta, parked, many, batch, batch_memory, about)
 }
 
 

@@ -11,6 +11,9 @@ NAMES = {
     "bare_socket": "bare socket (the limit)",
     "aswarm_": "**aswarm**",
     "aswarm_aiohttp": "**aswarm**, aiohttp",
+    "aswarm_batch": "**aswarm**, `batch`",
+    "aswarm_journal": "**aswarm**, `batch` with a journal",
+    "aswarm_batch_aiohttp": "**aswarm**, `batch`, aiohttp",
     "openai_agents": "openai-agents",
     "pydantic_ai_": "pydantic-ai",
     "langgraph_swarm_": "langgraph-swarm",
@@ -19,6 +22,7 @@ NAMES = {
     "autogen": "autogen-agentchat",
     "strands_": "strands-agents",
 }
+_BATCHES = "Batches with answers after 200 ms: CPU of a turn, and conversations in a second, by conversations at once"
 _TABLES = [
     (
         "CPU of a turn, by conversations at once",
@@ -32,6 +36,15 @@ _TABLES = [
     ("Streaming", ["chunk", "chunk_block", "first_delta"]),
     ("Memory and import", ["parked", "import"]),
     ("Very many", ["many", "all_at_once"]),
+    (_BATCHES, ["batch_1", "batch_50", "batch_500", "batch_2000"]),
+    (
+        "Memory of a batch, 100 at once, by items",
+        ["batch_memory_1000_100", "batch_memory_10000_100", "batch_memory_50000_100"],
+    ),
+    (
+        "Memory of a batch, by conversations at once (answers after 1 s)",
+        ["batch_memory_2000_100", "batch_memory_2000_500", "batch_memory_2000_1000", "batch_memory_2000_2000"],
+    ),
 ]
 _KIB = 1024
 
@@ -59,6 +72,8 @@ def _cell(row: dict[str, Any] | None, kind: str) -> str:
     if "error" in row:
         return "failed"
     amount = _amount(row["value"], kind)
+    if "conversations_per_second" in row:
+        amount += f" · {row['conversations_per_second']:,.1f}/s"
     if "ratio" not in row:
         return amount
     if row["lowest"] == row["highest"] == 1:
@@ -88,6 +103,18 @@ def _growth(figures: dict[str, dict[str, Any]]) -> list[str]:
     costs = {label: (long[label] - short[label]) / 1000 for label in short if short[label] and long.get(label)}
     cells = "; ".join(f"{_name(label)} {cost:.2f}" for label, cost in costs.items())
     return [f"One more message of history, µs in every turn: {cells}.", ""]
+
+
+def _added(figures: dict[str, dict[str, Any]]) -> list[str]:
+    """What the batch runner and its journal add to the CPU of the same runs in tasks of their own."""
+    parts: list[str] = []
+    for name in ("batch_1", "batch_50", "batch_500", "batch_2000"):
+        rows = figures[name]["rows"] if name in figures else ()
+        cpu = {row["contender"]: row["value"] for row in rows if "value" in row}
+        if {"aswarm_", "aswarm_batch", "aswarm_journal"} <= cpu.keys():
+            runner, journal = (cpu[label] / cpu["aswarm_"] - 1 for label in ("aswarm_batch", "aswarm_journal"))
+            parts.append(f"{figures[name]['job']['at_once']:,} at once {runner:+.0%}, with a journal {journal:+.0%}")
+    return [f"CPU that the runner adds to the runs themselves: {'; '.join(parts)}.", ""] if parts else []
 
 
 def _left(figures: dict[str, dict[str, Any]]) -> list[str]:
@@ -133,4 +160,6 @@ def markdown(results: dict[str, Any]) -> str:
             lines += _table(title, present)
         if "history" in title:
             lines += _growth(figures)
+        if title == _BATCHES:
+            lines += _added(figures)
     return "\n".join([*lines, *_left(figures), *_failures(figures), *_versions(results), ""])

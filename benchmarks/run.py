@@ -27,7 +27,16 @@ from plots import draw
 from processes import HERE, Contender, Worker, server
 from report import markdown
 
-OURS = (REFERENCE, "bare_socket", "handwritten_httpx", "aswarm_", "aswarm_aiohttp")
+OURS = (
+    REFERENCE,
+    "bare_socket",
+    "handwritten_httpx",
+    "aswarm_",
+    "aswarm_aiohttp",
+    "aswarm_batch",
+    "aswarm_journal",
+    "aswarm_batch_aiohttp",
+)
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ from aswarm.evals import load_cases
 from cli_runs import AGENTS, invoke, model
 from loopback import Reply
 
-COMMANDS = ["run", "chat", "graph", "eval", "demo"]
+COMMANDS = ["run", "chat", "batch", "graph", "eval", "demo"]
 ROOT = Path(__file__).parent.parent
 
 

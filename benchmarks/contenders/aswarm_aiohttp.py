@@ -22,7 +22,12 @@ class OnAiohttp(Aswarm):
         await self.swarm.aclose()
 
 
+def swarm_at(url: str) -> AsyncSwarm:
+    """A swarm whose own client talks to the server at `url`."""
+    os.environ.update(OPENAI_BASE_URL=url, OPENAI_API_KEY=API_KEY)
+    return AsyncSwarm(transport="aiohttp")
+
+
 async def open_session(url: str, connections: int | None = None) -> OnAiohttp:
     """Make the swarm; its pool has no limit, whatever `connections` is."""
-    os.environ.update(OPENAI_BASE_URL=url, OPENAI_API_KEY=API_KEY)
-    return OnAiohttp(AsyncSwarm(transport="aiohttp"))
+    return OnAiohttp(swarm_at(url))

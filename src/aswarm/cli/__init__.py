@@ -1,8 +1,9 @@
-"""The command line: `aswarm run`, `chat`, `graph`, `eval` and `demo`; `python -m aswarm` is the same.
+"""The command line: `aswarm run`, `chat`, `batch`, `graph`, `eval` and `demo`; `python -m aswarm` is the same.
 
     aswarm run agents:triage "Where is my order?"     an answer, streamed to stdout
     aswarm run agents:triage - --json < question.txt  typed events, a JSON object on each line
     aswarm chat agents:triage                         a conversation
+    aswarm batch agents:triage in.jsonl -o out.jsonl  many conversations at once, an outcome on each line
     aswarm graph agents:triage -o agents.svg          who can hand off to whom
     aswarm eval cases.json --threshold 0.9            whether it does what you expect
     aswarm demo                                       what it looks like, without an API key
@@ -13,15 +14,15 @@ print, and all that is told beside it, goes to stderr.
 
 | exit code | meaning |
 |---|---|
-| 0 | done: the model answered |
-| 1 | the run failed: the provider did, or a run could not go on |
+| 0 | done: the model answered, in a batch every item |
+| 1 | the run failed: the provider did, or a run could not go on; in a batch, an item failed or a line could not be used |
 | 2 | something is to be mended before it can run: the command, the agent, an API key, an extra that is not installed |
 | 3 | the run ended without an answer: `--max-turns` was reached, or the model refused |
 | 4 | the evals are below the threshold |
 | 130 | stopped by Ctrl-C |
 | 141 | whoever read the output has gone |
 
-It needs click, of the extra `cli`, which brings what `chat` and `eval` need too. Importing this imports neither.
+It needs click, of the extra `cli`, which brings what `chat`, `batch` and `eval` need too. Importing this imports neither.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import click
 
 from aswarm import __version__
 
+from ._batch import batch
 from ._chat import chat
 from ._demo import demo
 from ._eval import evals
@@ -26,6 +27,6 @@ app = _App(
     help="aswarm: agents that hand off to each other. `aswarm demo` shows what that is.",
     epilog=HELP,
     context_settings={"help_option_names": ["-h", "--help"]},
-    commands=[run, chat, graph, evals, demo],
+    commands=[run, chat, batch, graph, evals, demo],
 )
 click.version_option(__version__, prog_name="aswarm", message="%(prog)s %(version)s")(app)

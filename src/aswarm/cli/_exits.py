@@ -30,8 +30,8 @@ class Code(IntEnum):
 
 HELP = """\b
 Exit codes:
-  0    done: the model answered
-  1    the run failed
+  0    done: the model answered (batch: every item)
+  1    the run failed (batch: an item did, or a line is bad)
   2    the command, the agent, or what is installed is to be mended
   3    the run ended without an answer (--max-turns, a refusal)
   4    evals below the threshold

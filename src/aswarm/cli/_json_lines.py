@@ -41,12 +41,13 @@ class JsonLines:
 
 
 def _line(kind: str, fields: dict[str, Any]) -> str:
-    values = {name: _plain(value) for name, value in fields.items()}
+    values = {name: plain(value) for name, value in fields.items()}
     # In ASCII, whatever the encoding of the output; half a surrogate pair goes through too.
     return json.dumps({"type": kind, **values}) + "\n"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The value as JSON has it: agents are their names, errors their words, what JSON does not know is text."""
     match value:
         case Agent():
             return value.name
@@ -54,7 +55,7 @@ def _plain(value: Any) -> Any:
             return f"{type(value).__name__}: {value}"
         case Response():
             fields = {name: getattr(value, name) for name in type(value).model_fields}
-            return {**{name: _plain(field) for name, field in fields.items()}, "text": value.text}
+            return {**{name: plain(field) for name, field in fields.items()}, "text": value.text}
         case _:
             return _jsonable(value)
 

@@ -1,0 +1,66 @@
+"""Figures of a batch: many conversations, so many at once. Who has a runner for that uses it; who has none, a semaphore.
+
+The hand-written way is one task for each conversation, `asyncio.gather`, and a semaphore that lets so many through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from contextlib import aclosing
+from typing import Any
+
+from instruments import Meter, Result, control, converse, proof, resident
+from scenario import ANSWER, TURNS, Session
+
+
+async def _hold(session: Any, total: int, at_once: int) -> None:
+    if not hasattr(session, "hold"):
+        await _gathered(session, total, at_once)
+        return
+    held = 0
+    async with aclosing(session.hold(total, at_once)) as answers:
+        async for answer in answers:
+            held += answer == ANSWER
+    if held != total:
+        raise RuntimeError(f"{held} of {total} conversations had the answer")
+
+
+async def _gathered(session: Session, total: int, at_once: int) -> None:
+    past, room = session.prepare(()), asyncio.Semaphore(at_once)
+
+    async def one() -> None:
+        async with room:
+            await converse(session, past)
+
+    await asyncio.gather(*(one() for _ in range(total)))
+
+
+async def batch(contender: Any, url: str, total: int, at_once: int, latency: float = 0.2) -> Result:
+    """CPU and wall per turn, and conversations in a second, of a batch; connections are made as it goes."""
+    session: Session = await contender.open_session(f"{url}/latency={latency}/v1", at_once)
+    await _hold(session, 1, 1)
+    with proof(url, lambda: total):
+        meter = Meter()
+        await _hold(session, total, at_once)
+        result = meter.per(total * TURNS)
+    await session.close()
+    return {**result, "conversations_per_second": 1e6 / (result["wall_us"] * TURNS)}
+
+
+async def batch_memory(contender: Any, url: str, total: int, at_once: int, latency: float = 0.02) -> Result:
+    """Resident bytes at the most, less those before, of a batch whose answers come at once. For a fresh process."""
+    session: Session = await contender.open_session(f"{url}/script=answer/latency={latency}/v1", at_once)
+    await _hold(session, 10, 10)
+    control(url, "/reset")
+    gc.collect()
+    before = most = resident()
+    work = asyncio.ensure_future(_hold(session, total, at_once))
+    while not work.done():
+        await asyncio.wait([work], timeout=0.02)
+        most = max(most, resident())
+    work.result()
+    if control(url, "/stats")["turns"] != [0, 0, 0, total]:
+        raise RuntimeError(f"the server saw {control(url, '/stats')}, and not {total} conversations")
+    await session.close()
+    return {"bytes": most - before, "count": total}

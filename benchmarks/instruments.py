@@ -1,0 +1,87 @@
+"""What a measurement is taken with: clocks, resident memory, the server's counts, and the proof that work was done."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import http.client
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from scenario import ANSWER, TALLY, TURNS, Session
+
+Result = dict[str, Any]
+
+
+class Meter:
+    """CPU (all threads of the process) and wall seconds since it was made."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def read(self) -> tuple[float, float]:
+        """CPU, wall."""
+        cpu = time.process_time() - self._cpu
+        return cpu, time.perf_counter() - self._wall
+
+    def per(self, count: int) -> Result:
+        """Microseconds for each of `count`."""
+        cpu, wall = self.read()
+        return {"cpu_us": cpu / count * 1e6, "wall_us": wall / count * 1e6, "count": count}
+
+
+def resident() -> int:
+    """Bytes of memory that this process has now; where the system does not tell, the most it has had."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def trim() -> None:
+    """Give back what is free: unreachable objects, and what glibc's malloc keeps of the memory that they had."""
+    gc.collect()
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def control(url: str, path: str) -> Result:
+    """Ask the server what it saw, or tell it something."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port)
+    connection.request("GET", path)
+    answer: Result = json.loads(connection.getresponse().read())
+    connection.close()
+    return answer
+
+
+@contextmanager
+def proof(url: str, done: Callable[[], int]) -> Iterator[None]:
+    """Raise RuntimeError unless `done()` conversations took place in the block."""
+    control(url, "/reset")
+    before = dict(TALLY.calls)
+    yield
+    seen, expected = control(url, "/stats"), done()
+    if seen["turns"] != [expected] * TURNS:
+        raise RuntimeError(f"the server saw {seen}, and not {expected} conversations")
+    called = {name: count - before[name] for name, count in TALLY.calls.items()}
+    if set(called.values()) != {expected}:
+        raise RuntimeError(f"the tools were called {called} times in {expected} conversations")
+
+
+async def converse(session: Session, past: Any, times: int = 1) -> None:
+    """Hold the conversation so often, and look at the answer."""
+    for _ in range(times):
+        answer = await session.converse(past)
+        if answer != ANSWER:
+            raise RuntimeError(f"the answer was {answer!r}")

@@ -1,0 +1,36 @@
+"""The night desk of Fernsprout, a made-up maker of planters: one agent that reads a ticket and sends it on its way."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Literal
+
+from aswarm import Agent, Result
+
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+Queue = Literal["billing", "delivery", "technical", "plants", "account", "human"]
+Urgency = Literal["low", "normal", "high"]
+
+
+async def route(
+    queue: Queue, urgency: Urgency, summary: Annotated[str, "What the customer wants, in a few words"]
+) -> Result:
+    """Put the ticket into a queue. Call this exactly once."""
+    # A real one would write to the ticket system here. It would be asked once for each ticket: with a journal, a call
+    # that has been recorded is not made again.
+    return Result(
+        value=f"Ticket is in {queue}.",
+        context_variables={"queue": queue, "urgency": urgency, "summary": summary},
+    )
+
+
+router = Agent(
+    name="Night Desk",
+    model=MODEL,
+    instructions="You read support tickets about self-watering planters and route each to a queue.\n"
+    "billing: payments, invoices, refunds, subscriptions. delivery: parcels. technical: planter, lamp, pump and app. "
+    "plants: what grows, or does not. account: log-in, personal data. human: threats, complaints, anything else.\n"
+    "Urgency is high where people, their homes or their accounts are in danger, low for questions that can wait.\n"
+    "Route first. Then write the first sentence of the answer to the customer.",
+    functions=[route],
+)

@@ -1,0 +1,269 @@
+"""`aswarm batch`: a file of conversations, run many at once. Decides what is read, written and told, and the exit code.
+
+How they run, with limits, retries and a journal, is decided by `AsyncSwarm.batch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TextIO, cast
+
+import click
+
+from aswarm._agent import Agent, Response
+from aswarm._client import Transport
+from aswarm._pace import RateLimits
+from aswarm._swarm import AsyncSwarm
+from aswarm.batch import Item, Outcome
+
+from ._batch_input import BadLine, Entry, Form, count, kind_of, lines_of
+from ._batch_output import FAILED, Aside, Output, aside_of, encoded, error_of, open_output, status_of
+from ._batch_progress import Tally, Teller, teller
+from ._exits import HELP, Code, Mistake
+from ._in_thread import in_thread
+from ._json_lines import plain
+from ._load import load_agent
+from ._options import AGENT_HELP, context_option, max_turns_option, provider, provider_options
+from ._output import own_stdout
+
+
+def _at_once(_: click.Context, __: click.Parameter, value: str) -> int | Literal["auto"]:
+    if value == "auto":
+        return "auto"
+    if not (value.isdecimal() and int(value)):
+        raise click.BadParameter(f"expected a number from 1 on, or auto, not {value!r}")
+    return int(value)
+
+
+@click.command(
+    epilog=HELP,
+    help="Run AGENT over every line of INPUT, many at once, and write an outcome for each as it comes.\n\n"
+    f"{AGENT_HELP} INPUT is JSON Lines, or CSV; - is read from stdin. A line has `messages`, or a text as `input` or "
+    "`question`; it may have `id`, `context_variables` and `metadata`. Lines that cannot be used are told, and kept "
+    "aside in a file beside the output (out.jsonl: out.rejected.jsonl).\n\nAn outcome has id, status (answer, refusal, "
+    "max_turns, error), text, agent, usage, attempts, duration in seconds, error, context_variables and messages.",
+)
+@click.argument("agent")
+@click.argument("source", metavar="INPUT")
+@click.option("-o", "--output", default="-", help="The file for the outcomes. [default: stdout]")
+@click.option("--concurrency", callback=_at_once, default="10", show_default=True, help="At once; auto finds it out.")
+@click.option("--rpm", type=click.IntRange(min=1), metavar="N", help="Requests per minute, at most.")
+@click.option("--tpm", type=click.IntRange(min=1), metavar="N", help="Tokens per minute, at most.")
+@click.option(
+    "--journal",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file that keeps every finished turn. The same command again goes on from there, after a crash too.",
+)
+@click.option("--resume", is_flag=True, help="Go on with an output that has lines: run what is not there, or failed.")
+@click.option("--attempts", type=click.IntRange(min=1), default=3, show_default=True, help="At each item, at most.")
+@click.option(
+    "--on-error", type=click.Choice(["keep", "stop"]), default="keep", show_default=True, help="Go on, or end."
+)
+@click.option("--ordered", is_flag=True, help="Write outcomes in the order of the input.")
+@click.option("--format", "kind", type=click.Choice(["jsonl", "csv"]), help="By default that of the ending of INPUT.")
+@click.option("--column", metavar="NAME", help="The column of a CSV, or the key, that has the text.")
+@click.option("--id-column", metavar="NAME", default="id", show_default=True, help="The one that has the id.")
+@click.option("--messages/--no-messages", default=True, help="Write the messages of each run, or leave them out.")
+@click.option(
+    "--transport",
+    type=click.Choice(["httpx", "aiohttp"]),
+    default="httpx",
+    show_default=True,
+    help='aiohttp is for more than a hundred at once: pip install "aswarm[aiohttp]".',
+)
+@provider_options
+@context_option
+@max_turns_option
+def batch(agent: str, base_url: str | None, output: str, **given: Any) -> None:
+    """Run them all."""
+    order = _Order(output=output, **given)
+    with provider(base_url), own_stdout() as stdout:
+        loaded = load_agent(agent)
+        order.check()
+        total = count(order.source, order.form)
+        with open_output(output, stdout, resume=order.goes_on) as place:
+            work = _Work(loaded, order, place, Tally(total))
+            code = work.run(sys.stderr, bar=not (output == "-" and stdout.isatty()))
+    raise click.exceptions.Exit(code)
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What the command line says."""
+
+    source: str
+    output: str
+    concurrency: int | Literal["auto"]
+    rpm: int | None
+    tpm: int | None
+    journal: Path | None
+    resume: bool
+    attempts: int
+    on_error: Literal["keep", "stop"]
+    ordered: bool
+    kind: str | None
+    column: str | None
+    id_column: str
+    messages: bool
+    transport: Transport
+    model: str | None
+    context: dict[str, Any]
+    max_turns: float
+
+    @property
+    def form(self) -> Form:
+        return Form(self.kind or kind_of(self.source), self.column, self.id_column)
+
+    @property
+    def goes_on(self) -> bool:
+        """A journal that is there is of this batch, or will be refused; without one, the caller has to say so."""
+        return self.resume or (self.journal is not None and self.journal.exists())
+
+    def check(self) -> None:
+        """Raise Mistake where one file would be two things."""
+        named = {"INPUT": self.source, "--output": self.output, "--journal": self.journal}
+        places = {name: Path(place).resolve() for name, place in named.items() if place not in (None, "-")}
+        places["the file for bad lines"] = aside_of(self.output).resolve()
+        for name, place in places.items():
+            other = next(key for key, value in places.items() if value == place)
+            if other != name and Path("/dev") not in place.parents:
+                raise Mistake(f"{place} is both {other} and {name}")
+
+    def how_to_go_on(self) -> str:
+        if self.journal is not None:
+            return f"To go on, give the same command again: what is done is in {self.journal}"
+        if self.output != "-":
+            return "To go on, give the same command again with --resume. (With --journal, what had begun goes on too.)"
+        return "What is not written has to run again; with --journal, or with --output and --resume, it can go on"
+
+
+class _Summary:
+    """Around a batch: at its end tells what came of it, and where it was stopped, how to go on."""
+
+    def __init__(self, order: _Order, tally: Tally, aside: Aside, stderr: TextIO) -> None:
+        self._order = order
+        self._tally = tally
+        self._aside = aside
+        self._stderr = stderr
+
+    def __enter__(self) -> None:
+        """Nothing to tell yet."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._aside.close()
+        is_interrupted = isinstance(error, KeyboardInterrupt)
+        if error is None:
+            self._tell()
+        elif is_interrupted or self._tally.statuses:
+            self._tell(f"Stopped. {self._order.how_to_go_on()}")
+        if is_interrupted:
+            raise click.exceptions.Exit(Code.INTERRUPTED)
+
+    def _tell(self, *more: str) -> None:
+        lines = [*self._tally.summary(), *more]
+        if self._aside.count:
+            lines.insert(1, f"{self._aside.count:,} lines could not be used: they are in {self._aside.path}")
+        if self._order.output != "-":
+            lines.append(f"Outcomes are in {self._order.output}")
+        for line in lines:
+            click.echo(line, file=self._stderr)
+
+
+class _Work:
+    """One batch: its items on their way in, its outcomes on their way out."""
+
+    def __init__(self, agent: Agent, order: _Order, output: Output, tally: Tally) -> None:
+        self._agent = agent
+        self._order = order
+        self._output = output
+        self._aside = Aside(aside_of(order.output))
+        self._tally = tally
+        self._teller: Teller
+
+    def run(self, stderr: TextIO, *, bar: bool) -> Code:
+        """Run it to its end; what it comes to."""
+        with _Summary(self._order, self._tally, self._aside, stderr):
+            with teller(self._tally, stderr, bar=bar) as self._teller:
+                asyncio.run(self._run())
+            self._output.tidy()
+        return self._code()
+
+    async def _run(self) -> None:
+        order = self._order
+        limits = RateLimits(order.rpm, order.tpm) if order.rpm or order.tpm else None
+        async with (
+            AsyncSwarm(transport=order.transport, limits=limits) as swarm,
+            swarm.batch(
+                self._agent,
+                self._items(),
+                concurrency=order.concurrency,
+                ordered=order.ordered,
+                on_error=order.on_error,
+                attempts=order.attempts,
+                context_variables=order.context,
+                model_override=order.model,
+                max_turns=order.max_turns,
+                journal=order.journal,
+            ) as outcomes,
+        ):
+            async for outcome in outcomes:
+                self._record(outcome)
+
+    async def _items(self) -> AsyncGenerator[Item]:
+        async with aclosing(in_thread(lines_of(self._order.source, self._order.form))) as lines:
+            async for line in lines:
+                if isinstance(line, BadLine):
+                    self._put_aside(line)
+                elif self._output.has(line):
+                    self._tally.before += 1
+                    self._teller.update()
+                else:
+                    yield Item(line.messages, id=line.key, context_variables=line.context_variables, metadata=line)
+
+    def _put_aside(self, bad: BadLine) -> None:
+        self._aside.add(bad)
+        self._tally.bad += 1
+        self._teller.trouble("bad lines", f"line {bad.line}: {bad.error}")
+        self._teller.update()
+
+    def _record(self, outcome: Outcome) -> None:
+        entry = cast("Entry", outcome.metadata)
+        status = status_of(outcome.response, outcome.error)
+        found = outcome.response or getattr(outcome.error, "response", None) or Response()
+        fields = {
+            "id": entry.id,
+            "status": status,
+            "text": found.text,
+            "agent": plain(found.agent),
+            "usage": plain(outcome.usage),
+            "attempts": outcome.attempts,
+            "duration": round(outcome.duration, 3),
+            "error": error_of(outcome.error),
+            "metadata": entry.metadata,
+            "context_variables": plain(found.context_variables),
+            "input_digest": entry.digest,
+            "messages": plain(found.messages),
+        }
+        if not self._order.messages:
+            del fields["messages"]
+        self._output.add(entry.key, encoded(fields))
+        self._tally.statuses[status] += 1
+        self._tally.usage += outcome.usage
+        if outcome.error is not None:
+            self._teller.trouble("failed items", f"line {entry.line} (id {entry.id}) failed: {outcome.error}")
+        self._teller.update()
+
+    def _code(self) -> Code:
+        """What it comes to: everything answered, or not."""
+        if self._tally.bad or self._tally.statuses[FAILED]:
+            return Code.FAILED
+        kinds = {*self._tally.statuses, *self._output.counts}
+        return Code.DONE if kinds <= {"answer"} else Code.NO_ANSWER

@@ -1,0 +1,282 @@
+"""Where outcomes of `aswarm batch` go: a line for each, as it comes. Decides its form, and what need not run again.
+
+Every line is given to the system at once, so that a killed process loses none that was written. A file that is gone on
+with keeps its lines; where an item that failed is tried again, its old line is dropped once the new one is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from io import RawIOBase
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self, TextIO
+
+from aswarm._agent import Response
+from aswarm._json import is_object, shown
+
+from ._batch_input import BadLine, Entry
+from ._exits import Failure, Mistake
+
+FAILED = "error"
+
+
+def status_of(response: Response | None, error: BaseException | None) -> str:
+    """What an item came to: "answer", "refusal", "error", or why else its run ended ("max_turns")."""
+    if error is not None or response is None:
+        return FAILED
+    refused = response.messages and response.messages[-1].get("refusal")
+    return "refusal" if refused else response.stop
+
+
+def error_of(error: BaseException | None) -> dict[str, Any] | None:
+    """An error as an object: its type, its words, and what else is known of it."""
+    if error is None:
+        return None
+    known = {name: getattr(error, name) for name in ("status_code", "retryable") if hasattr(error, name)}
+    return {"type": type(error).__name__, "message": str(error), **known}
+
+
+def encoded(fields: dict[str, Any]) -> bytes:
+    """One line of JSON, in UTF-8; in ASCII where the text is none (half a surrogate pair)."""
+    try:
+        return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(fields).encode() + b"\n"
+
+
+@contextmanager
+def _writing(name: object) -> Generator[None]:
+    """Around writing: where that cannot be done, the batch cannot go on. A pipe that nobody reads is no failure."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Failure(f"{name} cannot be written: {error.strerror}") from error
+
+
+def _write(file: RawIOBase, line: bytes) -> None:
+    left = memoryview(line)
+    while left:
+        left = left[file.write(left) :]
+
+
+class Output(ABC):
+    """A place for lines. `counts`: the lines that were there before and stay, by status."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._written: dict[str, str | None] = {}
+
+    def has(self, entry: Entry) -> bool:
+        """Whether the item need not run again. Raises Mistake where what is there is another item of this id."""
+        if entry.key not in self._written:
+            return False
+        if self._written[entry.key] not in (entry.digest, None):
+            raise Mistake(
+                f"line {entry.line}: the output has another conversation with the id {shown(entry.id, 60)}; name another "
+                "file with --output, or give it an id of its own"
+            )
+        return True
+
+    @abstractmethod
+    def add(self, key: str, line: bytes) -> None:
+        """Write a line, for good."""
+
+    @abstractmethod
+    def tidy(self) -> None:
+        """After the last line: leave one line for each item."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:  # noqa: B027 - a stream belongs to others
+        """Close what was opened."""
+
+
+class StreamOutput(Output):
+    """A stream that others read: standard output, a pipe, a device."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream: BinaryIO = stream.buffer
+
+    def add(self, key: str, line: bytes) -> None:  # noqa: ARG002 - whose it is, is for files
+        """Write it, and send it on."""
+        with _writing("standard output"):
+            self._stream.write(line)
+            self._stream.flush()
+
+    def tidy(self) -> None:
+        """What others have read stays."""
+
+
+class FileOutput(Output):
+    """A file. `resume`: go on with one that has lines already."""
+
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        super().__init__()
+        self._path = path.resolve()  # where a link points to another file, that one is written
+        self._failed: dict[str, int] = {}
+        self._dropped: set[int] = set()
+        # Without a buffer: a line is there at once, and none is written later when it could not be written now.
+        self._file = path.open("ab", buffering=0)
+        try:
+            if resume:
+                self._look()
+            elif self._file.tell():
+                raise Mistake(f"{path} has lines already. --resume goes on with it; else name another file")
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _look(self) -> None:
+        """Find out what is there; the end of a line that was broken off, if any, is cut off."""
+        offset = 0
+        with self._path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    self._file.truncate(offset)
+                    return
+                self._note(number, line, offset)
+                offset += len(line)
+
+    def _note(self, number: int, line: bytes, offset: int) -> None:
+        try:
+            fields: Any = json.loads(line)
+        except ValueError:
+            fields = None
+        if not (is_object(fields) and "id" in fields and isinstance(fields.get("status"), str)):
+            raise Mistake(f"line {number} of {self._path} is not of a batch; name another file with --output")
+        key, status = str(fields["id"]), fields["status"]
+        self._drop(key)
+        if key in self._written:  # of a process that was killed while it wrote
+            self._dropped.add(offset)
+        elif status == FAILED:
+            self._failed[key] = offset
+        else:
+            self._written[key] = fields.get("input_digest")
+            self.counts[status] += 1
+
+    def _drop(self, key: str) -> None:
+        if key in self._failed:
+            self._dropped.add(self._failed.pop(key))
+
+    def add(self, key: str, line: bytes) -> None:
+        """Append it."""
+        with _writing(self._path):
+            _write(self._file, line)
+        self._drop(key)
+
+    def tidy(self) -> None:
+        """Drop the lines of failures that came to something else since; the old file is there until the new one is."""
+        if not self._dropped:
+            return
+        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            with _writing(beside):
+                self._copy(beside)
+                shutil.copymode(self._path, beside)
+                beside.replace(self._path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def _copy(self, path: Path) -> None:
+        offset = 0
+        with self._path.open("rb") as file, path.open("wb") as kept:
+            for line in file:
+                if offset not in self._dropped:
+                    kept.write(line)
+                offset += len(line)
+            kept.flush()
+            os.fsync(kept.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class DeviceOutput(Output):
+    """A pipe or a device that has a name."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._file = path.open("wb", buffering=0)
+
+    def add(self, key: str, line: bytes) -> None:  # noqa: ARG002 - as above
+        """Write it."""
+        with _writing(self._path):
+            _write(self._file, line)
+
+    def tidy(self) -> None:
+        """What others have read stays."""
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+
+def open_output(name: str, stdout: TextIO, *, resume: bool) -> Output:
+    """The file, or standard output for `-`. Raises Mistake where it cannot be written, or has lines of others."""
+    if name == "-":
+        return StreamOutput(stdout)
+    path = Path(name)
+    try:
+        if path.exists() and not path.is_file():  # a pipe, a device
+            return DeviceOutput(path)
+        return FileOutput(path, resume=resume)
+    except OSError as error:
+        raise Mistake(f"{name} cannot be written: {error.strerror}") from error
+
+
+class Aside:
+    """The file for lines that cannot be used, made with the first of them. What it has already stays, and stays once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        self._file: BinaryIO | None = None
+        self._kept: set[bytes] = set()
+
+    def add(self, bad: BadLine) -> None:
+        """Keep a line, with its number and what is wrong with it."""
+        with _writing(self.path):
+            self._add(bad)
+        self.count += 1
+
+    def _add(self, bad: BadLine) -> None:
+        if self._file is None:
+            self._file = self.path.open("a+b")
+            self._file.seek(0)
+            self._kept.update(self._file)
+        line = encoded({"line": bad.line, "error": bad.error, "text": bad.text})
+        if line not in self._kept:
+            self._kept.add(line)
+            self._file.write(line)
+            self._file.flush()
+
+    def close(self) -> None:
+        """Close it."""
+        if self._file is not None:
+            self._file.close()
+
+
+def aside_of(output: str) -> Path:
+    """The file for bad lines that stands beside this output: `out.jsonl` has `out.rejected.jsonl`."""
+    path = Path(output)
+    if output == "-" or (path.exists() and not path.is_file()):  # there is nothing beside a pipe
+        path = Path("batch.jsonl")
+    return path.with_name(f"{path.stem}.rejected.jsonl")

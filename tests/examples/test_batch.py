@@ -1,0 +1,50 @@
+"""The night desk: both ways to run it route every ticket, once."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transcripts import EXAMPLES, Runs, Transcript, check_output, run_offline, transcripts
+
+TICKETS = [json.loads(line) for line in (EXAMPLES / "batch" / "tickets.jsonl").read_text("utf-8").splitlines()]
+README = (EXAMPLES / "batch" / "README.md").read_text("utf-8")
+
+
+def routed(path: Path) -> dict[str, dict[str, Any]]:
+    """The outcomes of the command, by ticket; each has one."""
+    found = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    assert sorted(line["id"] for line in found) == sorted(ticket["id"] for ticket in TICKETS)
+    return {line["id"]: line for line in found}
+
+
+@pytest.mark.parametrize("transcript", transcripts("batch"), ids=str)
+def test_the_transcript_is_what_the_command_prints(transcript: Transcript, runs: Runs) -> None:
+    """How many tickets are in which queue, and the urgent ones."""
+    check_output(transcript, runs[transcript].result())
+
+
+def test_the_tickets_are_data_that_can_be_routed() -> None:
+    """Sixty, with an id of its own each."""
+    assert len({ticket["id"] for ticket in TICKETS}) == len(TICKETS) == 60
+    assert all(("input" in ticket) != ("messages" in ticket) for ticket in TICKETS)
+
+
+def test_the_command_routes_the_same_tickets(tmp_path: Path) -> None:
+    """`aswarm batch` writes what the README shows; again, with the same journal, it has nothing to do."""
+    output, journal = tmp_path / "routed.jsonl", tmp_path / "tonight.sqlite"
+    options = ["command.py", "--output", str(output), "--concurrency", "20", "--journal", str(journal)]
+    done = run_offline("batch", *options)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert re.search(r"^60 items in .*: 60 answered$", done.stderr, re.MULTILINE)
+    urgent = [line for line in routed(output).values() if line["context_variables"]["urgency"] == "high"]
+    assert len(urgent) == 5
+    shown = json.dumps(routed(output)["T-2006"]["context_variables"])
+    assert f'"context_variables": {shown}' in README
+    again = run_offline("batch", *options)
+    assert again.returncode == 0, again.stderr
+    assert "60 were there before" in again.stderr
+    routed(output)
