@@ -201,7 +201,9 @@ async def test_nothing_is_written_after_a_hole(path: Path) -> None:
         for waiting in (first, second):
             with pytest.raises(RunError, match="disk is full"):
                 await waiting
-    assert JournalFile.open(path, BATCH).work([("b", "x")], [], is_durable=True)[0].content == "x"
+    file = JournalFile.open(path, BATCH)
+    assert file.work([("b", "x")], [], is_durable=True)[0].content == "x"
+    file.close()
 
 
 @pytest.mark.asyncio
