@@ -12,6 +12,8 @@ from openai import AsyncOpenAI
 from pydantic import PrivateAttr
 
 from aswarm import Agent, AsyncSwarm, CompletionError
+from aswarm._files import replace_file
+from aswarm.evals import Case, evaluate
 from aswarm.testing import ScriptedModel, call
 from loopback import Reply, serve
 from wire_cases import end, sse, text
@@ -110,3 +112,27 @@ async def test_an_agent_may_have_a_private_attribute_of_that_name():
     response = await AsyncSwarm(ScriptedModel([call("look"), "Done."]).client()).run(agent, "Hi")
     assert response.text == "Done."
     assert agent._toolbox == ["hammer"]
+
+
+@pytest.mark.asyncio
+async def test_a_report_that_cannot_be_written_is_not_lost(tmp_path: Path):
+    """Its attempts were paid for: the error has it."""
+    folder = tmp_path / "results"
+
+    def check(_: object) -> bool:
+        folder.rmdir()
+        return True
+
+    swarm = AsyncSwarm(ScriptedModel(["Hello"]).client())
+    with pytest.raises(FileNotFoundError) as caught:
+        await evaluate(Agent(), [Case("Hi", check=check)], swarm=swarm, results=folder / "all.json")
+    assert caught.value.report.passed == 1  # type: ignore[attr-defined]
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    """What was there stays, and nothing else is left in the folder."""
+    place = tmp_path / "taken"
+    place.mkdir()
+    with pytest.raises(OSError, match="taken"):
+        replace_file(place, b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
