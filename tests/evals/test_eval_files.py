@@ -137,3 +137,10 @@ def test_a_name_that_names_no_agent(reference: str, says: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         import_agent(reference)
     assert says in str(caught.value)
+
+
+def test_numbers_of_yaml_are_those_of_json(tmp_path: Path) -> None:
+    """A time or an octal number stays the text that a model would write."""
+    said = "- {conversation: Hi, function: f, arguments: {at: 12:30, mode: 010, n: -7, x: 1.5}}"
+    (case,) = load_cases(write(tmp_path, "cases.yaml", said))
+    assert case.arguments == {"at": "12:30", "mode": "010", "n": -7, "x": 1.5}

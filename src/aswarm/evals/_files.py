@@ -57,9 +57,10 @@ def _cases(path: Path, data: Any, overrides: dict[str, Any]) -> Iterator[Case]:
 
 _DATE = "tag:yaml.org,2002:timestamp"
 _NUMBERS = {
-    "tag:yaml.org,2002:int": r"-?(0|[1-9][0-9]*)$",
-    "tag:yaml.org,2002:float": r"-?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+]?[0-9]+)?|[eE][-+][0-9]+)$",
+    "tag:yaml.org,2002:int": re.compile(r"-?(0|[1-9][0-9]*)$"),
+    "tag:yaml.org,2002:float": re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+]?[0-9]+)?|[eE][-+][0-9]+)$"),
 }
+_DIGITS = tuple("-0123456789")
 
 
 def _parse_yaml(text: str) -> Any:
@@ -72,12 +73,13 @@ def _parse_yaml(text: str) -> Any:
         """Safe, and what JSON has no number for (a date, 12:30, 0o17) stays text, as it is in a model's arguments."""
 
         yaml_implicit_resolvers = {  # noqa: RUF012 - as in the base class
-            first: [resolver for resolver in resolvers if resolver[0] not in (_DATE, *_NUMBERS)]
+            first: [
+                *(resolver for resolver in resolvers if resolver[0] not in (_DATE, *_NUMBERS)),
+                *(_NUMBERS.items() if first in _DIGITS else ()),
+            ]
             for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
 
-    for tag, pattern in _NUMBERS.items():
-        Loader.add_implicit_resolver(tag, re.compile(pattern), list("-0123456789"))
     try:
         return yaml.load(text, Loader)  # noqa: S506 - it is a SafeLoader
     except yaml.YAMLError as error:
