@@ -60,9 +60,46 @@ def test_its_end(place: Any) -> None:
     assert sorted(ended) == ["generator", "task"]
     assert not loop.is_usable
     loop.leave(begin)
-    with pytest.raises(RuntimeError, match="ends with it"):
+    with pytest.raises(RuntimeError, match="at its end"):
         do(loop, answer)
     assert len(kept) == 2
+
+
+def test_threads_that_wait_at_the_end() -> None:
+    """A daemon thread that waits, or is in its function, does not hold up the end, and ends without a word."""
+    gate, began = threading.Event(), threading.Barrier(3)
+    ended: list[str] = []
+
+    async def hang() -> None:
+        asyncio.get_running_loop().run_in_executor(None, began.wait)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("hang")
+
+    def hold() -> None:
+        began.wait(10)
+        gate.wait(10)
+
+    async def busy() -> None:
+        await in_callers_thread(hold)
+
+    def wait(work: Any) -> None:
+        with pytest.raises(SystemExit):
+            do(loop, work)
+        ended.append("thread")
+
+    loop = SharedLoop()
+    threads = [threading.Thread(target=wait, args=[work]) for work in (hang, busy)]
+    for thread in threads:
+        thread.start()
+    began.wait(10)
+    loop.close()
+    assert ended[0] == "hang"
+    gate.set()
+    for thread in threads:
+        thread.join(10)
+    assert ended == ["hang", "thread", "thread"]
 
 
 def test_what_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,6 +324,25 @@ def test_a_loop_in_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     do(loop, end)
     loop.close()
     server.close()
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_function_that_forks(raises: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the child, what it raises leaves at once; the run is the parent's and does not go on here."""
+
+    def fork() -> None:
+        parent = os.getpid()
+        child.setattr(os, "getpid", lambda: parent + 1)
+        if raises:
+            raise SystemExit(4)
+
+    async def work() -> None:
+        await in_callers_thread(fork)
+
+    loop = SharedLoop()
+    with monkeypatch.context() as child, pytest.raises(SystemExit if raises else RuntimeError):
+        do(loop, work)
+    loop.close()
 
 
 def _never() -> Coroutine[Any, Any, None]:

@@ -92,9 +92,13 @@ class SharedLoop:
     # --- waiting ---
 
     def check(self) -> None:
-        """Raise RuntimeError or ConfigurationError where this thread may not wait for the loop."""
-        if not self.is_usable:
-            raise RuntimeError("this run belongs to the process that began it, not to its fork, and ends with it")
+        """Raise where this thread cannot wait for the loop: RuntimeError, ConfigurationError, or, to end it, SystemExit."""
+        if self._process != os.getpid():
+            raise RuntimeError("this run belongs to the process that began it, not to its fork")
+        if self._is_closing:
+            if threading.current_thread() is not threading.main_thread():
+                raise SystemExit  # a daemon thread, which nobody shall hear of
+            raise RuntimeError("the program is at its end, and runs no agents any more")
         with suppress(RuntimeError):
             if asyncio.get_running_loop() is self._loop:
                 raise ConfigurationError(
@@ -275,6 +279,9 @@ class SharedLoop:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._loop.shutdown_asyncgens()
+        if isinstance(self._loop, ForkedLoop):  # pragma: no branch - not on Windows
+            self._loop.hang_up()
+            await asyncio.sleep(0)
 
     def abandon(self) -> None:
         """After a fork, in the child: cut the connections that it inherited. They refer to the loop, which stays open."""

@@ -80,7 +80,7 @@ class _SyncStream(Generic[S]):
 
     def _end(self, interrupts: Interrupts) -> None:
         # Where nobody waits any more, after a second Ctrl-C, it ends by itself.
-        if self._when_dropped.alive and not self._caller.is_gone:
+        if self._when_dropped.alive and self._caller.loop.is_usable and not self._caller.is_gone:
             self._caller.wait_for(self._stream.aclose, interrupts)
         self._when_dropped.detach()
 
