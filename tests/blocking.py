@@ -16,6 +16,9 @@ import httpx
 from openai import OpenAI
 
 from aswarm import Agent, Response, Swarm
+from aswarm._caller import Caller
+from aswarm._interrupts import Interrupts
+from aswarm._shared_loop import SharedLoop
 from aswarm.testing import Answer, ScriptedModel, chunks, completion
 from loopback import LoopbackServer, Reply, serve
 from plain_client import BlockingClient, Step, as_answer
@@ -73,6 +76,13 @@ def in_notebook(work: Callable[[], Any]) -> Any:
 
 
 PLACES: dict[str, Callable[[Callable[[], Any]], Any]] = {"script": in_script, "notebook": in_notebook}
+
+
+def do(loop: SharedLoop, work: Any) -> Any:
+    """Have a coroutine function done on the loop, and wait."""
+    loop.check()
+    with Interrupts() as interrupts:
+        return Caller(loop).wait_for(work, interrupts)
 
 
 def results(response: Response) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 # These assert for the tests; what they compare shall be shown as if a test had asserted it.
-pytest.register_assert_rewrite("faces", "leaving", "leaving_moments", "wire_cases")
+pytest.register_assert_rewrite("blocking", "faces", "leaving", "leaving_moments", "wire_cases")
 
 
 @pytest.fixture(params=["asyncio", "trio"])

@@ -135,9 +135,14 @@ def _exception(typ: Any, val: Any, tb: Any) -> BaseException:
 class SyncEventStream(_SyncStream[EventStream], Iterator[Event]):
     """What `Swarm.stream()` returns: `with` it, then iterate over the typed events. Leaving the block ends the run."""
 
+    _is_open = False
+
     def __enter__(self) -> Self:
         self._step(self._stream.__aenter__)
+        self._is_open = True
         return self
 
     def __next__(self) -> Event:
+        if not self._is_open:
+            raise RuntimeError("use `with swarm.stream(...) as run:`, so that leaving the block ends the run")
         return self._step(self._stream.__anext__)
