@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import anyio
@@ -15,7 +16,10 @@ import httpx
 from openai import OpenAI
 
 from aswarm import Agent, Response, Swarm
-from aswarm.testing import ScriptedModel, chunks, completion
+from aswarm._caller import Caller
+from aswarm._interrupts import Interrupts
+from aswarm._shared_loop import SharedLoop
+from aswarm.testing import Answer, ScriptedModel, chunks, completion
 from loopback import LoopbackServer, Reply, serve
 from plain_client import BlockingClient, Step, as_answer
 
@@ -74,6 +78,13 @@ def in_notebook(work: Callable[[], Any]) -> Any:
 PLACES: dict[str, Callable[[Callable[[], Any]], Any]] = {"script": in_script, "notebook": in_notebook}
 
 
+def do(loop: SharedLoop, work: Any) -> Any:
+    """Have a coroutine function done on the loop, and wait."""
+    loop.check()
+    with Interrupts() as interrupts:
+        return Caller(loop).wait_for(work, interrupts)
+
+
 def results(response: Response) -> list[str]:
     """What the functions were answered with."""
     return [message["content"] for message in response.messages if message["role"] == "tool"]
@@ -94,3 +105,34 @@ def until(condition: Callable[[], object]) -> None:
             return
         waiting.wait(0.005)
     raise AssertionError("waited in vain")
+
+
+@contextmanager
+def keeping_server() -> Iterator[tuple[str, list[tuple[int, str]]]]:
+    """A server that keeps its connections and repeats what it was told: its base URL, and (port, text) of each request."""
+    seen: list[tuple[int, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            text = request["messages"][-1]["content"]
+            seen.append((self.client_address[1], text))
+            body = json.dumps(completion(Answer(text))).encode()
+            head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+            self.wfile.write(head.encode() + body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1", seen
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

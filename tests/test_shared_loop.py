@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import socket
 import threading
-from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from aswarm import _shared_loop
-from aswarm._caller import Caller, in_callers_thread
-from aswarm._forks import PerProcess, _cut, _cut_inherited, cut_in_forks
+from aswarm._caller import in_callers_thread
 from aswarm._interrupts import Interrupts
 from aswarm._shared_loop import SharedLoop, Visit
-from blocking import in_notebook, in_script, until
-
-
-def do(loop: SharedLoop, work: Any) -> Any:
-    """Have a coroutine function done."""
-    loop.check()
-    with Interrupts() as interrupts:
-        return Caller(loop).wait_for(work, interrupts)
+from blocking import do, in_notebook, in_script, until
 
 
 async def answer() -> str:
@@ -60,9 +49,46 @@ def test_its_end(place: Any) -> None:
     assert sorted(ended) == ["generator", "task"]
     assert not loop.is_usable
     loop.leave(begin)
-    with pytest.raises(RuntimeError, match="ends with it"):
+    with pytest.raises(RuntimeError, match="at its end"):
         do(loop, answer)
     assert len(kept) == 2
+
+
+def test_threads_that_wait_at_the_end() -> None:
+    """A daemon thread that waits, or is in its function, does not hold up the end, and ends without a word."""
+    gate, began = threading.Event(), threading.Barrier(3)
+    ended: list[str] = []
+
+    async def hang() -> None:
+        asyncio.get_running_loop().run_in_executor(None, began.wait)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("hang")
+
+    def hold() -> None:
+        began.wait(10)
+        gate.wait(10)
+
+    async def busy() -> None:
+        await in_callers_thread(hold)
+
+    def wait(work: Any) -> None:
+        with pytest.raises(SystemExit):
+            do(loop, work)
+        ended.append("thread")
+
+    loop = SharedLoop()
+    threads = [threading.Thread(target=wait, args=[work]) for work in (hang, busy)]
+    for thread in threads:
+        thread.start()
+    began.wait(10)
+    loop.close()
+    assert ended[0] == "hang"
+    gate.set()
+    for thread in threads:
+        thread.join(10)
+    assert ended == ["hang", "thread", "thread"]
 
 
 def test_what_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,88 +232,3 @@ def test_interrupts_of_another_interpreter(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(signal, "signal", refuse)
     with Interrupts() as interrupts:
         assert interrupts.call(lambda: "called") == "called"
-
-
-# --- forks ---
-
-
-def test_one_value_for_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fork makes its own, and is told of the parent's, which it keeps."""
-    inherited: list[object] = []
-    values = PerProcess(object, inherited.append)
-    first = values.get()
-    assert values.get() is first
-    parent = os.getpid()
-    monkeypatch.setattr(os, "getpid", lambda: parent + 1)
-    assert values.get() is not first
-    assert inherited == [first]
-    assert values.pop() is not first
-    assert values.pop() is None
-    monkeypatch.setattr(os, "getpid", lambda: parent + 2)
-    assert values.get() is not None
-    assert inherited == [first]
-
-
-def connected() -> tuple[socket.socket, socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        ours = socket.create_connection(listener.getsockname())
-        return ours, listener.accept()[0]
-
-
-def test_cutting_connections() -> None:
-    """A copy of a connection that is cut looks ended, to this process only: the original goes on."""
-    ours, server = connected()
-    inherited = ours.dup()  # what a fork would have
-    closed = socket.socket()
-    closed.close()
-    with ours, server, inherited:
-        _cut([inherited, closed])
-        assert inherited.recv(1) == b""
-        ours.sendall(b"still here")
-        assert server.recv(10) == b"still here"
-        _cut([closed])
-
-
-def test_cutting_what_a_fork_inherits() -> None:
-    """Connections of blocking clients are cut in any fork at once."""
-    ours, server = connected()
-    inherited = ours.dup()
-    with ours, server, inherited:
-        cut_in_forks(inherited)
-        _cut_inherited()
-        assert inherited.recv(1) == b""
-
-
-def test_a_loop_in_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not used there, its connections are cut, and at the end it is closed as it is."""
-    ours, server = connected()
-    loop, unused = SharedLoop(), SharedLoop()
-
-    async def connect() -> asyncio.Transport:
-        running = asyncio.get_running_loop()
-        return (await running.create_connection(asyncio.Protocol, sock=ours))[0]
-
-    async def end() -> None:
-        transport.abort()
-        await asyncio.sleep(0)
-
-    transport = do(loop, connect)
-    with monkeypatch.context() as child:
-        parent = os.getpid()
-        child.setattr(os, "getpid", lambda: parent + 1)
-        assert not loop.is_usable
-        loop.leave(_never)
-        with pytest.raises(RuntimeError, match="not to its fork"):
-            do(loop, answer)
-        loop.abandon()
-        with socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as inherited:
-            assert inherited.recv(1) == b""
-        unused.close()
-        assert unused._loop.is_closed()
-    do(loop, end)
-    loop.close()
-    server.close()
-
-
-def _never() -> Coroutine[Any, Any, None]:
-    raise AssertionError("begun in a fork")

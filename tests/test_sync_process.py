@@ -9,9 +9,7 @@ import sys
 
 import pytest
 
-from aswarm.testing import Answer
-from blocking import server_beside
-from loopback import whole
+from blocking import keeping_server
 
 BEGIN = """
 import asyncio, os, sys, threading, time
@@ -115,6 +113,29 @@ print("end")
     assert (status, sorted(out.splitlines())) == (0, ["cancelled", "closed", "end"])
 
 
+def test_the_end_with_daemon_threads() -> None:
+    """One waits for an async function, one is in its plain function: both go without a word, as daemon threads do."""
+    code = """
+began = threading.Barrier(3)
+
+async def waits():
+    began.wait()
+    await asyncio.Event().wait()
+
+def sleeps():
+    began.wait()
+    time.sleep(60)
+
+def run(function):
+    Swarm(BlockingClient(call(function.__name__))).run(Agent(functions=[function]), "Go")
+
+threading.Thread(target=run, args=[sleeps], daemon=True).start()
+threading.Thread(target=run, args=[waits], daemon=True).start()
+began.wait()
+"""
+    assert ends(start("script", code)) == (0, "")
+
+
 def test_the_end_with_a_function_that_does_not_stop() -> None:
     """An async function that refuses to be cancelled holds the end of the program for two seconds, not for ever."""
     code = """
@@ -183,7 +204,29 @@ for name in ("waits", "sleeps", "client"):
 
 @forks
 @every_place
-@pytest.mark.parametrize("client", ["AsyncOpenAI()", "OpenAI()", "None"])
+def test_a_function_that_forks(place: str) -> None:
+    """The child leaves by `exit()`, the parent's run goes on."""
+    code = """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of os.fork, where there are threads
+
+def forks():
+    child = os.fork()
+    if not child:
+        exit(4)
+    return str(os.waitpid(child, 0)[1] >> 8)
+
+swarm = Swarm(BlockingClient(call("forks"), "Done"))
+print(place(lambda: [message["content"] for message in swarm.run(Agent(functions=[forks]), "Go").messages]))
+"""
+    assert ends(start(place, code)) == (0, "[None, '4', 'Done']\n")
+
+
+@forks
+@pytest.mark.parametrize(
+    ("client", "place"),
+    [("AsyncOpenAI()", "script"), ("AsyncOpenAI()", "notebook"), ("OpenAI()", "script"), ("None", "notebook")],
+)
 def test_a_fork(client: str, place: str) -> None:
     """Both processes go on with the same Swarm, and share no connection; a stream belongs to the one that began it."""
     code = f"""
@@ -191,12 +234,13 @@ import gc, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # of os.fork, where there are threads
 from openai import AsyncOpenAI, OpenAI
 swarm = Swarm({client})
-def ask(): return place(lambda: swarm.run(Agent(), "Go").text)
-before = ask()
+def ask(who): return place(lambda: swarm.run(Agent(), who).text)
+before = ask("before")
 stream = Swarm(BlockingClient("Hi")).run(Agent(), "Go", stream=True)
 place(lambda: next(stream))
 child = os.fork()
-texts = [before, ask(), ask()]
+who = "parent" if child else "child"
+texts = [ask(who) for _ in range(5)]
 if not child:
     try:
         next(stream)
@@ -205,14 +249,18 @@ if not child:
     stream.close()
     del stream
     gc.collect()
+    warnings.simplefilter("ignore", ResourceWarning)  # of what the parent had open
     print(texts, flush=True)
     sys.exit(5)
 _, status = os.waitpid(child, 0)
-print(texts, ask(), place(lambda: len(list(stream))), status >> 8, flush=True)
+print(texts, ask("after"), place(lambda: len(list(stream))), status >> 8, flush=True)
 """
-    with server_beside(lambda _: whole(Answer("Hello"))) as server:
-        program = start(place, code, OPENAI_API_KEY="k", OPENAI_BASE_URL=server.base_url)
-        status, out = ends(program)
-    refused = "this run belongs to the process that began it, not to its fork, and ends with it"
-    hello = ["Hello"] * 3
-    assert (status, out) == (0, f"{[*hello, refused]}\n{hello} Hello 4 5\n")
+    with keeping_server() as (url, seen):
+        status, out = ends(start(place, code, OPENAI_API_KEY="k", OPENAI_BASE_URL=url))
+    refused = "this run belongs to the process that began it, not to its fork"
+    child, parent = ["child"] * 5, ["parent"] * 5
+    assert (status, out) == (0, f"{[*child, refused]}\n{parent} after 4 5\n")
+    ports = {text: {port for port, said in seen if said == text} for text in ("before", "parent", "child", "after")}
+    assert ports["before"] == ports["parent"] == ports["after"], "the parent keeps its connection"
+    assert len(ports["child"]) == 1, "the child keeps one too"
+    assert ports["child"].isdisjoint(ports["parent"])

@@ -69,7 +69,7 @@ def test_eight_threads(client: Callable[[], Any], notebooks: int) -> None:
 
     def runs() -> str:
         here = name()
-        for number in range(12):
+        for number in range(6):
             response = consume(swarm, agent, FACES[number % 3])
             check_history(response.messages)
             assert results(response) == [here, "quick", f"Done in {here}", "quick", "apart"]

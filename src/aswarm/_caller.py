@@ -129,10 +129,20 @@ class Caller:
             self._serve(errand, interrupts)
             interrupts.check()
         except BaseException as error:
-            self._end(errand, interrupts)
-            _hand_response(errand, error)
+            if self.loop.is_usable:
+                self._end(errand, interrupts)
+                _hand_response(errand, error)
             raise
-        return _result(errand)
+        return self._result(errand)
+
+    def _result(self, errand: _Errand[T]) -> T:
+        try:
+            return errand.get()
+        except asyncio.CancelledError as error:  # not by this thread, where it would mean nothing
+            self.loop.check()
+            cancelled = RunError("something that the run awaited was cancelled")
+            cancelled.response = getattr(error, "response", None)
+            raise cancelled from error
 
     def _serve(self, errand: _Errand[Any], interrupts: Interrupts) -> None:
         context = contextvars.copy_context()
@@ -141,6 +151,9 @@ class Caller:
         context.run(self.loop.wait, resume, interrupts)
         while (job := self._given) is not None:
             job.carry_out(interrupts)
+            if not self.loop.is_usable:  # the function has forked, and this is the child
+                job.get()
+                self.loop.check()
             context.run(self.loop.wait, resume, interrupts)
 
     def _end(self, errand: _Errand[Any], interrupts: Interrupts) -> None:
@@ -198,19 +211,10 @@ class Caller:
         except BaseException:
             if job in self._jobs:
                 self._jobs.remove(job)
-            else:
+            elif self.loop.is_usable:  # at the end of the program, a daemon thread is left where it is
                 await outlast(job.is_over)
             raise
         return job.get()
-
-
-def _result(errand: _Errand[T]) -> T:
-    try:
-        return errand.get()
-    except asyncio.CancelledError as error:  # not by this thread, where it would mean nothing
-        cancelled = RunError("something that the run awaited was cancelled")
-        cancelled.response = getattr(error, "response", None)
-        raise cancelled from error
 
 
 def _hand_response(errand: _Errand[Any], error: BaseException) -> None:

@@ -67,6 +67,11 @@ class ForkedLoop(asyncio.SelectorEventLoop):
         """Cut the connections, in the child."""
         _cut(transport.get_extra_info("socket") for transport in self._connections)
 
+    def hang_up(self) -> None:
+        """Close the connections, at the end: those that a client keeps for its next request are left by now."""
+        for transport in tuple(self._connections):
+            transport.abort()
+
 
 class PerProcess(Generic[T]):
     """One value for each process, made on first use there.

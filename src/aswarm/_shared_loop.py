@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
-import logging
 import os
 import threading
 from collections import deque
@@ -26,8 +25,8 @@ import sniffio
 from ._errors import ConfigurationError
 from ._forks import ForkedLoop, PerProcess
 from ._interrupts import Interrupts
+from ._portal import Portal
 
-logger = logging.getLogger("aswarm")
 T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, None]]
 
@@ -71,7 +70,7 @@ class SharedLoop:
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._runner = asyncio.Runner(loop_factory=_make_loop)
+        self._runner = asyncio.Runner(loop_factory=ForkedLoop if hasattr(os, "fork") else asyncio.new_event_loop)
         self._loop = self._runner.get_loop()
         self._loop.call_soon(self._glance)
         self._tasks: set[asyncio.Task[None]] = set()  # asyncio itself keeps only weak references
@@ -79,9 +78,7 @@ class SharedLoop:
         self._leader: Visit | None = None
         self._followers: deque[Visit] = deque()
         self._left: set[Visit] = set()  # work for which nobody waits
-        self._portal = threading.Thread(target=self._be_portal, name="aswarm portal", daemon=True)
-        self._has_portal = threading.Lock()  # acquired once, by whoever starts it
-        self._requests: SimpleQueue[Visit | None] = SimpleQueue()
+        self._portal = Portal(self._serve)
         self._is_closing = False
 
     @property
@@ -92,9 +89,13 @@ class SharedLoop:
     # --- waiting ---
 
     def check(self) -> None:
-        """Raise RuntimeError or ConfigurationError where this thread may not wait for the loop."""
-        if not self.is_usable:
-            raise RuntimeError("this run belongs to the process that began it, not to its fork, and ends with it")
+        """Raise where this thread cannot wait for the loop: RuntimeError, ConfigurationError, or, to end it, SystemExit."""
+        if self._process != os.getpid():
+            raise RuntimeError("this run belongs to the process that began it, not to its fork")
+        if self._is_closing:
+            if threading.current_thread() is not threading.main_thread():
+                raise SystemExit  # a daemon thread, which nobody shall hear of
+            raise RuntimeError("the program is at its end, and runs no agents any more")
         with suppress(RuntimeError):
             if asyncio.get_running_loop() is self._loop:
                 raise ConfigurationError(
@@ -183,7 +184,7 @@ class SharedLoop:
     def _next_word(self, visit: Visit) -> _Word:
         while visit.inbox.empty():
             if not _may_step():
-                self._ask_portal(visit)
+                self._portal.ask([visit])
                 break
             if self._lead.acquire(blocking=False):
                 self._step_and_release(visit)
@@ -227,24 +228,14 @@ class SharedLoop:
             with suppress(IndexError):
                 self._followers.popleft().inbox.put(_Word.LEAD)
         elif self._left:
-            with suppress(RuntimeError):  # the program is at its end, and starts no thread any more
-                self._ask_portal(*self._left)
+            self._portal.ask(tuple(self._left))
 
-    def _ask_portal(self, *visits: Visit) -> None:
-        if self._has_portal.acquire(blocking=False):
-            self._portal.start()
-        for visit in visits:
-            self._requests.put(visit)
-
-    def _be_portal(self) -> None:
-        while (visit := self._requests.get()) is not None:
-            while not visit.is_over:
-                self._lead.acquire()
-                try:
-                    self._step_and_release(visit)
-                except BaseException:
-                    logger.exception("a task that a function has started and left raised what ends an event loop")
-            self._pass_on()
+    def _serve(self, visit: Visit) -> None:
+        """Step the loop for a visit that cannot; in the thread of the portal."""
+        if not visit.is_over:
+            self._lead.acquire()
+            self._step_and_release(visit)
+        self._pass_on()
 
     # --- ending ---
 
@@ -255,9 +246,7 @@ class SharedLoop:
                 self._loop.close()
             return
         self._is_closing = True
-        self._requests.put(None)
-        if self._portal.is_alive():
-            self._portal.join(_PATIENCE)
+        self._portal.close(_PATIENCE)
         visit = Visit(self)
         self._loop.call_soon_threadsafe(self._carry_out, self._end_all, visit)
         if not self._lead.acquire(timeout=_PATIENCE):
@@ -275,14 +264,13 @@ class SharedLoop:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._loop.shutdown_asyncgens()
+        if isinstance(self._loop, ForkedLoop):  # pragma: no branch - not on Windows
+            self._loop.hang_up()
+            await asyncio.sleep(0)
 
     def abandon(self) -> None:
         """After a fork, in the child: cut the connections that it inherited. They refer to the loop, which stays open."""
         cast("ForkedLoop", self._loop).cut()  # it is one wherever there are forks
-
-
-def _make_loop() -> asyncio.AbstractEventLoop:
-    return ForkedLoop() if hasattr(os, "fork") else asyncio.new_event_loop()
 
 
 def _make_shared_loop() -> SharedLoop:

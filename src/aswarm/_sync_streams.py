@@ -80,7 +80,7 @@ class _SyncStream(Generic[S]):
 
     def _end(self, interrupts: Interrupts) -> None:
         # Where nobody waits any more, after a second Ctrl-C, it ends by itself.
-        if self._when_dropped.alive and not self._caller.is_gone:
+        if self._when_dropped.alive and self._caller.loop.is_usable and not self._caller.is_gone:
             self._caller.wait_for(self._stream.aclose, interrupts)
         self._when_dropped.detach()
 
@@ -135,9 +135,14 @@ def _exception(typ: Any, val: Any, tb: Any) -> BaseException:
 class SyncEventStream(_SyncStream[EventStream], Iterator[Event]):
     """What `Swarm.stream()` returns: `with` it, then iterate over the typed events. Leaving the block ends the run."""
 
+    _is_open = False
+
     def __enter__(self) -> Self:
         self._step(self._stream.__aenter__)
+        self._is_open = True
         return self
 
     def __next__(self) -> Event:
+        if not self._is_open:
+            raise RuntimeError("use `with swarm.stream(...) as run:`, so that leaving the block ends the run")
         return self._step(self._stream.__anext__)
