@@ -150,7 +150,7 @@ def test_a_stream_that_breaks() -> None:
         result = invoke("run", *QUESTION, server=server)
     assert result.exit_code == 1
     assert result.stdout == "Hello, wor\n"
-    assert "the stream broke" in result.stderr
+    assert "the stream" in result.stderr  # broke, or, where httpx takes a reset for an end, ended
 
 
 @pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
