@@ -13,7 +13,7 @@ from openai import AsyncOpenAI
 from pydantic import PrivateAttr
 
 from aswarm import Agent, AsyncSwarm, CompletionError
-from aswarm._files import replace_file
+from aswarm._files import replacing
 from aswarm.evals import Case, evaluate
 from aswarm.testing import ScriptedModel, call
 from loopback import Reply, serve
@@ -135,6 +135,20 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     """What was there stays, and nothing else is left in the folder."""
     place = tmp_path / "taken"
     place.mkdir()
-    with pytest.raises(OSError, match="taken"):
-        replace_file(place, b"new")
+    with pytest.raises(OSError, match="taken"), replacing(place) as file:
+        file.write(b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+@pytest.mark.parametrize(("private", "expected"), [(False, 0o640), (True, 0o600)])
+def test_a_file_that_is_replaced_keeps_its_mode_unless_it_is_private(
+    tmp_path: Path, private: bool, expected: int
+) -> None:
+    """Results are for whoever could read them; a conversation is for its owner only."""
+    place = tmp_path / "kept.json"
+    place.write_text("old", encoding="utf-8")
+    place.chmod(0o640)
+    with replacing(place, private=private) as file:
+        file.write(b"new")
+    assert (place.read_bytes(), place.stat().st_mode & 0o777) == (b"new", expected)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.json"]

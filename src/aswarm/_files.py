@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Put the content where `path` is; a new file is for its owner only. Raises OSError."""
-    mode = path.stat().st_mode if path.exists() else None
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
-        fresh = Path(file.name)
-        try:
-            file.write(content)
-            file.close()  # Windows replaces no open file
-            if mode is not None:
-                fresh.chmod(mode)
-            fresh.replace(path)
-        except BaseException:
-            os.unlink(fresh)  # noqa: PTH108 - as plain as it gets
-            raise
+@contextmanager
+def replacing(path: Path, *, private: bool = False) -> Generator[BinaryIO]:
+    """A new file, which takes the place of `path` at the end of the block; where that raises, nothing has changed.
+
+    It has the mode of the old one, or, `private`, is for its owner only. Raises OSError.
+    """
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(fresh, "xb", opener=_for_owner if private else None) as file:
+            yield file
+        if path.exists() and not private:
+            shutil.copymode(path, fresh)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

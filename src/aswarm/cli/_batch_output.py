@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Generator
@@ -19,6 +18,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self, TextIO
 
 from aswarm._agent import Response
+from aswarm._files import replacing
 from aswarm._json import is_object, shown
 
 from ._batch_input import BadLine, Entry
@@ -184,24 +184,18 @@ class FileOutput(Output):
         """Drop the lines of failures that came to something else since; the old file is there until the new one is."""
         if not self._dropped:
             return
-        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        try:
-            with _writing(beside):
-                self._copy(beside)
-                shutil.copymode(self._path, beside)
-                beside.replace(self._path)
-        finally:
-            beside.unlink(missing_ok=True)
+        with _writing(self._path), replacing(self._path) as kept:
+            self._copy(kept)
 
-    def _copy(self, path: Path) -> None:
+    def _copy(self, kept: BinaryIO) -> None:
         offset = 0
-        with self._path.open("rb") as file, path.open("wb") as kept:
+        with self._path.open("rb") as file:
             for line in file:
                 if offset not in self._dropped:
                     kept.write(line)
                 offset += len(line)
-            kept.flush()
-            os.fsync(kept.fileno())
+        kept.flush()
+        os.fsync(kept.fileno())
 
     def close(self) -> None:
         """Close the file."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aswarm._errors import ConfigurationError
-from aswarm._files import replace_file
+from aswarm._files import replacing
 from aswarm._json import is_array
 
 
@@ -26,8 +26,9 @@ class ResultsFile:
     def append(self, record: dict[str, Any]) -> None:
         """Add a record. The file is replaced as a whole, so that it is never half written."""
         text = json.dumps([*self._records(), record], indent=2, ensure_ascii=False, default=_plain)
-        # Half a surrogate pair, which models do write, has no UTF-8; JSON has this escape for it.
-        replace_file(self._path, f"{text}\n".encode("utf-8", "backslashreplace"))
+        with replacing(self._path) as file:
+            # Half a surrogate pair, which models do write, has no UTF-8; JSON has this escape for it.
+            file.write(f"{text}\n".encode("utf-8", "backslashreplace"))
 
     def _records(self) -> list[Any]:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aswarm._files import replace_file
+from aswarm._files import replacing
 
 from ._saved import Saved, from_json
 
@@ -22,7 +22,8 @@ def write_conversation(path: str, text: str) -> None:
     place = _place(path).resolve()
     if place.exists():
         _check_replaceable(path)
-    replace_file(place, text.encode())
+    with replacing(place, private=True) as file:
+        file.write(text.encode())
 
 
 def _check_replaceable(path: str) -> None:
