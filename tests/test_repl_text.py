@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aswarm import Usage
-from aswarm.repl._text import calls_of, clean, counted, is_terminal, one_line, shortened, usage_text
+from aswarm.repl._text import clean, counted, is_terminal, one_line, shortened, usage_text, written_calls
 
 
 def message(name: str, arguments: str | None) -> dict:
@@ -55,16 +55,21 @@ def test_one_line_is_one_line_and_not_too_long():
 )
 def test_a_call_is_written_with_its_arguments(arguments, written, as_swarm):
     """As keywords, or as Swarm writes them, but with colons in values kept; what is no object of JSON as it came."""
-    [(name, text)] = calls_of(message("look_up", arguments))
+    [(name, text)] = written_calls(message("look_up", arguments))
     assert (name, text) == ("look_up", written)
-    assert calls_of(message("look_up", arguments), as_swarm=True) == [("look_up", as_swarm)]
+    assert written_calls(message("look_up", arguments), as_swarm=True) == [("look_up", as_swarm)]
 
 
 def test_a_message_without_calls_has_none():
     """None, an empty list and no key are the same; a custom call has an input instead of arguments."""
-    assert calls_of({"role": "assistant", "tool_calls": None}) == calls_of({}) == calls_of({"tool_calls": []}) == []
+    assert (
+        written_calls({"role": "assistant", "tool_calls": None})
+        == written_calls({})
+        == written_calls({"tool_calls": []})
+        == []
+    )
     custom = {"id": "1", "type": "custom", "custom": {"name": "sql", "input": "select 1"}}
-    assert calls_of({"tool_calls": [custom]}) == [("sql", "select 1")]
+    assert written_calls({"tool_calls": [custom]}) == [("sql", "select 1")]
 
 
 def test_numbers_have_nouns():

@@ -103,6 +103,32 @@ async def outlast(event: anyio.Event) -> None:
         raise interrupted
 
 
+class Settled(Generic[T]):
+    """A value or an exception, once it is there."""
+
+    def __init__(self) -> None:
+        self.is_there = False
+        self.error: BaseException | None = None
+        self.value: T | None = None
+
+    def set_value(self, value: T) -> None:
+        self.value = value
+        self.is_there = True
+
+    def set_error(self, error: BaseException) -> None:
+        self.error = error
+        self.is_there = True
+
+    def get(self) -> T:
+        """The value. Raises the exception."""
+        if self.error is not None:
+            try:
+                raise self.error
+            finally:
+                self.error = None  # its traceback refers to this frame
+        return self.value  # type: ignore[return-value]  # pyright: ignore[reportReturnType] - set where no error is
+
+
 class Supervised(Generic[T]):
     """Work in a task of its own, that ends only by itself or by `stop`.
 
@@ -115,16 +141,15 @@ class Supervised(Generic[T]):
         self._on_end = on_end
         self._scope = anyio.CancelScope()
         self._ended = anyio.Event()
-        self._value: T | None = None
-        self._failure: BaseException | None = None
+        self._outcome = Settled[T]()
         _spawn(self._run)
 
     async def _run(self) -> None:
         try:
             with self._scope:
-                self._value = await self._work()
+                self._outcome.set_value(await self._work())
         except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
-            self._failure = error
+            self._outcome.set_error(error)
         finally:
             self._on_end()
             self._ended.set()
@@ -140,12 +165,7 @@ class Supervised(Generic[T]):
             await self._ended.wait()
         finally:
             await self.stop()
-        if self._failure is not None:
-            try:
-                raise self._failure
-            finally:
-                self._failure = None  # its traceback refers to this frame
-        return self._value  # type: ignore[return-value]  # pyright: ignore[reportReturnType] - set where no failure is
+        return self._outcome.get()
 
 
 class Unlisted(Generic[T]):

@@ -11,14 +11,13 @@ import contextvars
 import functools
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
 from ._agent import Response
-from ._backend import outlast
-from ._errors import RunError
+from ._backend import Settled, outlast
+from ._errors import RunError, attach
 from ._interrupts import Interrupts
 from ._shared_loop import SharedLoop, Visit
 from ._threads import Lease, ThreadPool
@@ -40,33 +39,7 @@ async def for_nobody(work: Callable[[], Awaitable[None]]) -> None:
     await work()
 
 
-class _Outcome(Generic[T]):
-    """A value or an exception, once it is there."""
-
-    def __init__(self) -> None:
-        self.is_there = False
-        self.error: BaseException | None = None
-        self.value: T | None = None
-
-    def set_value(self, value: T) -> None:
-        self.value = value
-        self.is_there = True
-
-    def set_error(self, error: BaseException) -> None:
-        self.error = error
-        self.is_there = True
-
-    def get(self) -> T:
-        """The value. Raises the exception."""
-        if self.error is not None:
-            try:
-                raise self.error
-            finally:
-                self.error = None  # its traceback refers to this frame
-        return self.value  # type: ignore[return-value]  # pyright: ignore[reportReturnType] - set where no error is
-
-
-class _Job(_Outcome[T]):
+class _Job(Settled[T]):
     """A function that was handed over."""
 
     def __init__(self, work: Callable[[], T]) -> None:
@@ -89,7 +62,7 @@ class _Job(_Outcome[T]):
         self.is_over.set()
 
 
-class _Errand(_Outcome[T]):
+class _Errand(Settled[T]):
     """Something that the run is to do: all of it, or the way to its next event."""
 
     def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
@@ -221,8 +194,7 @@ def _hand_response(errand: _Errand[Any], error: BaseException) -> None:
     """Give an interruption what the run has left, as any error of a run has it."""
     response = errand.value if isinstance(errand.value, Response) else getattr(errand.error, "response", None)
     if response is not None and errand.error is not error:
-        with suppress(Exception):  # not every exception takes an attribute
-            setattr(error, "response", response)  # noqa: B010 - no attribute that type checkers know
+        attach(error, "response", response)
 
 
 class CallersThread:

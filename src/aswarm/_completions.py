@@ -31,7 +31,7 @@ from ._client import http_package
 from ._create import CLOSE_SECONDS, BlockingCall, CreateSource, at_once, completion_error, error_text
 from ._errors import AswarmError, ConfigurationError, StreamInterrupted
 from ._json import is_json
-from ._request import CompletionRequest, CompletionSource
+from ._request import CompleteDoor, CompletionRequest, CompletionSource
 from ._sse import AnswerDecoder
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def source_for(client: Any, blocking: BlockingCall | None = None) -> CompletionS
     )
 
 
-def door_of(source: CompletionSource) -> Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]:
+def door_of(source: CompletionSource) -> CompleteDoor:
     """`complete` of a source, with nested generators of somebody else's kept off the event loop's list."""
     return source.complete if isinstance(source, OpenAISource) else functools.partial(_complete, source)
 

@@ -6,7 +6,7 @@ Wraps the doors and looks at the events; the loop does not know of it.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
@@ -16,7 +16,7 @@ from ._events import CompletionFinished, LoopEvent, RunFinished
 from ._execution import Started, ToolDoor
 from ._loop import Doors
 from ._plan import ToolCall, ToolOutcome
-from ._request import CompletionRequest
+from ._request import CompleteDoor, CompletionRequest
 from ._values import parse_arguments
 
 logger = logging.getLogger("aswarm")
@@ -36,8 +36,8 @@ def debug_doors(doors: Doors) -> Doors:
 
 
 def _telling_completion(
-    complete: Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]],
-) -> Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]:
+    complete: CompleteDoor,
+) -> CompleteDoor:
     async def told(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         debug_print("Getting chat completion for...:", request.body["messages"])
         async with aclosing(complete(request)) as chunks:

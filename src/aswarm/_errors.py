@@ -14,6 +14,7 @@ This module holds words only: it never decides when to raise.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -75,3 +76,9 @@ class StreamInterrupted(CompletionError):  # noqa: N818 - reads as what happened
 def is_retryable_status(status: int | None) -> bool:
     """Whether an HTTP status says "later, maybe": 408, 409, 429 and every 5xx (the openai SDK's own rule)."""
     return status is not None and (status in (408, 409, 429) or 500 <= status < 600)  # noqa: PLR2004 - HTTP's own numbers
+
+
+def attach(error: BaseException, name: str, value: object) -> None:
+    """Give somebody else's exception an attribute, where it takes one."""
+    with suppress(Exception):
+        setattr(error, name, value)

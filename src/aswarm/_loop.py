@@ -8,7 +8,7 @@ group is open in the consumer's frames while it holds an event.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ from ._errors import AswarmError, RunError
 from ._events import CompletionDelta, CompletionFinished, HandedOff, LoopEvent, RunFinished, TurnStarted
 from ._execution import Emit, Executor, ToolDoor, run_group
 from ._plan import plan
-from ._request import CompletionRequest, RequestSettings
+from ._request import CompleteDoor, RequestSettings
 from ._run_state import RunState
 
 
@@ -27,7 +27,7 @@ from ._run_state import RunState
 class Doors:
     """The two doors: how a run acts on the world. Tracing, recording and caching wrap them; the loop does not know."""
 
-    complete: Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]
+    complete: CompleteDoor
     call_tool: ToolDoor
 
 

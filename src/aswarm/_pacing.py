@@ -30,12 +30,10 @@ from ._accumulator import provider_error
 from ._backend import PerLoop, clock, current_loop, soon
 from ._errors import CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
 from ._pace import MINUTE, AdaptiveLimit, Pace, Place, RateLimits
-from ._request import CompletionRequest, CompletionSource
+from ._request import CompleteDoor, CompletionRequest, CompletionSource
 from ._token_estimate import TokenEstimate, size_of, usage_of, used_tokens
 
 logger = logging.getLogger("aswarm")
-
-CompleteDoor = Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]
 
 # Each comes after a pause of everybody, so this is minutes where the provider does not say how long.
 _MOST_REFUSALS = 10

@@ -6,9 +6,9 @@ source reads.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from ._agent import Agent
 from ._json import is_object
@@ -36,9 +36,13 @@ class CompletionRequest:
         return bool(self.body["stream"])
 
 
+# The first of the two doors through which a run acts on the world. Others may wrap it.
+CompleteDoor: TypeAlias = Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]
+
+
 @runtime_checkable
 class CompletionSource(Protocol):
-    """Something that answers requests: the first of the two doors through which a run acts on the world.
+    """Something that answers requests: what is behind the first door.
 
     `AsyncSwarm(client=...)` takes one in place of an openai client.
     """

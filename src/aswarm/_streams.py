@@ -17,7 +17,7 @@ import anyio
 
 from ._agent import Response
 from ._backend import Unlisted, Work, spawn_soon
-from ._errors import AswarmError
+from ._errors import AswarmError, attach
 from ._events import CompletionDelta, CompletionFinished, Event, LoopEvent, RunFinished, typed
 from ._run_state import RunState
 
@@ -35,8 +35,7 @@ async def to_end(state: RunState, events: AsyncGenerator[LoopEvent, None]) -> Re
                 pass
     except BaseException as error:
         if not isinstance(error, AswarmError):
-            with suppress(Exception):
-                setattr(error, "response", state.response)  # noqa: B010 - no attribute that type checkers know
+            attach(error, "response", state.response)
         raise
     return state.response
 

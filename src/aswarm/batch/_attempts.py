@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -23,11 +23,10 @@ from aswarm._accumulator import Accumulator
 from aswarm._errors import CompletionError
 from aswarm._json import is_array, is_object
 from aswarm._loop import Doors
-from aswarm._request import CompletionRequest
+from aswarm._request import CompleteDoor, CompletionRequest
 
 logger = logging.getLogger("aswarm")
 
-Complete = Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]
 # Seconds before the second attempt; doubled for each one more, up to the longest.
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
@@ -52,7 +51,7 @@ class Attempts:
         return Doors(partial(self._complete, doors.complete), doors.call_tool)
 
     async def _complete(
-        self, complete: Complete, request: CompletionRequest
+        self, complete: CompleteDoor, request: CompletionRequest
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         for attempt in range(2, self._most + 1):
             try:

@@ -11,6 +11,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, redirect_stdout
 from typing import TextIO
 
+from aswarm._terminal import OBEYED
+
 
 @contextmanager
 def own_stdout() -> Generator[TextIO]:
@@ -28,11 +30,10 @@ def write(stream: TextIO, text: str) -> None:
 
 def harmless(text: str) -> str:
     """The text without control characters, but for the line break and the tabulator."""
-    return text.translate(_CONTROLS)
+    return text.translate(_NOTHING)
 
 
-# The last two ranges turn the direction of writing: a call would read differently from what runs.
-_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
+_NOTHING = dict.fromkeys(OBEYED)
 
 
 def clipped(text: str, limit: int = 300) -> str:

@@ -10,14 +10,14 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import anyio
 
 from aswarm._agent import Agent, Response
-from aswarm._errors import AswarmError, ConfigurationError
+from aswarm._errors import AswarmError, ConfigurationError, attach
 from aswarm._hints import name_of
 from aswarm._swarm import AsyncSwarm
 
@@ -122,7 +122,7 @@ async def _run_all(
                 for _ in range(min(concurrency, total)):
                     workers.start_soon(_work, attempts, jobs, tell)
     except BaseException as error:
-        _attach(error, report)
+        attach(error, "report", report)
         raise
     finally:
         report.interrupted = report.total < total
@@ -135,13 +135,8 @@ def _record(record: ResultsFile | None, report: Report) -> None:
         try:
             record.append(report.to_dict())
         except Exception as error:
-            _attach(error, report)  # it was paid for
+            attach(error, "report", report)  # it was paid for
             raise
-
-
-def _attach(error: BaseException, report: Report) -> None:
-    with suppress(Exception):  # not every exception takes an attribute
-        setattr(error, "report", report)  # noqa: B010 - no attribute that type checkers know
 
 
 async def _work(attempts: _Attempts, jobs: Iterator[tuple[_Entry, int]], tell: Callable[[Attempt], None]) -> None:

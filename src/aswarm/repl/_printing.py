@@ -13,7 +13,7 @@ from typing import Any, overload
 from aswarm._agent import Response
 from aswarm._messages import call_name, text_of
 
-from ._text import calls_of, clean, one_line
+from ._text import clean, one_line, written_calls
 
 _BLUE, _PURPLE = "\033[94m", "\033[95m"
 _END = "\033[0m"
@@ -54,7 +54,7 @@ class Speech:
 
 def print_calls(name: str, message: Mapping[str, Any]) -> None:
     """One line for each call of an assistant message."""
-    for function, arguments in calls_of(message, as_swarm=True):
+    for function, arguments in written_calls(message, as_swarm=True):
         write(f"{painted(name, _BLUE)}: {painted(function, _PURPLE)}({arguments})\n")
 
 

@@ -23,7 +23,7 @@ from aswarm._usage import Usage
 from ._markdown import Blocks
 from ._page import Page
 from ._stage import Stage
-from ._text import BANNER, calls_of, clean, one_line, usage_text
+from ._text import BANNER, clean, one_line, usage_text, written_calls
 
 
 class RichFace:
@@ -84,7 +84,7 @@ class RichFace:
 
     def calls(self, agent: str, message: Mapping[str, Any]) -> None:
         """The calls of a message."""
-        for name, arguments in calls_of(message):
+        for name, arguments in written_calls(message):
             self._page.speaker(agent)
             self._page.call(name, arguments)
 

@@ -12,16 +12,14 @@ from typing import Any, TextIO
 
 from aswarm._json import is_object
 from aswarm._messages import call_name
+from aswarm._terminal import OBEYED
 from aswarm._usage import Usage
 
 BANNER = "Starting Swarm CLI ~~~~:>"
 
 # U+2400 begins the control pictures. A carriage return is dropped: Windows line ends are common, and harmless so.
 _VISIBLE: dict[int, int | None] = {
-    **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
-    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
-    # What turns the direction of writing: a call would read differently from what runs.
-    **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD),
+    **{code: 0x2400 + code if code < ord(" ") else 0xFFFD for code in OBEYED},
     **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),  # half of a pair: no encoding takes it
     0x7F: 0x2421,
     0x0D: None,
@@ -59,7 +57,7 @@ def usage_text(used: Usage) -> str:
     return f"{tokens}, {counted(used.requests, 'request')}"
 
 
-def calls_of(message: Mapping[str, Any], *, as_swarm: bool = False) -> list[tuple[str, str]]:
+def written_calls(message: Mapping[str, Any], *, as_swarm: bool = False) -> list[tuple[str, str]]:
     """The calls that an assistant message asks for: name and arguments, `city="Oslo"` or as Swarm has it, `"city"= "Oslo"`."""
     calls: list[Mapping[str, Any]] = message.get("tool_calls") or []
     return [(one_line(call_name(call)), clean(_written(_arguments(call), as_swarm=as_swarm))) for call in calls]
