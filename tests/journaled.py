@@ -69,7 +69,7 @@ async def rerun(
 ) -> Response:
     """A batch of the one item "a": opened, run to its end, closed."""
     swarm = AsyncSwarm(client=model, **options)
-    async with Journal.open(path, BATCH) as journal:
+    async with Journal(path, BATCH) as journal:
         return await journal.run("a", Arguments(agent, messages, context), swarm._run_to_end)
 
 

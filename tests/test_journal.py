@@ -102,7 +102,7 @@ async def test_a_call_that_waits_for_its_limiter_has_not_started(path: Path) -> 
     limiter = anyio.CapacityLimiter(1)
     function = tool(limiter=limiter)(noting(notes, "one"))
     agent = Agent(functions=[function])
-    async with Journal.open(path, BATCH) as journal:
+    async with Journal(path, BATCH) as journal:
         entry = await journal.begin("a", agent, "Hi")
         await limiter.acquire_on_behalf_of("another")
         with anyio.move_on_after(0.05):
@@ -125,7 +125,7 @@ async def test_a_start_is_on_the_disk_before_the_function_runs(path: Path) -> No
         return "seen"
 
     agent = Agent(functions=[look])
-    async with Journal.open(path, BATCH) as journal:
+    async with Journal(path, BATCH) as journal:
         entry = await journal.begin("a", agent, "Hi")
         await entry.finish(await run(entry, Script(calls("look"), says("Done")), agent))
     assert kinds == ["completion", "started"]
@@ -136,7 +136,7 @@ async def test_a_cancelled_start_is_withdrawn(path: Path) -> None:
     """A call that is cancelled while its start is being written has not run, and runs in the rerun."""
     notes: list[str] = []
     agent = Agent(functions=[noting(notes, "one")])
-    async with Journal.open(path, BATCH) as journal:
+    async with Journal(path, BATCH) as journal:
         entry = await journal.begin("a", agent, "Hi")
         with anyio.CancelScope() as scope:
             commit, entry.writer.commit = entry.writer.commit, lambda: _cancelled(scope)
@@ -158,7 +158,7 @@ async def test_another_attempt_replays_the_first(path: Path) -> None:
     notes: list[str] = []
     agent = Agent(functions=[noting(notes, "one")])
     model = Script(calls("one"), CompletionError("later", retryable=True), says("Done"))
-    async with Journal.open(path, BATCH) as journal:
+    async with Journal(path, BATCH) as journal:
         entry = await journal.begin("a", agent, "Hi")
         with pytest.raises(CompletionError):
             await run(entry, model, agent)
@@ -182,7 +182,7 @@ async def test_what_the_record_answers_stays_in_front_of_other_doors(path: Path)
     with pytest.raises(Died):
         await rerun(path, Script(calls("one"), dies()), agent)
     swarm = AsyncSwarm(client=Script(says("Done")))
-    async with Journal.open(path, BATCH) as journal:
+    async with Journal(path, BATCH) as journal:
         await journal.run("a", Arguments(agent, "Hi"), swarm._run_to_end, telling)
     assert asked == ["tool"]
 

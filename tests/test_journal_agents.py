@@ -124,7 +124,7 @@ async def test_an_agent_that_is_gone_does_not_take_the_results(path: Path) -> No
 @pytest.mark.asyncio
 async def test_agents_made_for_each_item(path: Path) -> None:
     """Every item may have an agent of its own."""
-    async with Journal.open(path, BATCH) as journal:
+    async with Journal(path, BATCH) as journal:
         for number in range(70):
             entry = await journal.begin(f"{number}", Agent(), "Hi")
             assert entry.agents.find("Agent") is entry.agents.start

@@ -39,10 +39,27 @@ async def test_many_items_at_once(path: Path) -> None:
 
     for _ in range(2):
         texts: list[str | None] = []
-        async with Journal.open(path, BATCH) as journal, anyio.create_task_group() as group:
+        async with Journal(path, BATCH) as journal, anyio.create_task_group() as group:
             for number in range(200):
                 group.start_soon(work, journal, number)
         assert sorted(map(str, texts)) == sorted(f"Bye {number}" for number in range(200))
+
+
+@pytest.mark.anyio
+async def test_the_event_loop_does_not_wait_for_the_file(path: Path) -> None:
+    """While a journal waits for another process's lock others go on; who is cancelled then leaves it closed."""
+    held = JournalFile.open(path, BATCH)
+    steps = 0
+    with anyio.move_on_after(0.1) as scope:
+        async with anyio.create_task_group() as group:
+            group.start_soon(Journal(path, BATCH).__aenter__)
+            while True:
+                await anyio.sleep(0.005)
+                steps += 1
+    assert scope.cancelled_caught and steps > 3
+    held.close()
+    async with Journal(path, BATCH) as journal:
+        assert (await journal.begin("a", Agent(), "Hi")).response is None
 
 
 def test_a_lot_is_written_whole(path: Path) -> None:
@@ -70,7 +87,8 @@ def test_a_loop_that_is_gone(path: Path) -> None:
     """A loop that ends without closing the journal leaves nobody waiting; what was recorded is written."""
 
     async def leave() -> Entry:
-        entry = await Journal.open(path, BATCH).begin("a", Agent(), "Hi")
+        journal = await Journal(path, BATCH).__aenter__()
+        entry = await journal.begin("a", Agent(), "Hi")
         waiting = asyncio.ensure_future(entry.writer.commit())
         await asyncio.sleep(0)
         waiting.cancel()

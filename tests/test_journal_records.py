@@ -125,7 +125,7 @@ async def test_open_calls_at_the_start_are_recorded_too(path: Path) -> None:
     history = [{"role": "user", "content": "Hi"}, calls("one")]
 
     async def attempt(model: Script) -> Response:
-        async with Journal.open(path, BATCH) as journal:
+        async with Journal(path, BATCH) as journal:
             entry = await journal.begin("a", agent, history)
             arguments = Arguments(agent, history, resume=True)
             return await AsyncSwarm(client=model)._run_to_end(arguments, wrap_doors=entry.doors)

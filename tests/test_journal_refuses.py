@@ -47,7 +47,8 @@ async def test_the_journal_of_another_batch(path: Path, fingerprint: dict[str, s
     with pytest.raises(
         ConfigurationError, match=r"journal of another batch: its (agent|model) is .*journal of its own"
     ):
-        Journal.open(path, fingerprint)
+        async with Journal(path, fingerprint):
+            pass
     assert (await rerun(path, Script(), Agent())).text == "Done"
 
 
@@ -61,39 +62,48 @@ async def test_the_journal_of_another_version(path: Path) -> None:
     with pytest.raises(
         ConfigurationError, match=r"written by another version of aswarm .its format is 7, this one's is 1"
     ):
-        Journal.open(path, BATCH)
+        async with Journal(path, BATCH):
+            pass
 
 
-def test_a_database_of_something_else(path: Path) -> None:
+@pytest.mark.asyncio
+async def test_a_database_of_something_else(path: Path) -> None:
     """Another program's database is refused, and not changed."""
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE t (x)")
     connection.close()
     before = path.read_bytes()
     with pytest.raises(ConfigurationError, match="a database, but no journal"):
-        Journal.open(path, BATCH)
+        async with Journal(path, BATCH):
+            pass
     assert path.read_bytes() == before
 
 
-def test_a_file_that_is_no_database(path: Path) -> None:
+@pytest.mark.asyncio
+async def test_a_file_that_is_no_database(path: Path) -> None:
     """A file of another kind is refused, and not changed."""
     path.write_text("once upon a time, " * 100)
     with pytest.raises(ConfigurationError, match="is no journal of aswarm: file is not a database"):
-        Journal.open(path, BATCH)
+        async with Journal(path, BATCH):
+            pass
     assert path.read_text().startswith("once")
 
 
-def test_a_path_that_leads_nowhere(path: Path) -> None:
+@pytest.mark.asyncio
+async def test_a_path_that_leads_nowhere(path: Path) -> None:
     """A folder that is not there is said to be the trouble."""
     with pytest.raises(ConfigurationError, match=r"missing.run\.sqlite cannot be opened: unable to open"):
-        Journal.open(path.parent / "missing" / "run.sqlite", BATCH)
+        async with Journal(path.parent / "missing" / "run.sqlite", BATCH):
+            pass
 
 
-def test_a_path_that_cannot_be_written(path: Path) -> None:
+@pytest.mark.asyncio
+async def test_a_path_that_cannot_be_written(path: Path) -> None:
     """What SQLite says of a file that it could open and not use is passed on."""
     path.mkdir()
     with pytest.raises(ConfigurationError, match="cannot be opened"):
-        Journal.open(path, BATCH)
+        async with Journal(path, BATCH):
+            pass
 
 
 @pytest.mark.asyncio
@@ -106,7 +116,8 @@ async def test_two_processes(path: Path) -> None:
     with holder:
         assert holder.stdout is not None and holder.stdout.readline() == "held\n"
         with pytest.raises(ConfigurationError, match="is in use: another batch has it open"):
-            Journal.open(path, BATCH)
+            async with Journal(path, BATCH):
+                pass
         holder.kill()
     assert (await rerun(path, Script(), Agent())).text == "Done"
 
@@ -114,9 +125,10 @@ async def test_two_processes(path: Path) -> None:
 @pytest.mark.asyncio
 async def test_twice_in_one_process(path: Path) -> None:
     """The same holds for two batches of one process."""
-    async with Journal.open(path, BATCH):
+    async with Journal(path, BATCH):
         with pytest.raises(ConfigurationError, match="is in use"):
-            Journal.open(path, BATCH)
+            async with Journal(path, BATCH):
+                pass
 
 
 # --- items ---
@@ -127,7 +139,7 @@ async def test_twice_in_one_process(path: Path) -> None:
 async def test_another_item_under_the_same_id(path: Path, agent: str, messages: str) -> None:
     """An item with other messages, or for another agent, is refused by itself; the others go on."""
     await made(path)
-    async with Journal.open(path, BATCH) as journal:
+    async with Journal(path, BATCH) as journal:
         with pytest.raises(ConfigurationError, match=r"'a' is not the one that the journal .*run\.sqlite has"):
             await journal.begin("a", Agent(name=agent), messages)
         assert (await journal.begin("b", Agent(), messages)).response is None
@@ -137,7 +149,7 @@ async def test_another_item_under_the_same_id(path: Path, agent: str, messages: 
 async def test_one_id_twice(path: Path) -> None:
     """Two items of one batch with one id are an error of the second, whether the first was there before or not."""
     await made(path)
-    async with Journal.open(path, BATCH) as journal:
+    async with Journal(path, BATCH) as journal:
         for item in ("a", "new"):
             await journal.begin(item, Agent(), "Hi")
             with pytest.raises(ConfigurationError, match=f"two items have the id '{item}'"):
@@ -147,7 +159,7 @@ async def test_one_id_twice(path: Path) -> None:
 @pytest.mark.asyncio
 async def test_messages_that_are_none(path: Path) -> None:
     """Bad messages are that item's error, and odd ones can be told apart all the same."""
-    async with Journal.open(path, BATCH) as journal:
+    async with Journal(path, BATCH) as journal:
         with pytest.raises(ConfigurationError, match="messages must be a list"):
             await journal.begin("a", Agent(), 7)
         for item in ("half \ud83d", [{"role": "user", "content": [{"type": "x", "data": object()}]}]):
@@ -166,7 +178,7 @@ async def test_a_disk_that_is_full(path: Path) -> None:
     """Where nothing can be recorded no function runs, the run ends with what is wrong, and so does whatever comes later."""
     notes: list[str] = []
     agent = Agent(functions=[noting(notes, "one")])
-    async with Journal.open(path, BATCH) as journal:
+    async with Journal(path, BATCH) as journal:
         entry = await journal.begin("a", agent, "Hi")
         journal._writer._file.work = full  # type: ignore[method-assign]
         with pytest.raises(RunError, match="the journal cannot be written: database or disk is full"):
@@ -188,7 +200,7 @@ async def test_nothing_is_written_after_a_hole(path: Path) -> None:
         go_on.wait()
         return full()
 
-    async with Journal.open(path, BATCH) as journal:
+    async with Journal(path, BATCH) as journal:
         entry = await journal.begin("a", Agent(), "Hi")
         file = journal._writer._file
         sound, file.work = file.work, work  # type: ignore[method-assign]
@@ -209,8 +221,7 @@ async def test_nothing_is_written_after_a_hole(path: Path) -> None:
 @pytest.mark.asyncio
 async def test_a_journal_that_is_closed(path: Path) -> None:
     """A closed journal takes nothing, and may be closed again."""
-    journal = Journal.open(path, BATCH)
-    await journal.aclose()
-    await journal.aclose()
+    async with Journal(path, BATCH) as journal:
+        await journal.aclose()
     with pytest.raises(RunError, match="the journal is closed"):
         await journal.begin("a", Agent(), "Hi")

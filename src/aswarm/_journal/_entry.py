@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -28,29 +29,21 @@ _AGENTS_KEPT = 64  # a batch may make an agent for every item
 
 
 class Journal:
-    """The journal of one batch, open. Belongs to one event loop; `async with` closes it.
+    """The journal of one batch. Belongs to one event loop; `async with` opens it, or makes it, and closes it.
 
-        async with Journal.open("run.sqlite", {"agent": agent.name}) as journal:
+        async with Journal("run.sqlite", {"agent": agent.name}) as journal:
             response = await journal.run("item 7", Arguments(agent, messages), swarm._run_to_end)
 
-    What `begin` and `run` raise is the trouble of that item alone, unless `failure` is set: then the journal cannot be
-    written any more, and the batch must end.
+    Opening raises ConfigurationError for the journal of another batch or of another version, for one that another process
+    has open, and for a file that is something else. What `begin` and `run` raise is the trouble of that item alone, unless
+    `failure` is set: then the journal cannot be written any more, and the batch must end.
     """
 
-    def __init__(self, path: str, writer: Writer) -> None:
-        self.path = path
-        self._writer = writer
+    def __init__(self, path: str | PathLike[str], fingerprint: Mapping[str, str]) -> None:
+        """`fingerprint`: what tells this batch from others, under names that an error message can use."""
+        self.path = fspath(path)
+        self._writer = Writer(partial(JournalFile.open, self.path, fingerprint))
         self._agents: dict[int, Agents] = {}
-
-    @classmethod
-    def open(cls, path: str | PathLike[str], fingerprint: Mapping[str, str]) -> Self:
-        """Open the journal, or make it; blocks for a moment.
-
-        `fingerprint`: what tells this batch from others, under names that an error message can use, such as
-        `{"agent": "Triage"}`. Raises ConfigurationError for the journal of another batch or of another version, for
-        one that another process has open, and for a file that is something else.
-        """
-        return cls(fspath(path), Writer(JournalFile.open(path, fingerprint)))
 
     @property
     def failure(self) -> Exception | None:
@@ -109,6 +102,7 @@ class Journal:
         await self._writer.aclose()
 
     async def __aenter__(self) -> Self:
+        await self._writer.open()
         return self
 
     async def __aexit__(

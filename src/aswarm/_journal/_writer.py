@@ -50,20 +50,33 @@ class _Lot:
 
 
 class Writer:
-    """Writes in a thread of its own, until `aclose`. `failure`: why nothing can be written any more, or None."""
+    """Writes in a thread of its own, from `open` to `aclose`. `failure`: why nothing can be written any more, or None."""
 
-    def __init__(self, file: JournalFile) -> None:
+    def __init__(self, open_file: Callable[[], JournalFile]) -> None:
         self.failure: Exception | None = None
-        self._file = file
+        self._open_file = open_file
+        self._file: JournalFile
         self._news = threading.Condition()
         self._lot = _Lot()
         self._is_closing = False
         self._busy_until = 0.0
+        self._opened = _Lot()
         self._has_ended = False
         self._ended = _Lot()
-        threading.Thread(target=self._work, name="aswarm journal", daemon=True).start()
 
     # --- on the event loop ---
+
+    async def open(self) -> None:
+        """Have the file opened, once. Raises what `open_file` raises."""
+        opened = self._opened.end_event()
+        threading.Thread(target=self._work, name="aswarm journal", daemon=True).start()
+        try:
+            await opened.wait()
+        except BaseException:
+            await self.aclose()
+            raise
+        if self.failure is not None:
+            raise self.failure
 
     def put(self, step: Step, *, at_once: bool = True) -> None:
         """Record a step; or have it wait for the next one. Raises RunError where the journal cannot be written any more."""
@@ -118,16 +131,26 @@ class Writer:
     # --- in the thread ---
 
     def _work(self) -> None:
+        try:
+            self._file = self._open_file()
+        except Exception as error:  # noqa: BLE001 - raised by `open`
+            self.failure = error
+        else:
+            self._opened.end()
+            self._serve()
+            with suppress(Exception):  # everything was written; what fails here is tidying up
+                self._file.close()
+        with self._news:
+            self._has_ended = True
+            self._opened.end()
+            self._ended.end()
+
+    def _serve(self) -> None:
         while (lot := self._next()) is not None:
             if self.failure is None:  # a record must not be there without those before it
                 self._write(lot)
             lot.end()
             self._busy_until = time.monotonic() + _BUSY_SECONDS
-        with suppress(Exception):  # everything was written; what fails here is tidying up
-            self._file.close()
-        with self._news:
-            self._has_ended = True
-            self._ended.end()
 
     def _write(self, lot: _Lot) -> None:
         try:

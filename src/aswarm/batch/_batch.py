@@ -63,7 +63,7 @@ class Batch(AsyncIterator[Outcome]):
         async with AsyncExitStack() as stack:
             limit = stack.enter_context(self._limit())
             journal = (
-                None if self._journal is None else await stack.enter_async_context(self._open_journal(self._journal))
+                None if self._journal is None else await stack.enter_async_context(self._journal_at(self._journal))
             )
             self._runner = Runner(self._run, self._items, self._options, limit, journal)
             self._opened = stack.pop_all()
@@ -81,10 +81,10 @@ class Batch(AsyncIterator[Outcome]):
             with self._pacing.in_use():
                 yield Fixed(self._options.concurrency)
 
-    def _open_journal(self, path: str | PathLike[str]) -> Journal:
+    def _journal_at(self, path: str | PathLike[str]) -> Journal:
         from aswarm._journal import Journal  # noqa: PLC0415 - sqlite3 is for those who want one
 
-        return Journal.open(path, self._options.fingerprint)
+        return Journal(path, self._options.fingerprint)
 
     def __aiter__(self) -> Self:
         return self
