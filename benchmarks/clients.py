@@ -8,10 +8,16 @@ from typing import Any
 import openai
 from scenario import API_KEY
 
+SECONDS = 600.0
+
 
 def openai_client(url: str, connections: int | None = None) -> openai.AsyncOpenAI:
-    """A client for the server at `url`. `connections`: room in its pool for so many, None for the SDK's default."""
-    settings: dict[str, Any] = {} if connections is None else {"http_client": _roomy(connections)}
+    """A client for the server at `url`. `connections`: room in its pool for so many, None for the SDK's default.
+
+    With room for many there is time too: by default each connection is given five seconds, which two thousand that are
+    asked for at once do not get.
+    """
+    settings: dict[str, Any] = {} if connections is None else {"http_client": _roomy(connections), "timeout": SECONDS}
     return openai.AsyncOpenAI(base_url=url, api_key=API_KEY, **settings)
 
 

@@ -10,6 +10,11 @@ from typing import Any
 REFERENCE = "handwritten_openai"
 # What has a connection pool of its own worth comparing, and no framework around it.
 _LEAN = ("handwritten_openai", "handwritten_httpx", "aswarm_", "aswarm_aiohttp")
+# For batches: the loop by hand, the same runs without and with the runner and its journal, and two peers.
+_BATCH = ("handwritten_openai", "aswarm_", "aswarm_batch", "aswarm_journal", "openai_agents", "pydantic_ai_")
+_BATCH_ON_AIOHTTP = ("handwritten_aiohttp", "aswarm_aiohttp", "aswarm_batch_aiohttp", "aswarm_journal_aiohttp")
+# Who is there for batches alone.
+_BATCHERS = {"aswarm_batch", "aswarm_journal", "handwritten_aiohttp", "aswarm_batch_aiohttp", "aswarm_journal_aiohttp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +31,19 @@ class Figure:
     rounds: int | None = None  # where not as many as of the others
     only: Sequence[str] = ()
 
+    def is_for(self, contender: str) -> bool:
+        """Whether this is measured of the contender."""
+        return contender in self.only if self.only else contender not in _BATCHERS
+
 
 def _turn(title: str, **job: Any) -> Figure:
     name = "turn_" + "_".join(f"{key}{value}" for key, value in job.items())
     return Figure(name, title, {"figure": "turn", **job})
 
 
-# Who has a batch runner, the same without it, the loop by hand, and two peers.
-_BATCH = ("handwritten_openai", "aswarm_", "aswarm_batch", "aswarm_journal", "openai_agents", "pydantic_ai_")
-_BATCH_ON_AIOHTTP = (*_BATCH, "aswarm_batch_aiohttp")
-
-
 def _batch(title: str, total: int, at_once: int, *, rounds: int = 3) -> Figure:
     job = {"figure": "batch", "total": total, "at_once": at_once}
-    only = _BATCH_ON_AIOHTTP if at_once > 100 else _BATCH  # noqa: PLR2004 - what the README names for it
+    only = (*_BATCH, *_BATCH_ON_AIOHTTP) if at_once > 100 else _BATCH  # noqa: PLR2004 - what aiohttp is for
     return Figure(f"batch_{at_once}", title, job, quick=at_once == 50, rounds=rounds, only=only)  # noqa: PLR2004 - seconds
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,9 @@ NAMES = {
     "aswarm_aiohttp": "**aswarm**, aiohttp",
     "aswarm_batch": "**aswarm**, `batch`",
     "aswarm_journal": "**aswarm**, `batch` with a journal",
+    "handwritten_aiohttp": "hand-written on `AsyncOpenAI`, aiohttp",
     "aswarm_batch_aiohttp": "**aswarm**, `batch`, aiohttp",
+    "aswarm_journal_aiohttp": "**aswarm**, `batch` with a journal, aiohttp",
     "openai_agents": "openai-agents",
     "pydantic_ai_": "pydantic-ai",
     "langgraph_swarm_": "langgraph-swarm",
@@ -107,14 +110,27 @@ def _growth(figures: dict[str, dict[str, Any]]) -> list[str]:
 
 def _added(figures: dict[str, dict[str, Any]]) -> list[str]:
     """What the batch runner and its journal add to the CPU of the same runs in tasks of their own."""
-    parts: list[str] = []
-    for name in ("batch_1", "batch_50", "batch_500", "batch_2000"):
-        rows = figures[name]["rows"] if name in figures else ()
-        cpu = {row["contender"]: row["value"] for row in rows if "value" in row}
-        if {"aswarm_", "aswarm_batch", "aswarm_journal"} <= cpu.keys():
-            runner, journal = (cpu[label] / cpu["aswarm_"] - 1 for label in ("aswarm_batch", "aswarm_journal"))
-            parts.append(f"{figures[name]['job']['at_once']:,} at once {runner:+.0%}, with a journal {journal:+.0%}")
+    parts = [
+        f"{figures[name]['job']['at_once']:,} at once{on.replace('_', ' on ')} {added}"
+        for name in ("batch_1", "batch_50", "batch_500", "batch_2000")
+        for on in ("", "_aiohttp")
+        if (added := _added_on(on, figures.get(name)))
+    ]
     return [f"CPU that the runner adds to the runs themselves: {'; '.join(parts)}.", ""] if parts else []
+
+
+def _added_on(on: str, figure: dict[str, Any] | None) -> str | None:
+    values = {row["contender"]: row["values"] for row in figure["rows"] if "values" in row} if figure else {}
+    alone, runner, journal = (
+        values.get(name + on) for name in ("aswarm" + (on or "_"), "aswarm_batch", "aswarm_journal")
+    )
+    if alone is None or runner is None or journal is None:
+        return None
+    return f"{_median_ratio(runner, alone) - 1:+.0%}, with a journal {_median_ratio(journal, alone) - 1:+.0%}"
+
+
+def _median_ratio(values: Sequence[float], others: Sequence[float]) -> float:
+    return statistics.median(mine / other for mine, other in zip(values, others, strict=True))
 
 
 def _left(figures: dict[str, dict[str, Any]]) -> list[str]:

@@ -35,7 +35,9 @@ OURS = (
     "aswarm_aiohttp",
     "aswarm_batch",
     "aswarm_journal",
+    "handwritten_aiohttp",
     "aswarm_batch_aiohttp",
+    "aswarm_journal_aiohttp",
 )
 
 
@@ -89,7 +91,7 @@ async def measure(figure: Figure, here: Field, rounds: int) -> Samples:
     jobs = {
         (contender, label): job
         for contender in here.workers
-        if not figure.only or contender.name in figure.only
+        if figure.is_for(contender.name)
         for label, job in _labels(figure, here, contender).items()
     }
     for number in range(min(rounds, figure.rounds or rounds)):

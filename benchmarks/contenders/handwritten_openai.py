@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from clients import openai_client
+from openai import AsyncOpenAI
 from scenario import A_TEXT, B_TEXT, MODEL, QUESTION, TOOLS, Message, handoff_json, tool_json
 
 PACKAGES = ("openai", "httpx2", "httpx")
@@ -27,8 +28,8 @@ async def _call(call: Any) -> dict[str, Any]:
 class Handwritten:
     """`create()`, `asyncio.gather` for the tools of a turn, messages appended to a list."""
 
-    def __init__(self, url: str, connections: int | None) -> None:
-        self.client = openai_client(url, connections)
+    def __init__(self, client: AsyncOpenAI) -> None:
+        self.client = client
 
     def prepare(self, past: Sequence[Message]) -> list[Message]:
         """Dicts are what the SDK takes."""
@@ -77,4 +78,4 @@ class Handwritten:
 
 async def open_session(url: str, connections: int | None = None) -> Handwritten:
     """Make the client."""
-    return Handwritten(url, connections)
+    return Handwritten(openai_client(url, connections))
