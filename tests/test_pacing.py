@@ -218,10 +218,26 @@ async def test_without_limits_retries_are_the_sdks() -> None:
     """Nothing comes between a run and the client."""
     model = TimedModel([busy(0.02), "Hi"])
     swarm = AsyncSwarm(client_of(model, max_retries=1))
-    source = swarm._source_of(swarm.client)
-    assert swarm._pacing.door(source, source.complete) == source.complete
     assert (await swarm.run(Agent(), "Hi")).text == "Hi"
     assert model.times == pytest.approx([0, 0.02])
+
+
+@in_virtual_time
+async def test_a_run_that_had_begun_before_is_paced_from_the_next_request_on() -> None:
+    """A 429 in a batch pauses the runs that were in the middle when it was opened; after it, nothing is in between."""
+    model = TimedModel([call("look"), busy(30), "Item", call("look"), busy(0.02), "Run"])
+    swarm = AsyncSwarm(client_of(model, max_retries=1))
+
+    async def look() -> str:
+        await anyio.sleep(10)
+        return "seen"
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(swarm.run, Agent(functions=[look]), "Go")
+        await anyio.sleep(5)
+        async with swarm.batch(Agent(), ["item"]) as outcomes:
+            assert [outcome.error async for outcome in outcomes] == [None]
+    assert model.times == pytest.approx([0, 5, 35, 35, 45, 45.02])
 
 
 @pytest.mark.parametrize(("seconds", "level"), [(5, logging.INFO), (300, logging.WARNING)])

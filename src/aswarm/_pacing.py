@@ -11,24 +11,23 @@ shall not hold up the others. No cancel scope is open while a consumer holds a c
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
 import math
 import random
 import threading
 import time
-from bisect import insort
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import anyio
 
 from ._accumulator import provider_error
-from ._backend import PerLoop, clock, current_loop, soon
+from ._backend import PerLoop, clock, current_loop
 from ._errors import CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
+from ._line import Line, Waiter
 from ._pace import MINUTE, AdaptiveLimit, Pace, Place, RateLimits
 from ._request import CompleteDoor, CompletionRequest, CompletionSource
 from ._token_estimate import TokenEstimate, size_of, usage_of, used_tokens
@@ -67,42 +66,6 @@ class _Turn:
     has_begun: bool = False
 
 
-@dataclass(slots=True, order=True)
-class _Waiter:
-    number: int
-    wake: anyio.Event = field(compare=False, default_factory=anyio.Event)
-
-
-class _Line:
-    """Those who wait in one event loop, the first to go in front. Used in that loop only, but for `wake`."""
-
-    def __init__(self) -> None:
-        self._waiting: list[_Waiter] = []
-        self._soon = soon()
-
-    def join(self, number: int) -> _Waiter:
-        waiter = _Waiter(number)
-        insort(self._waiting, waiter)
-        return waiter
-
-    def is_first(self, waiter: _Waiter) -> bool:
-        return self._waiting[0] is waiter
-
-    def leave(self, waiter: _Waiter) -> bool:
-        """Whether anybody is left."""
-        self._waiting.remove(waiter)
-        self._wake_first()
-        return bool(self._waiting)
-
-    def wake(self) -> None:
-        """Let the first ask again; from any thread. Raises RuntimeError where the loop is gone."""
-        self._soon(self._wake_first)
-
-    def _wake_first(self) -> None:
-        if self._waiting:
-            self._waiting[0].wake.set()
-
-
 class Pacing:
     """What all runs of a swarm share to keep its limits. `minute`: seconds, to make tests short; `jitter`: 0 to 1."""
 
@@ -117,8 +80,9 @@ class Pacing:
         self._jitter = jitter
         self._estimate = TokenEstimate()
         self._numbers = itertools.count()
-        self._feedback: list[Feedback | None] = []
-        self._lines: dict[object, _Line] = {}
+        self._users = 0
+        self._feedback: tuple[Feedback, ...] = ()
+        self._lines: dict[object, Line] = {}
         self._clocks = PerLoop(self._clock)
         self._latest = 0.0
         # Reentrant: what is collected as garbage inside it may tell of its end.
@@ -128,14 +92,17 @@ class Pacing:
 
     @contextmanager
     def in_use(self, feedback: Feedback | None = None) -> Generator[None, None, None]:
-        """Pace the runs that begin inside the block, also where no limits are given, and tell `feedback` of all."""
+        """Pace all requests from here to the end of the block, also without limits, and tell `feedback` of them."""
+        heard = () if feedback is None else (feedback,)
         with self._lock:
-            self._feedback.append(feedback)
+            self._users += 1
+            self._feedback = (*self._feedback, *heard)
         try:
             yield
         finally:
             with self._lock:
-                self._feedback.remove(feedback)
+                self._users -= 1
+                self._feedback = tuple(each for each in self._feedback if each is not feedback)
 
     @contextmanager
     def adaptive(self, start: int = 10, ceiling: int = 1000) -> Generator[AdaptiveLimit, None, None]:
@@ -146,17 +113,21 @@ class Pacing:
 
     def door(self, source: CompletionSource, complete: CompleteDoor) -> CompleteDoor:
         """The first door of a run: that of the source, and while there is something to pace, each request in its turn."""
-        if not (self._has_limits or self._feedback):
-            return complete
-        retries: object = getattr(source, "own_retries", 0)
-        return functools.partial(self._paced, complete, retries if isinstance(retries, int) else 0)
+
+        def door(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            # Asked anew each time: a batch that is opened or left meanwhile concerns the runs that go on too.
+            if not (self._has_limits or self._users):
+                return complete(request)
+            return self._paced(complete, source, request)
+
+        return door
 
     # --- one request ---
 
     async def _paced(
-        self, complete: CompleteDoor, retries: int, request: CompletionRequest
+        self, complete: CompleteDoor, source: CompletionSource, request: CompletionRequest
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        turn = self._turn(request, retries)
+        turn = self._turn(request, _retries_of(source))
         request = CompletionRequest(request.agent, request.body, max_retries=0)
         while True:
             place = await self._admitted(turn)
@@ -193,8 +164,7 @@ class Pacing:
         with self._lock:
             self._pace.answered(place)
             for feedback in self._feedback:
-                if feedback is not None:
-                    feedback.answered()
+                feedback.answered()
         self._wake()
 
     def _seconds_until_retry(self, turn: _Turn, place: Place, error: CompletionError) -> float | None:
@@ -221,8 +191,7 @@ class Pacing:
             if seconds is None:
                 return
             for feedback in self._feedback:
-                if feedback is not None:
-                    feedback.paused(seconds)
+                feedback.paused(seconds)
         level = logging.WARNING if seconds >= _LONG_PAUSE else logging.INFO
         logger.log(level, "all runs of this swarm pause for %.1f s: %s", seconds, error)
 
@@ -261,10 +230,10 @@ class Pacing:
             return self._pace.wait(turn.tokens, now) or self._pace.go(turn.tokens, now)
 
     @contextmanager
-    def _in_line(self, number: int) -> Generator[tuple[_Line, _Waiter], None, None]:
+    def _in_line(self, number: int) -> Generator[tuple[Line, Waiter], None, None]:
         loop = current_loop()
         with self._lock:
-            line = self._lines.get(loop) or self._lines.setdefault(loop, _Line())
+            line = self._lines.get(loop) or self._lines.setdefault(loop, Line())
             waiter = line.join(number)
         try:
             yield line, waiter
@@ -294,3 +263,8 @@ class Pacing:
         # Loops have clocks of their own (trio's begins anywhere, a test's may run ahead); what is shared needs one.
         read = clock()
         return read, max(time.monotonic(), self._latest) - read()
+
+
+def _retries_of(source: CompletionSource) -> int:
+    retries: object = getattr(source, "own_retries", 0)
+    return retries if isinstance(retries, int) else 0
