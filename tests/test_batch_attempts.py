@@ -10,8 +10,9 @@ import anyio
 import pytest
 import trio.testing
 
-from aswarm import Agent, CompletionError, CompletionRequest, Result, StreamInterrupted, tool
+from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, Result, StreamInterrupted, tool
 from aswarm.batch import _attempts
+from aswarm.testing import Failure, ScriptedModel
 from batches import Echo, answer, call, outcomes_of, text_of
 
 pytestmark = pytest.mark.anyio
@@ -56,6 +57,33 @@ async def test_after_the_last_attempt_the_failure_is_the_items_error(attempts: i
     [outcome] = await outcomes_of(source, ["x"], attempts=attempts)
     assert isinstance(outcome.error, CompletionError)
     assert (outcome.error.status_code, outcome.attempts, len(source.requests)) == (503, asked, asked)
+
+
+async def test_attempts_are_all_that_a_failing_completion_is_asked_for() -> None:
+    """Whatever the client would try again by itself: three requests, and no refusal among them is counted."""
+    refused = Failure(429, headers={"retry-after": "1"})
+    model = ScriptedModel([Failure(500), refused, Failure(500), refused, Failure(500), "never asked"])
+    client = model.client(max_retries=5)
+    client._platform = "Linux"  # asking a thread for it takes no virtual time
+    async with AsyncSwarm(client).batch(Agent(), ["x"]) as outcomes:
+        [outcome] = [outcome async for outcome in outcomes]
+    assert isinstance(outcome.error, CompletionError)
+    assert (outcome.error.status_code, outcome.attempts, len(model.requests)) == (500, 3, 5)
+
+
+async def test_a_refusal_that_was_given_up_is_not_asked_for_again() -> None:
+    """It was waited for long enough; attempts do not multiply it."""
+    refusal = CompletionError("slow down", status_code=429, retryable=True, retry_after=1)
+    source = Echo(failing(*[refusal] * 50))
+    [outcome] = await outcomes_of(source, ["x"])
+    assert (outcome.error, outcome.attempts, len(source.requests)) == (refusal, 1, 10)
+
+
+async def test_a_refusal_in_the_middle_of_an_answer_is_a_failure_like_any_other() -> None:
+    """Nobody has waited for it yet."""
+    broken = {"choices": [{"index": 0, "error": {"message": "slow down", "code": 429}}]}
+    [outcome] = await outcomes_of(Echo(failing(broken)), ["x"])
+    assert (text_of(outcome), outcome.attempts) == ("x", 2)
 
 
 @pytest.mark.parametrize("error", [CompletionError("no", status_code=400), ValueError("a bug"), KeyError("a")])

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import ConfigurationError, RateLimits
-from aswarm._pace import AdaptiveLimit, Pace, Place
+from aswarm import RateLimits
+from aswarm._pace import Pace, Place, Refusals
 
 MINUTE = 60.0
 LIMITS = st.builds(RateLimits, st.none() | st.integers(1, 5), st.none() | st.integers(1, 100))
@@ -88,7 +88,7 @@ def test_a_refused_request_used_no_tokens_but_was_a_request() -> None:
     pace = pace_of(1, 100)
     place = pace.go(100, 0.0)
     pace.used(place, 0)
-    pace.refused(place, 1.0, 5.0)
+    pace.refused(place, 1.0, 5.0, Refusals())
     assert pace.wait(100, 6.0) == 54
 
 
@@ -96,10 +96,10 @@ def test_a_pause_is_for_everybody_and_as_long_as_was_asked() -> None:
     """Nothing goes before it is over, and it is not shortened by a later, shorter one."""
     pace = pace_of()
     first, second, third = (pace.go(0, 0.0) for _ in range(3))
-    assert pace.refused(first, 1.0, 20.0) == 20
-    assert pace.refused(second, 2.0, 5.0) is None, "it was on its way already: the same event"
+    assert pace.refused(first, 1.0, 20.0, Refusals()) == 20
+    assert pace.refused(second, 2.0, 5.0, Refusals()) is None, "it was on its way already: the same event"
     assert pace.wait(0, 2.0) == 19
-    assert pace.refused(third, 3.0, 30.0) is None
+    assert pace.refused(third, 3.0, 30.0, Refusals()) is None
     assert pace.wait(0, 3.0) == 30
     assert pace.wait(0, 33.0) == 0
 
@@ -111,17 +111,17 @@ def test_without_a_time_the_pauses_double(unsaid: float | None) -> None:
     for _ in range(9):
         place = go_when_allowed(pace, 0, now)
         now = place.at
-        pauses.append(pace.refused(place, now, unsaid))
+        pauses.append(pace.refused(place, now, unsaid, Refusals()))
     assert pauses == [0.75 * seconds for seconds in (1, 2, 4, 8, 16, 32, 60, 60, 60)]
     old = go_when_allowed(pace, 0, now)
     now = old.at
-    assert pace.refused(pace.go(0, now), now, unsaid) == 45
+    assert pace.refused(pace.go(0, now), now, unsaid, Refusals()) == 45
     pace.answered(old)  # it went before the pause, and says nothing about what is now
     newer = go_when_allowed(pace, 0, now)
-    assert pace.refused(newer, newer.at, unsaid) == 45
+    assert pace.refused(newer, newer.at, unsaid, Refusals()) == 45
     now = newer.at
     pace.answered(go_when_allowed(pace, 0, now))
-    assert pace.refused(go_when_allowed(pace, 0, now + 60), now + 60, unsaid) == 0.75
+    assert pace.refused(go_when_allowed(pace, 0, now + 60), now + 60, unsaid, Refusals()) == 0.75
 
 
 def test_a_time_that_did_not_help_is_believed_less_and_less() -> None:
@@ -130,7 +130,7 @@ def test_a_time_that_did_not_help_is_believed_less_and_less() -> None:
     for _ in range(4):
         place = go_when_allowed(pace, 0, now)
         now = place.at
-        pauses.append(pace.refused(place, now, 1.5))
+        pauses.append(pace.refused(place, now, 1.5, Refusals()))
     assert pauses == [1.5, 1.5, 2, 4]
 
 
@@ -138,7 +138,7 @@ def test_after_a_pause_one_goes_first_and_every_answer_lets_one_more_go() -> Non
     """1, 2, 4 at once: slow start, so that a server that is still busy has little to refuse."""
     pace = pace_of()
     sent = [pace.go(0, 0.0) for _ in range(40)]
-    pace.refused(sent[0], 0.5, 10.0)
+    pace.refused(sent[0], 0.5, 10.0, Refusals())
     for expected in (1, 2, 4, 8, 16):
         together = []
         while pace.wait(0, 10.5) == 0:
@@ -151,10 +151,10 @@ def test_after_a_pause_one_goes_first_and_every_answer_lets_one_more_go() -> Non
 def test_from_half_of_what_was_too_many_it_grows_slowly_for_a_minute() -> None:
     """When eight after a pause were too many: 1, 2, 4, then one more for each round; after a minute twice as many."""
     pace = pace_of()
-    pace.refused(pace.go(0, 0.0), 0.0, 1.0)
+    pace.refused(pace.go(0, 0.0), 0.0, 1.0, Refusals())
     assert _rounds(pace, 1.0, 3) == [1, 2, 4]
     refused = [pace.go(0, 1.0) for _ in range(8)]
-    pace.refused(refused[3], 1.0, 1.0)
+    pace.refused(refused[3], 1.0, 1.0, Refusals())
     assert _rounds(pace, 2.0, 7) == [1, 2, 4, 4, 5, 6, 7]
     assert _rounds(pace, 62.0, 3) == [8, 16, 32]
 
@@ -175,7 +175,7 @@ def _rounds(pace: Pace, now: float, count: int) -> list[int]:
 def test_what_is_not_refused_within_two_seconds_counts_as_answered() -> None:
     """Answers take long, refusals do not: nobody waits for a whole answer, or for one that never comes."""
     pace = pace_of()
-    pace.refused(pace.go(0, 0.0), 0.0, 10.0)
+    pace.refused(pace.go(0, 0.0), 0.0, 10.0, Refusals())
     slow = pace.go(0, 10.0)
     assert pace.wait(0, 10.5) == 1.5
     assert pace.wait(0, 12.0) == 0
@@ -185,10 +185,69 @@ def test_what_is_not_refused_within_two_seconds_counts_as_answered() -> None:
 def test_one_that_is_lost_makes_room_for_another_but_not_for_two() -> None:
     """A cancelled request says nothing about limits."""
     pace = pace_of()
-    pace.refused(pace.go(0, 0.0), 0.0, 10.0)
+    pace.refused(pace.go(0, 0.0), 0.0, 10.0, Refusals())
     pace.lost(pace.go(0, 10.0))
     pace.go(0, 10.0)
     assert pace.wait(0, 10.0) > 0
+
+
+def refuse_again(pace: Pace, past: Refusals, now: float, asked: float | None = None) -> tuple[float | None, float]:
+    """Send it, and refuse it at once: how long all wait, and how long it waits itself."""
+    place = go_when_allowed(pace, 0, now)
+    return pace.refused(place, place.at, asked, past), past.wait
+
+
+def test_a_request_that_is_refused_while_others_are_taken_waits_alone() -> None:
+    """The first two times everybody pauses; then it is known whom it is about, and four times of that are enough."""
+    pace, past = pace_of(), Refusals()
+    assert refuse_again(pace, past, 0.0) == (1, 0)
+    assert refuse_again(pace, past, 1.0) == (2, 0)
+    pace.answered(go_when_allowed(pace, 0, 3.0))
+    assert refuse_again(pace, past, 10.0) == (None, 2)
+    assert pace.wait(0, 10.0) == 0, "nobody else waits"
+    assert refuse_again(pace, past, 20.0, 7.0) == (None, 7)
+    assert refuse_again(pace, past, 30.0) == (None, 8)
+    assert not past.are_enough
+    assert refuse_again(pace, past, 40.0) == (None, 16)
+    assert past.are_enough
+
+
+def test_a_request_that_is_refused_as_others_are_has_ten_chances() -> None:
+    """A provider that is busy refuses the same one more than once: then all wait, as for any other."""
+    pace, past, now = pace_of(), Refusals(), 0.0
+    for times in range(1, 11):
+        assert not past.are_enough
+        refuse_again(pace, past, now, 10.0)
+        assert past.times == times
+        for _ in range(2):
+            refuse_again(pace, Refusals(), now + 10, 10.0)
+        pace.answered(go_when_allowed(pace, 0, now + 40))
+        now += 50
+    assert past.are_enough
+    assert past.alone == 0
+
+
+def test_a_few_refusals_of_others_do_not_make_it_everybodys_matter() -> None:
+    """Where more are taken than refused it waits alone; but that is no reason to give up early."""
+    pace, past = pace_of(), Refusals()
+    for now in (0.0, 10.0):
+        refuse_again(pace, past, now)
+    refuse_again(pace, Refusals(), 20.0)
+    for now in (30.0, 31.0):
+        pace.answered(go_when_allowed(pace, 0, now))
+    assert refuse_again(pace, past, 40.0) == (None, 2)
+    assert past.alone == 0
+
+
+def test_a_refusal_that_took_long_is_no_sign_that_somebody_was_taken() -> None:
+    """After two seconds it had counted as one that is not refused."""
+    pace, past, now = pace_of(), Refusals(), 0.0
+    for seconds in (1, 2, 4):
+        place = go_when_allowed(pace, 0, now)
+        now = place.at + 3
+        assert pace.wait(0, now) == 0
+        assert pace.refused(place, now, None, past) == seconds
+    assert past.alone == 0
 
 
 @given(st.data(), LIMITS)
@@ -208,50 +267,8 @@ def test_whatever_happens_no_pause_is_broken_and_everything_goes_in_the_end(data
         place = open_places.pop(data.draw(st.integers(0, len(open_places) - 1)))
         if event == "refuse":
             seconds = data.draw(st.none() | st.floats(0, 30))
-            pace.refused(place, now, seconds)
+            pace.refused(place, now, seconds, Refusals())
             paused_until = max(paused_until, now + (seconds or 0))
         else:
             (pace.answered if event == "answer" else pace.lost)(place)
     go_when_allowed(pace, 1, now)
-
-
-@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "60"])
-@pytest.mark.parametrize("name", ["requests_per_minute", "tokens_per_minute"])
-def test_limits_are_whole_numbers_from_one(name: str, wrong: Any) -> None:
-    """Anything else is the caller's mistake; the message names the field."""
-    with pytest.raises(ConfigurationError, match=name):
-        RateLimits(**{name: wrong})
-
-
-def test_the_adaptive_limit_doubles_until_the_first_pause() -> None:
-    """One more for each answer, as far as the ceiling."""
-    limit = AdaptiveLimit(2, 9)
-    for _ in range(5):
-        limit.answered()
-    assert limit.limit == 7
-    for _ in range(5):
-        limit.answered()
-    assert limit.limit == 9
-
-
-def test_the_adaptive_limit_halves_at_a_pause_and_then_adds_one_for_each_round() -> None:
-    """Additive increase, multiplicative decrease."""
-    limit, seen = AdaptiveLimit(16), []
-    limit.paused(1.0)
-    for _ in range(3):
-        seen.append(limit.limit)
-        for _ in range(limit.limit + 1):
-            limit.answered()
-    assert seen == [8, 9, 10]
-
-
-@given(st.integers(1, 50), st.integers(1, 50), st.lists(st.booleans(), max_size=60))
-def test_the_adaptive_limit_stays_between_one_and_its_ceiling(start: int, ceiling: int, news: list[bool]) -> None:
-    """Whatever happens, something may run, and never more than the ceiling."""
-    limit = AdaptiveLimit(start, ceiling)
-    for is_good in news:
-        if is_good:
-            limit.answered()
-        else:
-            limit.paused(1.0)
-        assert 1 <= limit.limit <= ceiling

@@ -8,10 +8,10 @@ import anyio
 import httpx
 import pytest
 
-from aswarm import Agent, CompletionError, StreamInterrupted
+from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
 from aswarm._pace import MINUTE
-from aswarm.testing import Answer, Failure, RawAnswer
-from paced import TimedModel, busy, limited, run_all
+from aswarm.testing import Answer, Failure, RawAnswer, Request
+from paced import TimedModel, busy, client_of, limited, run_all
 from virtual_time import in_virtual_time
 
 
@@ -50,6 +50,59 @@ async def test_a_request_that_is_always_refused_ends_with_the_error() -> None:
     assert (caught.value.status_code, caught.value.retryable, caught.value.retry_after) == (429, True, 2)
     assert caught.value.response is not None
     assert len(model.times) == 10
+
+
+def too_large(request: Request) -> Any:
+    """A model that never takes what says "large", without saying why, and takes two seconds for the others."""
+    return busy() if request.messages[-1]["content"] == "large" else Answer("Hi", delay=2)
+
+
+@in_virtual_time
+async def test_a_request_that_is_never_taken_holds_up_the_others_only_at_first() -> None:
+    """A thousand others go as fast as without it, but for the first pauses; it is given up before ten refusals."""
+    model = TimedModel(too_large)
+    items = [*map(str, range(500)), "large", *map(str, range(500))]
+    async with AsyncSwarm(client_of(model)).batch(Agent(), items, concurrency=20) as outcomes:
+        failed = [outcome async for outcome in outcomes if outcome.error]
+    assert [(outcome.index, outcome.attempts) for outcome in failed] == [(500, 1)]
+    assert model.asked.count("large") < 10
+    assert model.times[-1] < 1.3 * 100
+
+
+@in_virtual_time
+async def test_a_request_that_is_refused_twice_lets_some_others_by() -> None:
+    """What becomes of them shows whether it is about this one; but not all who have come meanwhile go first."""
+    model = TimedModel(lambda request: busy() if len(model.times) <= 2 else Answer("Hi", delay=0.1))
+    swarm = limited(model)
+    async with anyio.create_task_group() as group:
+        group.start_soon(swarm.run, Agent(), "refused")
+        await anyio.sleep(0.01)
+        for _ in range(30):
+            group.start_soon(swarm.run, Agent(), "other")
+    assert [at for at, said in enumerate(model.asked) if said == "refused"] == [0, 1, 22]
+
+
+TOO_LARGE = "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 45000."
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Failure(429, TOO_LARGE, code="rate_limit_exceeded"),
+        RawAnswer([b'{"error": {"code": 429, "message": "Request too large for this model"}}'], "application/json"),
+        busy(20, code="context_length_exceeded"),
+        RawAnswer([b'{"error": {"status": 429, "type": "insufficient_quota"}}'], "application/json"),
+    ],
+)
+@in_virtual_time
+async def test_a_request_that_is_over_the_limit_itself_is_given_up_at_once(answer: Any) -> None:
+    """OpenAI says so with a 429 and the code of any other; nobody waits for it, and it is not `retryable`."""
+    model = TimedModel([answer, "Hi"])
+    async with AsyncSwarm(client_of(model)).batch(Agent(), ["1", "2"], concurrency=1) as outcomes:
+        first, second = [outcome async for outcome in outcomes]
+    assert isinstance(first.error, CompletionError)
+    assert not first.error.retryable
+    assert (second.error, model.times) == (None, [0, 0])
 
 
 @in_virtual_time

@@ -35,6 +35,10 @@ class Line:
         """Whether nobody is in front."""
         return self._waiting[0] is waiter
 
+    def behind(self, others: int) -> int:
+        """The number with which one would be behind so many of those who wait, or behind all of them; 0 without any."""
+        return max((waiter.number for waiter in self._waiting[:others]), default=0)
+
     def leave(self, waiter: Waiter) -> bool:
         """Whether anybody is left."""
         self._waiting.remove(waiter)

@@ -3,8 +3,10 @@
 Decides on numbers and times that it is given; never waits, never sends, never asks what time it is. Rules:
 - In no minute go more requests, and no more tokens, than the limits allow: a sliding window, which suits servers with
   fixed windows, sliding windows and buckets alike. A request that is larger than the limit goes when nothing else counts.
-- A refusal (429) pauses everything, for as long as the server says, else for 1, 2, 4... up to 61 s. The refusals of
-  requests that were on their way together are one event.
+- A refusal (429, or any retryable answer with Retry-After) pauses everything, for as long as the server says, else for
+  1, 2, 4... up to 61 s. The refusals of requests that were on their way together are one event.
+- From its second refusal on, a request lets others go first. If those are taken and it is refused once more, the refusal
+  is about this request, and it alone waits. One that is refused four times so, and nobody else is, will not be taken.
 - After a pause one request goes first, and each answer lets one more go at once. If that was too many, it goes on so to
   half as many, and from there by one for each round of answers, for a minute. What is not refused within two seconds
   counts as answered: nobody waits for whole answers.
@@ -23,6 +25,9 @@ from ._errors import ConfigurationError
 MINUTE = 61.0
 # Less than clocks and sleeps can tell apart.
 _NOW = 1e-6
+# Refusals of one request. Most come after a pause of everybody: minutes, where the provider does not say how long.
+_MOST_REFUSALS = 10
+_MOST_ALONE = 4
 # A longer Retry-After is nonsense, for example a point in time; it is as if nothing had been said.
 _LONGEST_PAUSE = 86_400.0
 
@@ -53,6 +58,40 @@ class Place:
     tokens: int
     generation: int
     counts: bool = True
+    was_taken: bool = False
+
+
+@dataclass(slots=True)
+class Refusals:
+    """How often one request was refused, and how others had fared by then. `wait`: seconds that it waits by itself."""
+
+    times: int = 0
+    alone: int = 0
+    taken: int = 0
+    refused: int = 0
+    wait: float = 0.0
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether to give up."""
+        return self.times >= _MOST_REFUSALS or self.alone >= _MOST_ALONE
+
+    @property
+    def let_others_by(self) -> bool:
+        """Whether it has been first often enough: only what becomes of others tells whom the refusals are about."""
+        return self.times > 1
+
+    def add(self, taken: int, refused: int) -> bool:
+        """One more, after so many others in all. Whether it is about this request, and not about all of them."""
+        taken_since, refused_since = taken - self.taken, refused - self.refused
+        self.times += 1
+        self.taken, self.refused = taken, refused
+        if self.times <= 2:  # noqa: PLR2004 - the second time it had gone first again
+            return False
+        # Where the others come to an end, the last that was known of them stays true.
+        is_only_one = refused_since == 0 and (taken_since > 0 or self.alone > 0)
+        self.alone += is_only_one
+        return is_only_one or taken_since > refused_since
 
 
 class _LastMinute:
@@ -110,6 +149,8 @@ class _Start:
         # A plain dict takes long to find its first one after many were removed.
         self._open: OrderedDict[Place, None] = OrderedDict()
         self._size = self._half = math.inf
+        # How many were not refused, of those that went after the last pause before them.
+        self.taken = 0
 
     def add(self, place: Place) -> None:
         self._open[place] = None
@@ -126,6 +167,8 @@ class _Start:
     def accepted(self, place: Place) -> None:
         if place in self._open:
             del self._open[place]
+            place.was_taken = True
+            self.taken += 1
             self._size += 1 if self._size < self._half else 1 / self._size
 
     def lost(self, place: Place) -> None:
@@ -133,13 +176,19 @@ class _Start:
         self._open.pop(place, None)
 
     def refused(self) -> None:
-        self._half = max(1.0, self._size / 2)
+        if self._size > 1:  # that one was too many says nothing about how many there may be
+            self._half = max(1.0, self._size / 2)
         self._size = 1.0
         self._open.clear()
 
     def forget(self) -> None:
         """It was long ago that so many were too many."""
         self._half = math.inf
+
+
+def backoff(times: int, first: float, longest: float, less: float) -> float:
+    """Seconds to wait after so many failures, from 1: doubled each time, and less a share that is left to chance."""
+    return min(longest, first * 2.0 ** min(times - 1, 30)) * (1 - less)
 
 
 class Pace:
@@ -154,6 +203,7 @@ class Pace:
         # Counts the pauses: whoever was let go before one is not the first to hear of it.
         self._generation = 0
         self._refusals = 0
+        self._refused = 0
         self._refused_at = -math.inf
 
     def wait(self, tokens: int, now: float) -> float:
@@ -184,26 +234,33 @@ class Pace:
         """It failed or was cancelled, with no word about limits."""
         self._start.lost(place)
 
-    def refused(self, place: Place, now: float, retry_after: float | None) -> float | None:
-        """It was refused for its rate: pause. The seconds, or None where that was known already."""
+    def refused(self, place: Place, now: float, retry_after: float | None, past: Refusals) -> float | None:
+        """It was refused for its rate: pause. The seconds, or None where that was known already or concerns it alone."""
         asked = retry_after if retry_after is not None and retry_after <= _LONGEST_PAUSE else 0.0
         is_news = place.generation == self._generation
-        pause = asked
-        if is_news:
-            self._generation += 1
-            self._refusals += 1
-            self._refused_at = now
-            self._start.refused()
-            # A wait that was asked for and did not help is not believed a second time.
-            pause = max(asked, self._backoff(self._refusals - (1 if asked else 0)))
+        self._start.taken -= place.was_taken
+        is_about_it = past.add(self._start.taken, self._refused)
+        if is_about_it:
+            past.wait = max(asked, self._backoff(past.times - 1))
+            return None
+        self._refused += 1
+        past.refused = self._refused
+        pause = self._pause(now, asked) if is_news else asked
         self._paused_until = max(self._paused_until, now + pause)
+        past.wait = 0.0
         return pause if is_news else None
 
+    def _pause(self, now: float, asked: float) -> float:
+        """The seconds of a new pause."""
+        self._generation += 1
+        self._refusals += 1
+        self._refused_at = now
+        self._start.refused()
+        # A wait that was asked for and did not help is not believed a second time.
+        return max(asked, self._backoff(self._refusals - (1 if asked else 0)))
+
     def _backoff(self, times: int) -> float:
-        if times == 0:
-            return 0.0
-        seconds = self._minute / 60 * 2.0 ** min(times - 1, 10)
-        return min(self._minute, seconds) * (1 - self._jitter() / 4)
+        return backoff(times, self._minute / 60, self._minute, self._jitter() / 4) if times else 0.0
 
 
 class AdaptiveLimit:

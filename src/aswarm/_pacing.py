@@ -1,7 +1,8 @@
 """The limits of a swarm, for all its runs: wraps the first door, so that each request waits for its turn.
 
 `Pace` decides when a request may go; here it is waited for, and what becomes of the request is told. A request that the
-provider refuses for its rate goes again, at its old place, before anybody has seen anything of it. While limits are on,
+provider refuses for its rate goes again, at its old place (if refused again, behind a few others), before anybody has
+seen anything of it. While limits are on,
 the client does not try again by itself: a refusal must pause everybody at once. What it would have tried again
 otherwise (a lost connection, a 5xx) is tried again here, as often.
 
@@ -19,7 +20,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import anyio
@@ -28,17 +29,19 @@ from ._accumulator import provider_error
 from ._backend import PerLoop, clock, current_loop
 from ._errors import CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
 from ._line import Line, Waiter
-from ._pace import MINUTE, AdaptiveLimit, Pace, Place, RateLimits
+from ._pace import MINUTE, AdaptiveLimit, Pace, Place, RateLimits, Refusals, backoff
 from ._request import CompleteDoor, CompletionRequest, CompletionSource
+from ._retry_after import is_hopeless, is_refusal
 from ._token_estimate import TokenEstimate, size_of, usage_of, used_tokens
 
 logger = logging.getLogger("aswarm")
 
-# Each comes after a pause of everybody, so this is minutes where the provider does not say how long.
-_MOST_REFUSALS = 10
+# How many of those who wait go before one that is refused again and again.
+_LET_BY = 20
+# What the openai SDK waits, in seconds: the first time, and at most.
+_SDK_WAITS = (0.5, 8.0)
 # A pause that somebody who looks at the screen should hear of, in seconds.
 _LONG_PAUSE = 60.0
-_TOO_MANY_REQUESTS = 429
 
 
 class Feedback(Protocol):
@@ -61,7 +64,7 @@ class _Turn:
     size: int
     tokens: int
     retries: int
-    refusals: int = 0
+    refusals: Refusals = field(default_factory=Refusals)
     failures: int = 0
     has_begun: bool = False
 
@@ -127,7 +130,7 @@ class Pacing:
     async def _paced(
         self, complete: CompleteDoor, source: CompletionSource, request: CompletionRequest
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        turn = self._turn(request, _retries_of(source))
+        turn = self._turn(request, _retries_of(source) if request.max_retries is None else request.max_retries)
         request = CompletionRequest(request.agent, request.body, max_retries=0)
         while True:
             place = await self._admitted(turn)
@@ -173,21 +176,22 @@ class Pacing:
         if error.status_code is not None:
             with self._lock:
                 self._pace.used(place, 0)  # no model has run
-        if error.retryable and (error.status_code == _TOO_MANY_REQUESTS or error.retry_after is not None):
-            self._refused(place, error)
-            turn.refusals += 1
-            return 0.0 if turn.refusals < _MOST_REFUSALS else None
+        error.retryable = error.retryable and not is_hopeless(error)
+        if is_refusal(error):
+            self._refused(turn.refusals, place, error)
+            if turn.refusals.let_others_by and (line := self._lines.get(current_loop())):
+                turn.number = max(turn.number, line.behind(_LET_BY))
+            return None if turn.refusals.are_enough else turn.refusals.wait
         may_help = error.retryable and (error.status_code is None or is_retryable_status(error.status_code))
         if not may_help or turn.failures >= turn.retries:
             return None
         turn.failures += 1
-        # What the SDK waits: 0.5 s, 1 s, 2 s... 8 s, less up to a quarter.
-        return min(8.0, 0.25 * 2.0 ** min(turn.failures, 10)) * (1 - self._jitter() / 4)
+        return backoff(turn.failures, *_SDK_WAITS, self._jitter() / 4)
 
-    def _refused(self, place: Place, error: CompletionError) -> None:
+    def _refused(self, past: Refusals, place: Place, error: CompletionError) -> None:
         now = self._now()
         with self._lock:
-            seconds = self._pace.refused(place, now, error.retry_after)
+            seconds = self._pace.refused(place, now, error.retry_after, past)
             if seconds is None:
                 return
             for feedback in self._feedback:

@@ -12,6 +12,12 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
+from ._errors import CompletionError, StreamInterrupted
+
+_TOO_MANY_REQUESTS = 429
+# What providers say, some of them with a 429, to a request or an account that no wait helps. OpenAI and Groq: "Request
+# too large for gpt-4o ... on tokens per min (TPM): Limit 30000, Requested 36278." with the code of any other refusal.
+_HOPELESS = ("request too large", "request_too_large", "context_length_exceeded", "insufficient_quota")
 _SAID = {"true": True, "false": False}
 
 
@@ -40,6 +46,19 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 def should_retry(headers: Mapping[str, str]) -> bool | None:
     """What the server says itself (`x-should-retry`), None where it does not."""
     return _SAID.get(headers.get("x-should-retry", ""))
+
+
+def is_refusal(error: CompletionError) -> bool:
+    """Whether the provider refused a request for its rate: 429, or whatever else may pass and has a Retry-After."""
+    if not error.retryable or isinstance(error, StreamInterrupted):
+        return False
+    return error.status_code == _TOO_MANY_REQUESTS or error.retry_after is not None
+
+
+def is_hopeless(error: CompletionError) -> bool:
+    """Whether no wait helps, although the status says so: the request itself is over a limit, or nothing is paid for."""
+    text = f"{error} {getattr(error.__cause__, 'code', None)}".lower()
+    return any(words in text for words in _HOPELESS)
 
 
 def _number(text: str | None) -> float | None:

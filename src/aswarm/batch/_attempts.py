@@ -1,5 +1,9 @@
 """Asking again: a completion that failed in a way that may pass is asked for once more, after a while.
 
+How often is decided here alone: the client, and whoever keeps the limits of the swarm, are told not to ask again by
+themselves. A refusal for the rate is another matter. It is no failure, is waited for behind this door, and is final when
+it comes through.
+
 Wraps the first door, so that the run itself does not notice: its history, its context and the calls that it has carried
 out stay as they are. A run begun anew from what the failed one had left would not do: a `tool_choice` that forces a
 call would force it a second time, and a journal would see two runs of one item.
@@ -14,6 +18,8 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -23,7 +29,9 @@ from aswarm._accumulator import Accumulator
 from aswarm._errors import CompletionError
 from aswarm._json import is_array, is_object
 from aswarm._loop import Doors
+from aswarm._pace import backoff
 from aswarm._request import CompleteDoor, CompletionRequest
+from aswarm._retry_after import is_refusal
 
 logger = logging.getLogger("aswarm")
 
@@ -53,21 +61,23 @@ class Attempts:
     async def _complete(
         self, complete: CompleteDoor, request: CompletionRequest
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        for attempt in range(2, self._most + 1):
+        request = replace(request, max_retries=0)
+        received: list[Mapping[str, Any]] = []
+        for attempt in range(1, self._most + 1):
+            received.clear()
             try:
-                chunks = await _whole(complete(request))
+                await _receive(complete(request), received)
             except CompletionError as error:
-                if not error.retryable:
+                is_given_up = is_refusal(error) and not received
+                if not error.retryable or is_given_up or attempt == self._most:
                     raise
-                seconds = wait_before(attempt)
+                seconds = wait_before(attempt + 1)
                 logger.info("item %d: asking again in %.1f s after: %s", self._index, seconds, error)
             else:
                 break
             await anyio.sleep(seconds)
             self.made += 1
-        else:
-            chunks = await _whole(complete(request))
-        for chunk in chunks:
+        for chunk in received:
             yield chunk
 
 
@@ -76,22 +86,19 @@ def wait_before(attempt: int) -> float:
 
     The half that is left to chance keeps those that failed together from coming back together.
     """
-    longest = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(attempt - 2, 30))
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - nothing secret
+    return backoff(attempt - 1, FIRST_WAIT, LONGEST_WAIT, random.uniform(0.0, 0.5))  # noqa: S311 - nothing secret
 
 
-async def _whole(chunks: AsyncGenerator[Mapping[str, Any], None]) -> list[Mapping[str, Any]]:
-    """All chunks of a completion. Raises what the run would raise on reading them."""
-    try:
-        received = [chunk async for chunk in chunks]
-    finally:
-        await chunks.aclose()
+async def _receive(chunks: AsyncGenerator[Mapping[str, Any], None], received: list[Mapping[str, Any]]) -> None:
+    """Take all chunks of a completion. Raises what the run would raise on reading them."""
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            received.append(chunk)  # noqa: PERF401 - whoever asks has what came before a failure
     if not (len(received) == 1 and _is_whole(received[0])):
         accumulator = Accumulator()
         for chunk in received:
             accumulator.feed(chunk)
         accumulator.finish()
-    return received
 
 
 def _is_whole(chunk: Any) -> bool:
