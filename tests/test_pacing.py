@@ -68,17 +68,19 @@ async def give_up(swarm: AsyncSwarm) -> None:
         await swarm.run(Agent(), "given up")
 
 
+def used_in_any_minute(model: TimedModel, tokens: int) -> int:
+    """The most tokens, where every answer uses so many."""
+    return max(tokens * sum(at <= other < at + 60 for other in model.times) for at in model.times)
+
+
 @in_virtual_time
-async def test_tokens_are_estimated_and_then_corrected() -> None:
-    """Before the first answer a request counts as 250 tokens and its size; then as what was reported, streams too."""
-    usage = {"prompt_tokens": 200, "completion_tokens": 200, "total_tokens": 400}
-    model = TimedModel(lambda _: Answer("Hi", usage=usage, delay=1))
-    await run_all(limited(model, tokens=1000), 5)
-    in_first_minute = [at for at in model.times if at < MINUTE]
-    # Three of a bit more than 250 fit; with 400 each, what is left is not enough for a fourth.
-    assert len(in_first_minute) == 3
-    assert max(in_first_minute) < 0.1
-    assert [at for at in model.times if at > MINUTE] == pytest.approx([MINUTE, MINUTE + 1], abs=1.1)
+async def test_no_more_tokens_in_a_minute_than_the_limit() -> None:
+    """Also those that wait since nothing was known; before the first answer, few go."""
+    usage = {"prompt_tokens": 200, "completion_tokens": 800, "total_tokens": 1000}
+    model = TimedModel(lambda _: Answer("Hi", usage=usage, delay=2))
+    await run_all(limited(model, tokens=6000), 100)
+    assert used_in_any_minute(model, 1000) <= 6000
+    assert model.times[-1] < 1.15 * 100 / 6 * 60, "and not much fewer"
 
 
 @in_virtual_time
@@ -87,7 +89,7 @@ async def test_an_answer_that_used_less_lets_the_next_one_go() -> None:
     usage = {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
     model = TimedModel(lambda _: Answer("Hi", usage=usage, delay=1))
     await run_all(limited(model, tokens=300), 3)
-    assert model.times == pytest.approx([0, 1, 2], abs=0.1)
+    assert model.times == pytest.approx([0, 1, 1], abs=0.1)
 
 
 @in_virtual_time

@@ -20,8 +20,9 @@ JSON = st.recursive(
 
 
 def test_before_anything_is_known() -> None:
-    """A token for four bytes, and an answer of 250."""
-    assert TokenEstimate().of({}, 4000) == 1250
+    """A token for four bytes, and a long answer: 4000, or half of what there is in a minute."""
+    assert TokenEstimate().of({}, 4000) == 5000
+    assert TokenEstimate(6000).of({}, 4000) == 4000
 
 
 @pytest.mark.parametrize("key", ["max_tokens", "max_completion_tokens"])
@@ -29,8 +30,8 @@ def test_an_answer_is_no_longer_than_it_may_be(key: str) -> None:
     """`max_tokens` caps the estimate of the answer; a generous one does not raise it; what is no number is not read."""
     estimate = TokenEstimate()
     assert estimate.of({key: 10}, 400) == 110
-    assert estimate.of({key: 100_000}, 400) == 350
-    assert estimate.of({key: object()}, 400) == 350
+    assert estimate.of({key: 100_000}, 400) == 4100
+    assert estimate.of({key: object()}, 400) == 4100
 
 
 def test_a_request_is_never_for_nothing() -> None:
@@ -47,11 +48,30 @@ def test_it_learns_what_requests_use(per_byte: float, answer: int, size: int) ->
     assert estimate.of({}, size) == pytest.approx(prompt + answer, rel=0.02, abs=2)
 
 
-def test_no_count_teaches_nothing() -> None:
-    """A provider that reports 0 has not said that requests are free."""
+def test_the_first_answers_weigh_more() -> None:
+    """Neither does one short answer make all others count as short, nor do the first twenty wait for the long one."""
+    estimate, learned = TokenEstimate(), []
+    for _ in range(9):
+        estimate.learn(100, Usage(completion_tokens=1000))
+        learned.append(estimate.of({}, 0))
+    assert learned[:3] == [2500, 2000, 1750]
+    assert learned[-1] == 1300
+
+
+def test_where_nothing_is_ever_counted_an_answer_is_of_usual_length() -> None:
+    """A provider that reports 0 has not said that requests are free; nor shall each count as a long one for ever."""
     estimate = TokenEstimate()
+    for _ in range(100):
+        estimate.learn(1000, Usage())
+    assert estimate.of({}, 4000) == pytest.approx(1250, abs=1)
+
+
+def test_one_answer_without_a_count_teaches_nothing_where_others_have_one() -> None:
+    """A stream that was left says nothing about how long answers are."""
+    estimate = TokenEstimate()
+    estimate.learn(1000, Usage(completion_tokens=1000))
     estimate.learn(1000, Usage())
-    assert estimate.of({}, 4000) == 1250
+    assert estimate.of({}, 0) == 2500
 
 
 @given(JSON)

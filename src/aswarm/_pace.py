@@ -36,8 +36,14 @@ _LONGEST_PAUSE = 86_400.0
 class RateLimits:
     """At most so many requests, and so many tokens, in any minute, over all runs of a swarm. None: no such limit.
 
-    Tokens are those sent and those answered. Until the provider has reported them they are estimated, from the size of
-    the request and from the answers before.
+    Tokens are those sent and those answered. Until the provider has reported them they are estimated when a request
+    goes, from its size and from the answers before; before any, an answer counts as a long one, so the first go a few at
+    a time. So `requests_per_minute` holds exactly, `tokens_per_minute` as far as answers are about as long as those
+    before them: where short and long ones come at random, a minute may have half as much again. `max_tokens` bounds it.
+
+    Limits belong to a swarm: two swarms on one client do not know of each other. What was let go is not called back:
+    requests that wait in a client's pool for a connection when a 429 comes are still sent. So give the client as many
+    connections as there are runs: openai's default has 1,000, `AsyncSwarm(transport="aiohttp")` has no limit.
     """
 
     requests_per_minute: int | None = None

@@ -61,8 +61,8 @@ class _Turn:
     """One request, through all its attempts. `number`: its place among those that wait."""
 
     number: int
+    body: Mapping[str, Any]
     size: int
-    tokens: int
     retries: int
     refusals: Refusals = field(default_factory=Refusals)
     failures: int = 0
@@ -78,10 +78,11 @@ class Pacing:
         if limits is not None and not isinstance(limits, RateLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"limits must be RateLimits(...), not {type(limits).__name__}")
         self._has_limits = limits is not None
-        self._counts_tokens = limits is not None and limits.tokens_per_minute is not None
+        most_tokens = None if limits is None else limits.tokens_per_minute
+        self._counts_tokens = most_tokens is not None
         self._pace = Pace(limits or RateLimits(), minute, jitter)
         self._jitter = jitter
-        self._estimate = TokenEstimate()
+        self._estimate = TokenEstimate(most_tokens or math.inf)
         self._numbers = itertools.count()
         self._users = 0
         self._feedback: tuple[Feedback, ...] = ()
@@ -153,12 +154,8 @@ class Pacing:
             await anyio.sleep(seconds)
 
     def _turn(self, request: CompletionRequest, retries: int) -> _Turn:
-        if not self._counts_tokens:
-            return _Turn(next(self._numbers), 0, 0, retries)
-        size = size_of(request.body)
-        with self._lock:
-            tokens = self._estimate.of(request.body, size)
-        return _Turn(next(self._numbers), size, tokens, retries)
+        size = size_of(request.body) if self._counts_tokens else 0
+        return _Turn(next(self._numbers), request.body, size, retries)
 
     def _begun(self, turn: _Turn, place: Place, chunk: Mapping[str, Any]) -> None:
         if error := chunk.get("error"):
@@ -201,7 +198,7 @@ class Pacing:
 
     def _ended(self, turn: _Turn, place: Place, reported: object) -> None:
         with self._lock:
-            if self._counts_tokens and reported:
+            if self._counts_tokens and turn.has_begun:
                 usage = usage_of(reported)
                 self._estimate.learn(turn.size, usage)
                 self._pace.used(place, used_tokens(usage) or place.tokens)
@@ -231,7 +228,9 @@ class Pacing:
     def _place_or_wait(self, turn: _Turn) -> Place | float:
         now = self._now()
         with self._lock:
-            return self._pace.wait(turn.tokens, now) or self._pace.go(turn.tokens, now)
+            # Anew each time: while it waited, others have shown how much they use.
+            tokens = self._estimate.of(turn.body, turn.size) if self._counts_tokens else 0
+            return self._pace.wait(tokens, now) or self._pace.go(tokens, now)
 
     @contextmanager
     def _in_line(self, number: int) -> Generator[tuple[Line, Waiter], None, None]:
