@@ -112,6 +112,8 @@ async def test_the_limit_may_change_while_it_runs(monkeypatch: pytest.MonkeyPatc
     class Learned:
         limit = 2
 
+        def watch(self, *_: object) -> None: ...
+
     learned = Learned()
     items = Counted()
     batch = Echo().swarm().batch(AGENT, items)
@@ -276,18 +278,3 @@ async def test_a_context_that_was_put_back_is_as_good_as_new() -> None:
         WHO.reset(token)
 
     assert len(await outcomes_of(Echo(gate), map(str, range(10)), concurrency=2)) == 10
-
-
-# --- limits of the swarm ----------------------------------------------------------------------------------------------
-
-
-async def test_auto_finds_the_number_out() -> None:
-    """It begins with ten, and grows while requests are answered."""
-    items = Counted()
-    async with Echo().swarm().batch(AGENT, items, concurrency="auto") as outcomes:
-        await idle()
-        assert items.pulled == 10
-        for _ in range(10):
-            await anext(outcomes)
-        await idle()
-        assert items.pulled > 20

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import ConfigurationError, RateLimits
-from aswarm._pace import AdaptiveLimit
+from aswarm._adaptive import AdaptiveLimit
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "60"])
@@ -40,6 +40,40 @@ def test_the_adaptive_limit_halves_at_a_pause_and_then_adds_one_for_each_round()
         for _ in range(limit.limit + 1):
             limit.answered()
     assert seen == [8, 9, 10]
+
+
+def test_the_adaptive_limit_falls_by_a_quarter_at_overload_once_for_a_round() -> None:
+    """What was on its way when it fell says nothing about what it is now; after that it grows slowly."""
+    limit, seen = AdaptiveLimit(16), []
+    for _ in range(33):
+        limit.overloaded()
+        seen.append(limit.limit)
+    assert seen == [12] * 16 + [9] * 12 + [6] * 5
+    for _ in range(7):
+        limit.answered()
+    assert limit.limit == 7
+    limit.overloaded()
+    assert limit.limit == 5
+
+
+def test_the_adaptive_limit_grows_only_while_half_of_it_is_used() -> None:
+    """And says so whenever there may be one more."""
+    limit, said = AdaptiveLimit(10, 30), []
+    running = 10
+    limit.watch(lambda: running, lambda: said.append(limit.limit))
+    for _ in range(50):
+        limit.answered()
+    assert limit.limit == 21
+    assert said == list(range(11, 22))
+    limit.paused(1.0)
+    running = 4
+    for _ in range(50):
+        limit.answered()
+    assert limit.limit == 10
+    running = 0
+    limit.overloaded()
+    limit.overloaded()
+    assert limit.limit == 5, "a round of nobody is over"
 
 
 @given(st.integers(1, 50), st.integers(1, 50), st.lists(st.booleans(), max_size=60))

@@ -267,30 +267,3 @@ class Pace:
 
     def _backoff(self, times: int) -> float:
         return backoff(times, self._minute / 60, self._minute, self._jitter() / 4) if times else 0.0
-
-
-class AdaptiveLimit:
-    """How many runs to hold open at once, found out: additive increase, multiplicative decrease (Chiu and Jain, 1989).
-
-    One more after each round of answers (until the first pause: after each answer), half as many at each pause of the
-    swarm; never below 1, never above `ceiling`. Ask `limit` whenever something has ended.
-    """
-
-    def __init__(self, start: int = 10, ceiling: int = 1000) -> None:
-        self._size = float(min(start, ceiling))
-        self._ceiling = ceiling
-        self._has_paused = False
-
-    @property
-    def limit(self) -> int:
-        """How many at once, now."""
-        return int(self._size)
-
-    def answered(self) -> None:
-        """A request was not refused."""
-        self._size = min(self._ceiling, self._size + (1 / self._size if self._has_paused else 1))
-
-    def paused(self, _seconds: float, /) -> None:
-        """The provider refused a request: all wait."""
-        self._has_paused = True
-        self._size = max(1.0, self._size / 2)

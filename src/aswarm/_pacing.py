@@ -21,17 +21,18 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 
 from ._accumulator import provider_error
+from ._adaptive import AdaptiveLimit, Feedback
 from ._backend import PerLoop, clock, current_loop
 from ._errors import CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
 from ._line import Line, Waiter
-from ._pace import MINUTE, AdaptiveLimit, Pace, Place, RateLimits, Refusals, backoff
+from ._pace import MINUTE, Pace, Place, RateLimits, Refusals, backoff
 from ._request import CompleteDoor, CompletionRequest, CompletionSource
-from ._retry_after import is_hopeless, is_refusal
+from ._retry_after import is_hopeless, is_overload, is_refusal
 from ._token_estimate import TokenEstimate, size_of, usage_of, used_tokens
 
 logger = logging.getLogger("aswarm")
@@ -42,18 +43,6 @@ _LET_BY = 20
 _SDK_WAITS = (0.5, 8.0)
 # A pause that somebody who looks at the screen should hear of, in seconds.
 _LONG_PAUSE = 60.0
-
-
-class Feedback(Protocol):
-    """Whoever wants to know how the requests of a swarm fare. Called from any thread; must not block."""
-
-    def answered(self) -> None:
-        """The answer to a request has begun."""
-        ...
-
-    def paused(self, seconds: float, /) -> None:
-        """The provider refused a request for its rate: all requests wait for so long."""
-        ...
 
 
 @dataclass(slots=True)
@@ -180,6 +169,10 @@ class Pacing:
                 turn.number = max(turn.number, line.behind(_LET_BY))
             return None if turn.refusals.are_enough else turn.refusals.wait
         may_help = error.retryable and (error.status_code is None or is_retryable_status(error.status_code))
+        if may_help and is_overload(error):
+            with self._lock:
+                for feedback in self._feedback:
+                    feedback.overloaded()
         if not may_help or turn.failures >= turn.retries:
             return None
         turn.failures += 1

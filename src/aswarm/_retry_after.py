@@ -15,6 +15,7 @@ from typing import Any, cast
 from ._errors import CompletionError, StreamInterrupted
 
 _TOO_MANY_REQUESTS = 429
+_SERVER_ERRORS = 500
 # What providers say, some of them with a 429, to a request or an account that no wait helps. OpenAI and Groq: "Request
 # too large for gpt-4o ... on tokens per min (TPM): Limit 30000, Requested 36278." with the code of any other refusal.
 _HOPELESS = ("request too large", "request_too_large", "context_length_exceeded", "insufficient_quota")
@@ -53,6 +54,11 @@ def is_refusal(error: CompletionError) -> bool:
     if not error.retryable or isinstance(error, StreamInterrupted):
         return False
     return error.status_code == _TOO_MANY_REQUESTS or error.retry_after is not None
+
+
+def is_overload(error: CompletionError) -> bool:
+    """Whether a failure that may pass looks like too much to do: a 5xx, or no answer at all (a timeout)."""
+    return error.status_code is None or error.status_code >= _SERVER_ERRORS
 
 
 def is_hopeless(error: CompletionError) -> bool:

@@ -8,7 +8,7 @@ frames.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 
 from aswarm._agent import Response
 from aswarm._arguments import Arguments
-from aswarm._backend import Event, clock, events
+from aswarm._backend import Event, clock, events, soon
 from aswarm._errors import RunError
 from aswarm._loop import Doors
 from aswarm._usage import Usage
@@ -45,12 +45,19 @@ class Limit(Protocol):
         """The number as of now, at least 1. Asked again whenever an outcome is taken."""
         ...
 
+    def watch(self, running: Callable[[], int], grown: Callable[[], object]) -> None:
+        """Ask `running` how many items there are that run; call `grown`, from any thread, when there may be more."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
     """A limit that stays."""
 
     limit: int
+
+    def watch(self, running: Callable[[], int], grown: Callable[[], object]) -> None:
+        """It does not grow."""
 
 
 class Runner:
@@ -64,6 +71,8 @@ class Runner:
         self._journal = journal
         self._shelf = Shelf(ordered=options.ordered)
         self._held = 0  # items that are running, or whose outcome waits
+        self._running = 0
+        self._soon = soon()
         self._clock = clock()
         self._new_event = events()
         self._room = self._new_event()
@@ -116,6 +125,7 @@ class Runner:
     async def work(self) -> None:
         """Run until all outcomes are laid down."""
         self._context = copy_context()
+        self._limit.watch(lambda: self._running, self._wake)
         async with anyio.create_task_group() as self._group:
             with self._feeding:
                 await self._feed()
@@ -148,8 +158,16 @@ class Runner:
             await self._room.wait()
         return not self._feeding.cancel_called
 
+    def _wake(self) -> None:
+        with suppress(RuntimeError):  # the loop was closed over this batch
+            self._soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._room.set()
+
     def _begin(self, entry: Entry) -> None:
         self._held += 1
+        self._running += 1
         if self._idle:
             self._idle.pop().give(entry)
         else:
@@ -183,6 +201,7 @@ class Runner:
         return await desk.next()
 
     def _deliver(self, outcome: Outcome) -> None:
+        self._running -= 1
         self._shelf.put(outcome)
         self._news.set()
         if outcome.error is not None and self._is_over():
