@@ -231,7 +231,7 @@ class AsyncSwarm:
         `items`: a plain or async iterable of `Item`s, messages (a list, or a str) or pairs of id and messages, read only
         while there is room. `concurrency`: how many are running, or finished and not yet taken; "auto" finds it out.
         `ordered`: outcomes in the order of the items. `on_error="stop"`: begin no item after an outcome with an error.
-        `attempts`: how often one completion is asked for while it fails retryably. `journal`: a file, to go on from
+        `attempts`: requests for one completion that fails retryably, at most, 429s apart. `journal`: a file, to go on from
         after a crash. The others are as for `run`. What they come to is said in `aswarm.batch`.
         An item's failure is its outcome's `error`. What reading the items raises is raised after all outcomes. Raises
         ConfigurationError for what is wrong with the batch itself: here, or, for a journal, where the block is entered.

@@ -63,7 +63,8 @@ class Attempts:
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         request = replace(request, max_retries=0)
         received: list[Mapping[str, Any]] = []
-        for attempt in range(1, self._most + 1):
+        attempt = 1
+        while True:
             received.clear()
             try:
                 await _receive(complete(request), received)
@@ -71,7 +72,8 @@ class Attempts:
                 is_given_up = is_refusal(error) and not received
                 if not error.retryable or is_given_up or attempt == self._most:
                     raise
-                seconds = wait_before(attempt + 1)
+                attempt += 1
+                seconds = wait_before(attempt)
                 logger.info("item %d: asking again in %.1f s after: %s", self._index, seconds, error)
             else:
                 break

@@ -40,9 +40,11 @@ class Outcome:
 
     `id`: the item's, as text. `index`: its place in the batch, from 0. `error`: what `AsyncSwarm.run` would have raised;
     its `.response` is what had happened until then, or None where the run had not begun. `duration`: seconds from the
-    item's first step to its last, waits for another attempt and for limits included. `attempts`: 1, and one more for
-    every completion that was asked for again; 0 where nothing was run, because the item was no conversation or the
-    journal had its response. `usage`: tokens of all attempts, as far as the provider told. `metadata`: the item's.
+    item's first step to its last, waits for another attempt and for limits included. `attempts`: 1, and one more
+    whenever a completion that had failed was asked for again; refusals for the rate (429, Retry-After) are not counted.
+    0 where nothing was run, because the item was no conversation or the journal had its response. `usage`: tokens of the
+    completions that came, as far as the provider told; what it may count for attempts that failed is not in it.
+    `metadata`: the item's.
     """
 
     id: str
