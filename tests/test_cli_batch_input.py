@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from aswarm.cli._batch_input import BadLine, Entry, Form, count, kind_of, lines_of, read
+from aswarm.cli._batch_entry import BadLine, Entry, Form
+from aswarm.cli._batch_input import count, kind_of, lines_of, read
 from aswarm.cli._exits import Mistake
 
 MESSAGES = [{"role": "user", "content": "Hi"}]

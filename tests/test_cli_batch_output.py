@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from aswarm import CompletionError, Response
-from aswarm.cli._batch_input import BadLine, Entry
-from aswarm.cli._batch_output import Aside, aside_of, encoded, error_of, open_output, status_of
+from aswarm.cli._batch_aside import Aside, aside_of
+from aswarm.cli._batch_entry import BadLine, Entry
+from aswarm.cli._batch_outcome import encoded, error_of, status_of
+from aswarm.cli._batch_output import open_output
 from aswarm.cli._exits import Failure, Mistake
 
 pytestmark = pytest.mark.usefixtures("folder")

@@ -9,7 +9,6 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TextIO, cast
@@ -17,15 +16,18 @@ from typing import Any, Literal, TextIO, cast
 import click
 
 from aswarm._agent import Agent, Response
-from aswarm._client import Transport
 from aswarm._pace import RateLimits
 from aswarm._swarm import AsyncSwarm
 from aswarm.batch import Item, Outcome
 
-from ._batch_input import BadLine, Entry, Form, count, kind_of, lines_of
-from ._batch_output import FAILED, Aside, Output, aside_of, encoded, error_of, open_output, status_of
+from ._batch_aside import Aside, aside_of
+from ._batch_entry import BadLine, Entry
+from ._batch_input import count, lines_of
+from ._batch_order import Order
+from ._batch_outcome import FAILED, encoded, error_of, status_of
+from ._batch_output import Output, open_output
 from ._batch_progress import Tally, Teller, teller
-from ._exits import HELP, Code, Mistake
+from ._exits import HELP, Code
 from ._in_thread import in_thread
 from ._json_lines import plain
 from ._load import load_agent
@@ -82,7 +84,7 @@ def _at_once(_: click.Context, __: click.Parameter, value: str) -> int | Literal
 @max_turns_option
 def batch(agent: str, base_url: str | None, output: str, **given: Any) -> None:
     """Run them all."""
-    order = _Order(output=output, **given)
+    order = Order(output=output, **given)
     with provider(base_url), own_stdout() as stdout:
         loaded = load_agent(agent)
         order.check()
@@ -93,60 +95,10 @@ def batch(agent: str, base_url: str | None, output: str, **given: Any) -> None:
     raise click.exceptions.Exit(code)
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """What the command line says."""
-
-    source: str
-    output: str
-    concurrency: int | Literal["auto"]
-    rpm: int | None
-    tpm: int | None
-    journal: Path | None
-    resume: bool
-    attempts: int
-    on_error: Literal["keep", "stop"]
-    ordered: bool
-    kind: str | None
-    column: str | None
-    id_column: str
-    messages: bool
-    transport: Transport
-    model: str | None
-    context: dict[str, Any]
-    max_turns: float
-
-    @property
-    def form(self) -> Form:
-        return Form(self.kind or kind_of(self.source), self.column, self.id_column)
-
-    @property
-    def goes_on(self) -> bool:
-        """A journal that is there is of this batch, or will be refused; without one, the caller has to say so."""
-        return self.resume or (self.journal is not None and self.journal.exists())
-
-    def check(self) -> None:
-        """Raise Mistake where one file would be two things."""
-        named = {"INPUT": self.source, "--output": self.output, "--journal": self.journal}
-        places = {name: Path(place).resolve() for name, place in named.items() if place not in (None, "-")}
-        places["the file for bad lines"] = aside_of(self.output).resolve()
-        for name, place in places.items():
-            other = next(key for key, value in places.items() if value == place)
-            if other != name and Path("/dev") not in place.parents:
-                raise Mistake(f"{place} is both {other} and {name}")
-
-    def how_to_go_on(self) -> str:
-        if self.journal is not None:
-            return f"To go on, give the same command again: what is done is in {self.journal}"
-        if self.output != "-":
-            return "To go on, give the same command again with --resume. (With --journal, what had begun goes on too.)"
-        return "What is not written has to run again; with --journal, or with --output and --resume, it can go on"
-
-
 class _Summary:
     """Around a batch: at its end tells what came of it, and where it was stopped, how to go on."""
 
-    def __init__(self, order: _Order, tally: Tally, aside: Aside, stderr: TextIO) -> None:
+    def __init__(self, order: Order, tally: Tally, aside: Aside, stderr: TextIO) -> None:
         self._order = order
         self._tally = tally
         self._aside = aside
@@ -180,7 +132,7 @@ class _Summary:
 class _Work:
     """One batch: its items on their way in, its outcomes on their way out."""
 
-    def __init__(self, agent: Agent, order: _Order, output: Output, tally: Tally) -> None:
+    def __init__(self, agent: Agent, order: Order, output: Output, tally: Tally) -> None:
         self._agent = agent
         self._order = order
         self._output = output

@@ -17,42 +17,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TextIO
 
-from aswarm._agent import Response
 from aswarm._files import replacing
 from aswarm._json import is_object, shown
 
-from ._batch_input import BadLine, Entry
+from ._batch_entry import Entry
+from ._batch_outcome import FAILED
 from ._exits import Failure, Mistake
-
-FAILED = "error"
-
-
-def status_of(response: Response | None, error: BaseException | None) -> str:
-    """What an item came to: "answer", "refusal", "error", or why else its run ended ("max_turns")."""
-    if error is not None or response is None:
-        return FAILED
-    refused = response.messages and response.messages[-1].get("refusal")
-    return "refusal" if refused else response.stop
-
-
-def error_of(error: BaseException | None) -> dict[str, Any] | None:
-    """An error as an object: its type, its words, and what else is known of it."""
-    if error is None:
-        return None
-    known = {name: getattr(error, name) for name in ("status_code", "retryable") if hasattr(error, name)}
-    return {"type": type(error).__name__, "message": str(error), **known}
-
-
-def encoded(fields: dict[str, Any]) -> bytes:
-    """One line of JSON, in UTF-8; in ASCII where the text is none (half a surrogate pair)."""
-    try:
-        return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
-    except UnicodeEncodeError:
-        return json.dumps(fields).encode() + b"\n"
 
 
 @contextmanager
-def _writing(name: object) -> Generator[None]:
+def writing(name: object) -> Generator[None]:
     """Around writing: where that cannot be done, the batch cannot go on. A pipe that nobody reads is no failure."""
     try:
         yield
@@ -115,7 +89,7 @@ class StreamOutput(Output):
 
     def add(self, key: str, line: bytes) -> None:  # noqa: ARG002 - whose it is, is for files
         """Write it, and send it on."""
-        with _writing("standard output"):
+        with writing("standard output"):
             self._stream.write(line)
             self._stream.flush()
 
@@ -176,7 +150,7 @@ class FileOutput(Output):
 
     def add(self, key: str, line: bytes) -> None:
         """Append it."""
-        with _writing(self._path):
+        with writing(self._path):
             _write(self._file, line)
         self._drop(key)
 
@@ -184,7 +158,7 @@ class FileOutput(Output):
         """Drop the lines of failures that came to something else since; the old file is there until the new one is."""
         if not self._dropped:
             return
-        with _writing(self._path), replacing(self._path) as kept:
+        with writing(self._path), replacing(self._path) as kept:
             self._copy(kept)
 
     def _copy(self, kept: BinaryIO) -> None:
@@ -212,7 +186,7 @@ class DeviceOutput(Output):
 
     def add(self, key: str, line: bytes) -> None:  # noqa: ARG002 - as above
         """Write it."""
-        with _writing(self._path):
+        with writing(self._path):
             _write(self._file, line)
 
     def tidy(self) -> None:
@@ -234,43 +208,3 @@ def open_output(name: str, stdout: TextIO, *, resume: bool) -> Output:
         return FileOutput(path, resume=resume)
     except OSError as error:
         raise Mistake(f"{name} cannot be written: {error.strerror}") from error
-
-
-class Aside:
-    """The file for lines that cannot be used, made with the first of them. What it has already stays, and stays once."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.count = 0
-        self._file: BinaryIO | None = None
-        self._kept: set[bytes] = set()
-
-    def add(self, bad: BadLine) -> None:
-        """Keep a line, with its number and what is wrong with it."""
-        with _writing(self.path):
-            self._add(bad)
-        self.count += 1
-
-    def _add(self, bad: BadLine) -> None:
-        if self._file is None:
-            self._file = self.path.open("a+b")
-            self._file.seek(0)
-            self._kept.update(self._file)
-        line = encoded({"line": bad.line, "error": bad.error, "text": bad.text})
-        if line not in self._kept:
-            self._kept.add(line)
-            self._file.write(line)
-            self._file.flush()
-
-    def close(self) -> None:
-        """Close it."""
-        if self._file is not None:
-            self._file.close()
-
-
-def aside_of(output: str) -> Path:
-    """The file for bad lines that stands beside this output: `out.jsonl` has `out.rejected.jsonl`."""
-    path = Path(output)
-    if output == "-" or (path.exists() and not path.is_file()):  # there is nothing beside a pipe
-        path = Path("batch.jsonl")
-    return path.with_name(f"{path.stem}.rejected.jsonl")

@@ -17,7 +17,7 @@ from typing import TextIO
 
 from aswarm._usage import Usage
 
-from ._batch_output import FAILED
+from ._batch_outcome import FAILED
 from ._output import clipped
 
 _SECONDS_BETWEEN = 10.0
