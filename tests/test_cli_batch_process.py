@@ -171,8 +171,10 @@ def test_kill_9_costs_nothing_that_was_written(options: list[str]) -> None:
     if "--journal" not in options:
         return
     noted = Path("noted").read_text().split()
-    assert set(noted) == {str(number) for number in range(40)}
-    assert len(noted) <= 40 + 2 * 5  # what was running when it was killed, and not recorded
+    # What was running when it was killed may be noted and not recorded, or recorded as begun and never be noted: of that
+    # nobody can tell, and it is not called again.
+    assert len(noted) <= 40 + 2 * 5
+    assert len(set(noted)) >= 40 - 2 * 5
 
 
 def test_a_terminal_has_a_bar() -> None:
