@@ -100,7 +100,34 @@ def test_a_link_stays_one() -> None:
     assert ids("real.jsonl") == [(1, "answer")]
 
 
-@pytest.mark.parametrize("content", ["text\n", "[1]\n", '{"id": 1}\n', '{"id": 1, "status": 2}\n'])
+@pytest.mark.parametrize("key", ['a\\"b', -12])
+def test_what_is_left_of_a_line_that_was_broken_off(key: str | int) -> None:
+    """It is cut off, wherever it was broken; only where nothing but the end of the line is missing, that is added."""
+    whole = line(key, "max_turns")
+    for size in range(1, len(whole)):
+        Path(OUT).write_bytes(line(1) + whole[:size])
+        open_output(OUT, io.StringIO(), resume=True).close()
+        assert Path(OUT).read_bytes() == line(1) + (whole if size == len(whole) - 1 else b"")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "text\n",
+        "[1]\n",
+        '{"id": 1}\n',
+        '{"id": 1, "status": 2}\n',
+        '{"my": "precious data"}',
+        "text",
+        "[" * 100_000,
+        '{"id": 1}',
+        '{"id": 1, "status": 2}',
+        '{"id": 1, "name": "Ann"',
+        '{"id": "a", "name": "Ann"',
+        '{"id": {"a": 1}',
+    ],
+    ids=lambda content: content[:30],
+)
 def test_a_file_of_others_is_left_alone(content: str) -> None:
     """What is not of a batch is not gone on with."""
     Path(OUT).write_text(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from aswarm._agent import Response
@@ -32,3 +33,24 @@ def encoded(fields: dict[str, Any]) -> bytes:
         return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:
         return json.dumps(fields).encode() + b"\n"
+
+
+_ID = re.compile(rb'\{"id": ("([^"\\]|\\.)*("|\\?$)|-?\d*)')
+_NEXT = b', "status": "'
+
+
+def is_begun(line: bytes) -> bool:
+    """Whether it is a line as `encoded` writes it, broken off before its end. What others have written is none."""
+    known = _ID.match(line)
+    if known is None:
+        return b'{"id": '.startswith(line)
+    rest = line[known.end() :]
+    return rest[: len(_NEXT)] == _NEXT[: len(rest)] and not _is_json(line)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -21,7 +21,7 @@ from aswarm._files import replacing
 from aswarm._json import is_object, shown
 
 from ._batch_entry import Entry
-from ._batch_outcome import FAILED
+from ._batch_outcome import FAILED, is_begun
 from ._exits import Failure, Mistake
 
 
@@ -117,20 +117,22 @@ class FileOutput(Output):
             raise
 
     def _look(self) -> None:
-        """Find out what is there; the end of a line that was broken off, if any, is cut off."""
-        offset = 0
+        """Find out what is there; a line of ours that was broken off, if any, is cut off."""
+        offset, line = 0, b"\n"
         with self._path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                if not line.endswith(b"\n"):
+                if not line.endswith(b"\n") and is_begun(line):
                     self._file.truncate(offset)
                     return
                 self._note(number, line, offset)
                 offset += len(line)
+        if not line.endswith(b"\n"):  # whole, but for its end
+            self._file.write(b"\n")
 
     def _note(self, number: int, line: bytes, offset: int) -> None:
         try:
             fields: Any = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             fields = None
         if not (is_object(fields) and "id" in fields and isinstance(fields.get("status"), str)):
             raise Mistake(f"line {number} of {self._path} is not of a batch; name another file with --output")
