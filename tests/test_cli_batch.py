@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,23 @@ from loopback import LoopbackServer
 
 pytestmark = pytest.mark.usefixtures("project")
 OUT = "out.jsonl"
+NESTER = '''
+async def nest(context_variables: dict) -> str:
+    """Leave something that has no end, or nearly."""
+    deep = []
+    for _ in range(3000):
+        deep = [deep]
+    context_variables["deep"] = deep
+    return "nested"
+
+nester = Agent(name="Nester", functions=[nest])
+'''
 
 
 @pytest.fixture
 def project(folder: Path) -> Path:
     """A module `agents` in the current directory."""
-    (folder / "agents.py").write_text(AGENTS, encoding="utf-8")
+    (folder / "agents.py").write_text(AGENTS + NESTER, encoding="utf-8")
     return folder
 
 
@@ -153,6 +165,31 @@ def test_an_item_that_is_no_conversation() -> None:
     failed, answered = outcomes()
     assert (failed["error"]["type"], failed["messages"], failed["text"]) == ("ConfigurationError", [], "")
     assert answered["status"] == "answer"
+
+
+def test_numbers_that_json_has_not() -> None:
+    """They are read, and written as text: each line of the output is JSON for everybody."""
+    item = '{"input": "a", "metadata": {"s": [1e999, 1]}, "context_variables": {"x": NaN}}'
+    with model("A") as server:
+        result = batch(server, write(item), "-o", OUT)
+    assert result.exit_code == 0
+    [line] = map(partial(json.loads, parse_constant=pytest.fail), Path(OUT).read_text("utf-8").splitlines())
+    assert (line["metadata"], line["context_variables"]) == ({"s": ["inf", 1]}, {"x": "nan"})
+
+
+def test_an_outcome_that_cannot_be_written() -> None:
+    """That item has failed, and says why; the others go on."""
+    with model(call("nest"), "A", "B") as server:
+        result = invoke(
+            *("batch", "agents:nester", write({"input": "a"}, {"input": "b"}), "-o", OUT, "--concurrency", "1"),
+            server=server,
+        )
+    assert result.exit_code == 1
+    failed, answered = outcomes()
+    assert failed["error"]["message"].startswith("what came of it cannot be written: RecursionError: ")
+    assert (failed["status"], failed["usage"]["requests"], failed["messages"]) == ("error", 2, [])
+    assert answered["status"] == "answer"
+    assert "line 1 (id 1) failed: what came of it cannot be written" in result.stderr
 
 
 def test_on_error_stop() -> None:

@@ -70,6 +70,7 @@ def test_a_column_may_be_named_in_json_too() -> None:
         ('{"input": "a", "context_variables": [1]}', "'context_variables' is no object: [1]"),
         ('{"input": "a", "id": true}', "'id' is neither text nor a whole number: True"),
         ('{"input": "a", "id": 1.5}', "'id' is neither text nor a whole number: 1.5"),
+        ('{"input": "a", "id": "\\ud800"}', "'id' has half a surrogate pair: '\\ud800'"),
     ],
 )
 def test_bad_lines(line: str, error: str) -> None:
@@ -80,10 +81,15 @@ def test_bad_lines(line: str, error: str) -> None:
 
 
 def test_a_line_that_is_nested_too_deeply() -> None:
-    """It is a bad line, and no end."""
+    """It is a bad line, and no end: where it cannot be read, and where it could not be written again."""
     [bad] = entries("[" * 100_000)
     assert isinstance(bad, BadLine)
     assert "recursion" in bad.error
+    nested = '{"input": "a", "metadata": %s}'
+    bad, good = entries("\n".join(nested % ("[" * levels + '{"a": 1}' + "]" * levels) for levels in (500, 90)))
+    assert isinstance(bad, BadLine)
+    assert bad.error == "is nested more than 100 levels deep"
+    assert isinstance(good, Entry)
 
 
 def test_bytes_that_are_no_text() -> None:

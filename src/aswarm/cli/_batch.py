@@ -15,7 +15,7 @@ from typing import Any, Literal, TextIO, cast
 
 import click
 
-from aswarm._agent import Agent, Response
+from aswarm._agent import Agent
 from aswarm._pace import RateLimits
 from aswarm._swarm import AsyncSwarm
 from aswarm.batch import Item, Outcome
@@ -24,12 +24,11 @@ from ._batch_aside import Aside, aside_of
 from ._batch_entry import BadLine, Entry
 from ._batch_input import count, lines_of
 from ._batch_order import Order
-from ._batch_outcome import FAILED, encoded, error_of, status_of
+from ._batch_outcome import FAILED, status_of, written
 from ._batch_output import Output, open_output
 from ._batch_progress import Tally, Teller, teller
 from ._exits import HELP, Code
 from ._in_thread import in_thread
-from ._json_lines import plain
 from ._load import load_agent
 from ._options import AGENT_HELP, context_option, max_turns_option, provider, provider_options
 from ._output import own_stdout
@@ -188,25 +187,9 @@ class _Work:
 
     def _record(self, outcome: Outcome) -> None:
         entry = cast("Entry", outcome.metadata)
+        outcome, line = written(outcome, messages=self._order.messages)
+        self._output.add(entry.key, line)
         status = status_of(outcome.response, outcome.error)
-        found = outcome.response or getattr(outcome.error, "response", None) or Response()
-        fields = {
-            "id": entry.id,
-            "status": status,
-            "text": found.text,
-            "agent": plain(found.agent),
-            "usage": plain(outcome.usage),
-            "attempts": outcome.attempts,
-            "duration": round(outcome.duration, 3),
-            "error": error_of(outcome.error),
-            "metadata": entry.metadata,
-            "context_variables": plain(found.context_variables),
-            "input_digest": entry.digest,
-            "messages": plain(found.messages),
-        }
-        if not self._order.messages:
-            del fields["messages"]
-        self._output.add(entry.key, encoded(fields))
         self._tally.statuses[status] += 1
         self._tally.usage += outcome.usage
         if outcome.error is not None:

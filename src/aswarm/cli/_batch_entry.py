@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,8 +62,14 @@ class Form:
         return ("messages", *self.texts) if self.column is None else self.texts
 
 
+_HALVES = re.compile("[\ud800-\udfff]")
+_DEEPEST = 100  # what is nested by far deeper can be read, and not be written: Python ends the recursion
+
+
 def entry_of(number: int, record: Mapping[str, Any], form: Form) -> Entry:
     """What the line says. Raises ValueError where that cannot be used."""
+    if _is_deep(record):
+        raise ValueError(f"is nested more than {_DEEPEST} levels deep")
     given = [name for name in form.sources if record.get(name) is not None]
     if len(given) != 1:
         wanted = " or ".join(map(repr, form.sources))
@@ -73,6 +80,19 @@ def entry_of(number: int, record: Mapping[str, Any], form: Form) -> Entry:
     conversation = record[given[0]]
     messages = _messages(conversation) if given[0] == "messages" else _text(given[0], conversation)
     return Entry(number, _id(number, record, form), messages, dict(context or {}), record.get("metadata"))
+
+
+def _is_deep(record: Mapping[str, Any]) -> bool:
+    level: list[Any] = [record]
+    for _ in range(_DEEPEST):
+        level = [inner for each in level for inner in _inside(each)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    return value.values() if is_object(value) else value if is_array(value) else ()
 
 
 def _messages(messages: Any) -> list[Any]:
@@ -93,4 +113,6 @@ def _id(number: int, record: Mapping[str, Any], form: Form) -> str | int:
         return number
     if not isinstance(found, str | int) or isinstance(found, bool):
         raise ValueError(f"{form.id_column!r} is neither text nor a whole number: {shown(found, 60)}")  # noqa: TRY004 - of the data
+    if isinstance(found, str) and _HALVES.search(found):
+        raise ValueError(f"{form.id_column!r} has half a surrogate pair: {shown(found, 60)}")
     return found

@@ -1,14 +1,52 @@
-"""An outcome of `aswarm batch` as a line. Decides its form."""
+"""An outcome of `aswarm batch` as a line. Decides its form, and what an outcome is that has none."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from aswarm._agent import Response
+from aswarm._errors import RunError
+from aswarm.batch import Outcome
+
+from ._batch_entry import Entry
+from ._json_lines import plain
 
 FAILED = "error"
+
+
+def written(outcome: Outcome, *, messages: bool) -> tuple[Outcome, bytes]:
+    """The outcome, and its line, with or without `messages`. Where there is no JSON for it, it is a failure that says so.
+
+    Functions may leave anything in the context variables: what is nested without end, what raises when it is shown.
+    """
+    try:
+        return outcome, encoded(_fields(outcome, messages=messages))
+    except Exception as error:  # noqa: BLE001 - one item never ends the others
+        reason = f"what came of it cannot be written: {type(error).__name__}: {error}"
+        failed = replace(outcome, response=None, error=RunError(reason))
+        return failed, encoded(_fields(failed, messages=messages))
+
+
+def _fields(outcome: Outcome, *, messages: bool) -> dict[str, Any]:
+    entry = cast("Entry", outcome.metadata)
+    found = outcome.response or getattr(outcome.error, "response", None) or Response()
+    fields = {
+        "id": entry.id,
+        "status": status_of(outcome.response, outcome.error),
+        "text": found.text,
+        "agent": plain(found.agent),
+        "usage": plain(outcome.usage),
+        "attempts": outcome.attempts,
+        "duration": round(outcome.duration, 3),
+        "error": error_of(outcome.error),
+        "metadata": plain(entry.metadata),
+        "context_variables": plain(found.context_variables),
+        "input_digest": entry.digest,
+    }
+    return {**fields, "messages": plain(found.messages)} if messages else fields
 
 
 def status_of(response: Response | None, error: BaseException | None) -> str:
