@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -14,7 +15,7 @@ from aswarm import CompletionError, Response
 from aswarm.cli._batch_aside import Aside, aside_of
 from aswarm.cli._batch_entry import BadLine, Entry
 from aswarm.cli._batch_outcome import encoded, error_of, status_of
-from aswarm.cli._batch_output import open_output
+from aswarm.cli._batch_output import Output, open_output
 from aswarm.cli._exits import Failure, Mistake
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -26,6 +27,11 @@ def line(key: str | int, status: str = "answer", text: str = "") -> bytes:
     return encoded({"id": key, "status": status, "text": text})
 
 
+def add(output: Output, key: str, line: bytes) -> None:
+    """As a batch does it."""
+    asyncio.run(output.add(key, line))
+
+
 def ids(path: str = OUT) -> list[tuple[str | int, str]]:
     """What is in an output: ids and statuses."""
     return [(found["id"], found["status"]) for found in map(json.loads, Path(path).read_bytes().splitlines())]
@@ -34,7 +40,7 @@ def ids(path: str = OUT) -> list[tuple[str | int, str]]:
 def test_lines_are_there_at_once() -> None:
     """A line that was written is read by others before the file is closed."""
     with open_output(OUT, io.StringIO(), resume=False) as output:
-        output.add("1", line(1))
+        add(output, "1", line(1))
         assert ids() == [(1, "answer")]
         output.tidy()
 
@@ -57,7 +63,7 @@ def test_going_on() -> None:
     with open_output(OUT, io.StringIO(), resume=True) as output:
         assert [output.has(Entry(1, key, "Hi")) for key in (1, "b", "3", 4)] == [False, True, True, False]
         assert output.counts == {"answer": 1, "max_turns": 1}
-        output.add("1", line(1))
+        add(output, "1", line(1))
         assert Path(OUT).read_bytes() == before + line(1)  # until the end nothing is taken away
         output.tidy()
     assert ids() == [("b", "answer"), (3, "max_turns"), (4, "error"), (1, "answer")]
@@ -71,7 +77,7 @@ def test_going_on_after_a_process_that_was_killed() -> None:
     Path(OUT).write_bytes(b"".join(lines) + b'{"id": 4, "sta')
     with open_output(OUT, io.StringIO(), resume=True) as output:
         assert [output.has(Entry(1, key, "Hi")) for key in (1, 2, 3, 4)] == [True, True, False, False]
-        output.add("4", line(4))
+        add(output, "4", line(4))
         output.tidy()
     assert Path(OUT).read_bytes() == b"".join([lines[1], lines[2], lines[5], line(4)])
 
@@ -94,7 +100,7 @@ def test_a_link_stays_one() -> None:
     Path("real.jsonl").write_bytes(line(1, "error"))
     Path(OUT).symlink_to("real.jsonl")
     with open_output(OUT, io.StringIO(), resume=True) as output:
-        output.add("1", line(1))
+        add(output, "1", line(1))
         output.tidy()
     assert Path(OUT).is_symlink()
     assert ids("real.jsonl") == [(1, "answer")]
@@ -146,7 +152,7 @@ def test_streams() -> None:
     """Standard output, pipes and devices get the lines; there is nothing to go on with."""
     stdout = io.TextIOWrapper(io.BytesIO())
     with open_output("-", stdout, resume=True) as output:
-        output.add("1", line(1))
+        add(output, "1", line(1))
         output.tidy()
     assert stdout.buffer.getvalue() == line(1)  # type: ignore[attr-defined]
     os.mkfifo("pipe")
@@ -154,9 +160,30 @@ def test_streams() -> None:
     reader = threading.Thread(target=lambda: read.append(Path("pipe").read_bytes()))
     reader.start()
     with open_output("pipe", stdout, resume=False) as output:
-        output.add("1", line(1))
+        add(output, "1", line(1))
     reader.join()
     assert read == [line(1)]
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_a_reader_that_pauses(blocks: bool) -> None:
+    """It stops the writing and nothing else; the lines come whole and in order, once it goes on."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, blocks)
+    lines = [line(number, text="x" * 100_000) for number in range(3)]
+
+    async def read() -> bytes:
+        with open_output("-", stdout, resume=False) as output:
+            adding = [asyncio.ensure_future(output.add("", line)) for line in lines]
+            await asyncio.sleep(0.05)
+            assert not adding[0].done()
+            with os.fdopen(reading, "rb") as pipe:
+                found = await asyncio.to_thread(pipe.read, len(b"".join(lines)))
+            await asyncio.gather(*adding)
+            return found
+
+    with os.fdopen(writing, "w") as stdout:
+        assert asyncio.run(read()) == b"".join(lines)
 
 
 def test_a_pipe_that_nobody_reads() -> None:
@@ -166,7 +193,7 @@ def test_a_pipe_that_nobody_reads() -> None:
     with open_output("pipe", io.StringIO(), resume=False) as output:
         os.close(reader)
         with pytest.raises(BrokenPipeError):
-            output.add("1", line(1))
+            add(output, "1", line(1))
 
 
 def test_a_disk_that_is_full() -> None:
@@ -175,7 +202,7 @@ def test_a_disk_that_is_full() -> None:
         open_output("/dev/full", io.StringIO(), resume=False) as output,
         pytest.raises(Failure, match="/dev/full cannot be written: No space left on device"),
     ):
-        output.add("1", line(1))
+        add(output, "1", line(1))
 
 
 def test_bad_lines_are_kept_aside() -> None:

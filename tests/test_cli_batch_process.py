@@ -153,6 +153,24 @@ def test_a_pipe_that_breaks_ends_the_batch() -> None:
     assert "Exception ignored" not in stderr
 
 
+def test_a_reader_that_pauses() -> None:
+    """Runs go on while there is room; Ctrl-C does not wait for the reader, and each line that it was given is counted."""
+    items = [json.dumps({"input": f"note {number}", "metadata": "x" * 10_000}) for number in range(40)]
+    Path("long.jsonl").write_text("\n".join(items), encoding="utf-8")
+    with server() as model:
+        process = start(model, "long.jsonl")
+        until(lambda: len(model.requests) >= 20)  # six lines fill the pipe, five more outcomes wait
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        until(lambda: process.poll() is not None)
+        code, stdout, stderr = ended(process)
+    assert code == 130
+    assert "Traceback" not in stderr
+    assert "Fatal" not in stderr
+    whole = [line for line in stdout.splitlines(keepends=True) if line.endswith("\n")]
+    assert f"{len(whole)} items in" in stderr
+
+
 @pytest.mark.parametrize("options", [["--resume"], ["--journal", "run.sqlite"]], ids=["output", "journal"])
 def test_kill_9_costs_nothing_that_was_written(options: list[str]) -> None:
     """Killed again and again, and started again: each item has one line in the end, and none is done once more."""

@@ -25,10 +25,10 @@ from ._batch_entry import BadLine, Entry
 from ._batch_input import count, lines_of
 from ._batch_order import Order
 from ._batch_outcome import FAILED, status_of, written
-from ._batch_output import Output, open_output
+from ._batch_output import PATIENCE, Output, open_output
 from ._batch_progress import Tally, Teller, teller
 from ._exits import HELP, Code
-from ._in_thread import in_thread
+from ._in_thread import in_thread, to_its_end
 from ._load import load_agent
 from ._options import AGENT_HELP, context_option, max_turns_option, provider, provider_options
 from ._output import own_stdout
@@ -166,7 +166,7 @@ class _Work:
             ) as outcomes,
         ):
             async for outcome in outcomes:
-                self._record(outcome)
+                await to_its_end(self._record(outcome), PATIENCE)  # a line that is written is counted
 
     async def _items(self) -> AsyncGenerator[Item]:
         async with aclosing(in_thread(lines_of(self._order.source, self._order.form))) as lines:
@@ -185,10 +185,10 @@ class _Work:
         self._teller.trouble("bad lines", f"line {bad.line}: {bad.error}")
         self._teller.update()
 
-    def _record(self, outcome: Outcome) -> None:
+    async def _record(self, outcome: Outcome) -> None:
         entry = cast("Entry", outcome.metadata)
         outcome, line = written(outcome, messages=self._order.messages)
-        self._output.add(entry.key, line)
+        await self._output.add(entry.key, line)
         status = status_of(outcome.response, outcome.error)
         self._tally.statuses[status] += 1
         self._tally.usage += outcome.usage

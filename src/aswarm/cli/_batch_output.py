@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
-from io import RawIOBase
+from functools import partial
+from io import RawIOBase, UnsupportedOperation
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TextIO
@@ -23,6 +25,10 @@ from aswarm._json import is_object, shown
 from ._batch_entry import Entry
 from ._batch_outcome import FAILED, is_begun
 from ._exits import Failure, Mistake
+from ._in_thread import OneByOne
+
+PATIENCE = 0.5  # seconds for a line that is being written, once all is to end
+_SECONDS_UNTIL_ROOM = 0.01
 
 
 @contextmanager
@@ -36,10 +42,14 @@ def writing(name: object) -> Generator[None]:
         raise Failure(f"{name} cannot be written: {error.strerror}") from error
 
 
-def _write(file: RawIOBase, line: bytes) -> None:
+def _write(file: BinaryIO | RawIOBase, line: bytes) -> None:
     left = memoryview(line)
     while left:
-        left = left[file.write(left) :]
+        taken = file.write(left)
+        if taken is None:  # a pipe that is full, and that somebody has told not to wait
+            time.sleep(_SECONDS_UNTIL_ROOM)
+        left = left[taken or 0 :]
+    file.flush()
 
 
 class Output(ABC):
@@ -61,8 +71,8 @@ class Output(ABC):
         return True
 
     @abstractmethod
-    def add(self, key: str, line: bytes) -> None:
-        """Write a line, for good."""
+    async def add(self, key: str, line: bytes) -> None:
+        """Write a line, for good: it has been given to the system."""
 
     @abstractmethod
     def tidy(self) -> None:
@@ -76,25 +86,9 @@ class Output(ABC):
     ) -> None:
         self.close()
 
-    def close(self) -> None:  # noqa: B027 - a stream belongs to others
+    @abstractmethod
+    def close(self) -> None:
         """Close what was opened."""
-
-
-class StreamOutput(Output):
-    """A stream that others read: standard output, a pipe, a device."""
-
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__()
-        self._stream: BinaryIO = stream.buffer
-
-    def add(self, key: str, line: bytes) -> None:  # noqa: ARG002 - whose it is, is for files
-        """Write it, and send it on."""
-        with writing("standard output"):
-            self._stream.write(line)
-            self._stream.flush()
-
-    def tidy(self) -> None:
-        """What others have read stays."""
 
 
 class FileOutput(Output):
@@ -150,8 +144,8 @@ class FileOutput(Output):
         if key in self._failed:
             self._dropped.add(self._failed.pop(key))
 
-    def add(self, key: str, line: bytes) -> None:
-        """Append it."""
+    async def add(self, key: str, line: bytes) -> None:
+        """Append it, at once: a file takes what it is given, and a hop to a thread costs more than that."""
         with writing(self._path):
             _write(self._file, line)
         self._drop(key)
@@ -178,35 +172,52 @@ class FileOutput(Output):
         self._file.close()
 
 
-class DeviceOutput(Output):
-    """A pipe or a device that has a name."""
+class StreamOutput(Output):
+    """What others read: standard output, a pipe, a device. `is_own`: it is closed in the end.
 
-    def __init__(self, path: Path) -> None:
+    Written in a thread: a reader that pauses, and so leaves the pipe full, stops nothing but the writing.
+    """
+
+    def __init__(self, name: object, file: BinaryIO | RawIOBase, *, is_own: bool) -> None:
         super().__init__()
-        self._path = path
-        self._file = path.open("wb", buffering=0)
+        self._name = name
+        self._file = file
+        self._is_own = is_own
+        self._thread = OneByOne("aswarm output")
 
-    def add(self, key: str, line: bytes) -> None:  # noqa: ARG002 - as above
-        """Write it."""
-        with writing(self._path):
+    async def add(self, key: str, line: bytes) -> None:  # noqa: ARG002 - whose it is, is for files
+        """Write it, when the reader takes it."""
+        await self._thread.call(partial(self._write, line))
+
+    def _write(self, line: bytes) -> None:
+        with writing(self._name):
             _write(self._file, line)
 
     def tidy(self) -> None:
         """What others have read stays."""
 
     def close(self) -> None:
-        """Close it."""
-        self._file.close()
+        """Close it, where it is our own; a reader that takes nothing is not waited for."""
+        self._thread.close(self._file.close if self._is_own else self._file.flush, PATIENCE)
 
 
 def open_output(name: str, stdout: TextIO, *, resume: bool) -> Output:
     """The file, or standard output for `-`. Raises Mistake where it cannot be written, or has lines of others."""
     if name == "-":
-        return StreamOutput(stdout)
+        return _standard_output(stdout)
     path = Path(name)
     try:
         if path.exists() and not path.is_file():  # a pipe, a device
-            return DeviceOutput(path)
+            return StreamOutput(path, path.open("wb", buffering=0), is_own=True)
         return FileOutput(path, resume=resume)
     except OSError as error:
         raise Mistake(f"{name} cannot be written: {error.strerror}") from error
+
+
+def _standard_output(stdout: TextIO) -> StreamOutput:
+    try:
+        # Past Python's buffer: at the end of the process Python wants its lock, which a thread that is stuck would have.
+        file = open(stdout.fileno(), "wb", buffering=0, closefd=False)  # noqa: SIM115 - closed by the output
+    except UnsupportedOperation:  # no file stands behind it
+        return StreamOutput("standard output", stdout.buffer, is_own=False)
+    return StreamOutput("standard output", file, is_own=True)

@@ -1,12 +1,17 @@
-"""Takes from an iterator in a thread, so that a slow file or a silent pipe never holds the event loop."""
+"""Input and output in threads, so that a slow file, a silent pipe or a reader that pauses never holds the event loop.
+
+The threads are daemons: one that is stuck ends with the process, and nobody waits for it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from concurrent.futures import Future
 from contextlib import closing, suppress
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -46,3 +51,56 @@ async def in_thread(items: Generator[T], ahead: int = 64) -> AsyncGenerator[T]:
     finally:
         left.set()
         room.release()
+
+
+class OneByOne:
+    """Makes calls in a thread of its own, one after another, in the order in which they are asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._asked: SimpleQueue[tuple[Future[None], Callable[[], None]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            future, call = asked
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                call()
+            except BaseException as error:  # noqa: BLE001 - raised where it is asked for
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+
+    async def call(self, call: Callable[[], None]) -> None:
+        """Have it made, and wait for its end. Raises what it raises. Cancelled, it is not made, or not waited for."""
+        await asyncio.wrap_future(self._ask(call))
+
+    def _ask(self, call: Callable[[], None]) -> Future[None]:
+        future: Future[None] = Future()
+        self._asked.put((future, call))
+        return future
+
+    def close(self, last: Callable[[], None], seconds: float) -> None:
+        """Have a last call made, and wait for it, so many seconds at most."""
+        self._ask(last)
+        self._asked.put(None)
+        self._thread.join(seconds)
+
+
+async def to_its_end(work: Coroutine[Any, Any, None], seconds: float) -> None:
+    """Await it. Where this is cancelled, it has so many seconds more to end: what is half done is better done."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.add_done_callback(_seen)
+        await asyncio.wait([task], timeout=seconds)
+        raise
+    task.result()
+
+
+def _seen(task: asyncio.Future[None]) -> None:
+    """Whoever is cancelled raises that, and nothing else; asyncio would complain that nobody has asked."""
+    _ = task.cancelled() or task.exception()
