@@ -193,13 +193,35 @@ def test_an_outcome_that_cannot_be_written() -> None:
 
 
 def test_on_error_stop() -> None:
-    """The first failure is the last; what was not begun is not written."""
+    """The first failure is the last; what was not begun is not written, but told, with how to go on."""
     with model(refused("400 Bad Request", "no")) as server:
-        items = write(*({"input": "a"} for _ in range(20)))
+        items = write("{", *({"input": "a"} for _ in range(20)))
         result = batch(server, items, "-o", OUT, "--on-error", "stop")
     assert result.exit_code == 1
     assert len(server.requests) == 1
-    assert statuses() == {1: "error"}
+    assert statuses() == {2: "error"}
+    assert (
+        "\nStopped: an item failed, 19 lines were not begun. To go on, give the same command again with --resume."
+        in (result.stderr)
+    )
+
+
+def test_on_error_stop_where_nobody_knows_how_many_there_are() -> None:
+    """From a pipe: it stopped, unless the end had been read."""
+    with model(*[refused("400 Bad Request", "no")] * 2) as server:
+        result = batch(server, "-", "--on-error", "stop", stdin='{"input": "a"}\n' * 20)
+        assert "\nStopped: an item failed. What is not written has to run again;" in result.stderr
+        result = invoke("batch", "agents:orders", "-", "--on-error", "stop", server=server, stdin='{"input": "a"}\n')
+    assert result.exit_code == 1
+    assert "Stopped" not in result.stderr
+
+
+def test_on_error_stop_where_the_last_item_fails() -> None:
+    """There was nothing to be stopped."""
+    with model("A", refused("400 Bad Request", "no")) as server:
+        result = batch(server, write({"input": "a"}, {"input": "b"}), "-o", OUT, "--on-error", "stop")
+    assert result.exit_code == 1
+    assert "Stopped" not in result.stderr
 
 
 def test_no_answer() -> None:
@@ -364,6 +386,14 @@ def test_ctrl_c(options: list[str], words: str) -> None:
     assert result.exit_code == 130
     assert re.search(r"^1 items in .*: 1 answered$", result.stderr, re.MULTILINE)
     assert f"\nStopped. {words}" in result.stderr
+
+
+def test_ctrl_c_before_anything_has_ended() -> None:
+    """There was something to do."""
+    with model(call("stop")) as server:
+        result = invoke("batch", "agents:triage", write({"input": "a"}), server=server)
+    assert result.exit_code == 130
+    assert re.search(r"^0 items in .*: none has ended$", result.stderr, re.MULTILINE)
 
 
 def test_a_bar_only_beside_the_output(monkeypatch: pytest.MonkeyPatch) -> None:

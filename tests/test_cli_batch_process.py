@@ -92,15 +92,16 @@ def start(model: LoopbackServer, source: str = "in.jsonl", *options: str, stdin:
     )
 
 
-def test_ctrl_c_ends_cleanly_and_says_how_to_go_on() -> None:
-    """Exit code 130, whole lines, no traceback; the same command with --resume does what is left, once."""
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_end_cleanly_and_say_how_to_go_on(number: signal.Signals, expected: int) -> None:
+    """Exit code 130 or 143, whole lines, no traceback; the same command with --resume does what is left, once."""
     with server(stalls_after=30) as model:
         process = start(model, "in.jsonl", "-o", OUT)
         until(lambda: len(model.requests) >= 35)
         until(lambda: len(lines()) >= 5)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         code, stdout, stderr = ended(process)
-    assert (code, stdout) == (130, "")
+    assert (code, stdout) == (expected, "")
     assert "Traceback" not in stderr
     assert "Stopped. To go on, give the same command again with --resume." in stderr
     done = len(lines())

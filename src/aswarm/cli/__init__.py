@@ -21,6 +21,7 @@ print, and all that is told beside it, goes to stderr.
 | 4 | the evals are below the threshold |
 | 130 | stopped by Ctrl-C |
 | 141 | whoever read the output has gone |
+| 143 | SIGTERM, after which a batch says how to go on, as after Ctrl-C |
 
 It needs click, of the extra `cli`, which brings what `chat`, `batch` and `eval` need too. Importing this imports neither.
 """

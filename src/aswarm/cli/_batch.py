@@ -5,12 +5,10 @@ How they run, with limits, retries and a journal, is decided by `AsyncSwarm.batc
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, TextIO, cast
 
 import click
@@ -20,6 +18,7 @@ from aswarm._pace import RateLimits
 from aswarm._swarm import AsyncSwarm
 from aswarm.batch import Item, Outcome
 
+from . import _sigterm
 from ._batch_aside import Aside, aside_of
 from ._batch_entry import BadLine, Entry
 from ._batch_input import count, lines_of
@@ -27,6 +26,7 @@ from ._batch_order import Order
 from ._batch_outcome import FAILED, status_of, written
 from ._batch_output import PATIENCE, Output, open_output
 from ._batch_progress import Tally, Teller, teller
+from ._batch_summary import Summary
 from ._exits import HELP, Code
 from ._in_thread import in_thread, to_its_end
 from ._load import load_agent
@@ -62,11 +62,18 @@ def _at_once(_: click.Context, __: click.Parameter, value: str) -> int | Literal
     help="A file that keeps every finished turn. The same command again goes on from there, after a crash too.",
 )
 @click.option("--resume", is_flag=True, help="Go on with an output that has lines: run what is not there, or failed.")
-@click.option("--attempts", type=click.IntRange(min=1), default=3, show_default=True, help="At each item, at most.")
+@click.option(
+    "--attempts", type=click.IntRange(min=1), default=3, show_default=True, help="For each completion, at most."
+)
 @click.option(
     "--on-error", type=click.Choice(["keep", "stop"]), default="keep", show_default=True, help="Go on, or end."
 )
-@click.option("--ordered", is_flag=True, help="Write outcomes in the order of the input.")
+@click.option(
+    "--ordered",
+    is_flag=True,
+    help="Write outcomes in the order of the input. Those that wait for an earlier one are lost when it is stopped, "
+    "but for a --journal.",
+)
 @click.option("--format", "kind", type=click.Choice(["jsonl", "csv"]), help="By default that of the ending of INPUT.")
 @click.option("--column", metavar="NAME", help="The column of a CSV, or the key, that has the text.")
 @click.option("--id-column", metavar="NAME", default="id", show_default=True, help="The one that has the id.")
@@ -94,40 +101,6 @@ def batch(agent: str, base_url: str | None, output: str, **given: Any) -> None:
     raise click.exceptions.Exit(code)
 
 
-class _Summary:
-    """Around a batch: at its end tells what came of it, and where it was stopped, how to go on."""
-
-    def __init__(self, order: Order, tally: Tally, aside: Aside, stderr: TextIO) -> None:
-        self._order = order
-        self._tally = tally
-        self._aside = aside
-        self._stderr = stderr
-
-    def __enter__(self) -> None:
-        """Nothing to tell yet."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._aside.close()
-        is_interrupted = isinstance(error, KeyboardInterrupt)
-        if error is None:
-            self._tell()
-        elif is_interrupted or self._tally.statuses:
-            self._tell(f"Stopped. {self._order.how_to_go_on()}")
-        if is_interrupted:
-            raise click.exceptions.Exit(Code.INTERRUPTED)
-
-    def _tell(self, *more: str) -> None:
-        lines = [*self._tally.summary(), *more]
-        if self._aside.count:
-            lines.insert(1, f"{self._aside.count:,} lines could not be used: they are in {self._aside.path}")
-        if self._order.output != "-":
-            lines.append(f"Outcomes are in {self._order.output}")
-        for line in lines:
-            click.echo(line, file=self._stderr)
-
-
 class _Work:
     """One batch: its items on their way in, its outcomes on their way out."""
 
@@ -141,9 +114,9 @@ class _Work:
 
     def run(self, stderr: TextIO, *, bar: bool) -> Code:
         """Run it to its end; what it comes to."""
-        with _Summary(self._order, self._tally, self._aside, stderr):
+        with Summary(self._order, self._tally, self._aside, stderr):
             with teller(self._tally, stderr, bar=bar) as self._teller:
-                asyncio.run(self._run())
+                _sigterm.run(self._run())
             self._output.tidy()
         return self._code()
 
@@ -178,6 +151,7 @@ class _Work:
                     self._teller.update()
                 else:
                     yield Item(line.messages, id=line.key, context_variables=line.context_variables, metadata=line)
+        self._tally.is_read = True
 
     def _put_aside(self, bad: BadLine) -> None:
         self._aside.add(bad)

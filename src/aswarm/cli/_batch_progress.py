@@ -26,13 +26,17 @@ _SHOWN = 20  # of a kind of trouble; who has more of it has a file
 
 @dataclass(slots=True)
 class Tally:
-    """What has happened. `total`: lines to do, None where that is not known. `before`: lines that were done before."""
+    """What has happened. `total`: lines to do, None where that is not known. `before`: lines that were done before.
+
+    `is_read`: the input has been read to its end.
+    """
 
     total: int | None = None
     begun: float = field(default_factory=time.monotonic)
     statuses: Counter[str] = field(default_factory=Counter[str])
     before: int = 0
     bad: int = 0
+    is_read: bool = False
     usage: Usage = field(default_factory=Usage)
 
     @property
@@ -72,13 +76,11 @@ class Tally:
         """How many of how many."""
         return f"{self.done:,}" if self.total is None else f"{self.done:,}/{self.total:,}"
 
-    def summary(self) -> list[str]:
-        """What came of it, for the end."""
+    def summary(self, nothing: str = "nothing to do") -> list[str]:
+        """What came of it, for the end; `nothing` where no item has ended."""
         ran = self.statuses.total()
         kinds = [f"{number:,} {_WORDS.get(status, status)}" for status, number in sorted(self.statuses.items())]
-        lines = [
-            f"{ran:,} items in {duration(self.seconds)} ({self.rate:,.1f}/s): {', '.join(kinds) or 'nothing to do'}"
-        ]
+        lines = [f"{ran:,} items in {duration(self.seconds)} ({self.rate:,.1f}/s): {', '.join(kinds) or nothing}"]
         if self.before:
             lines.append(f"{self.before:,} were there before")
         usage = self.usage

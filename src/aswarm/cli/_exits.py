@@ -26,6 +26,7 @@ class Code(IntEnum):
     BELOW_THRESHOLD = 4
     INTERRUPTED = 130
     BROKEN_PIPE = 141
+    TERMINATED = 143
 
 
 HELP = """\b
@@ -37,6 +38,7 @@ Exit codes:
   4    evals below the threshold
   130  Ctrl-C
   141  whoever read the output has gone
+  143  SIGTERM
 """
 
 
