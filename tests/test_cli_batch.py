@@ -13,6 +13,7 @@ import pytest
 from click.testing import Result
 
 from aswarm.cli import _batch
+from aswarm.cli._exits import Mistake
 from aswarm.testing import Answer, call
 from cli_runs import AGENTS, invoke, model, refused
 from loopback import LoopbackServer
@@ -299,6 +300,7 @@ def test_a_journal_of_another_batch() -> None:
     assert result.exit_code == 2
     assert "run.sqlite" in result.stderr
     assert "items in" not in result.stderr
+    assert not Path("2.jsonl").exists()
 
 
 def test_limits_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,6 +343,13 @@ def test_what_is_no_batch(options: list[str], text: str) -> None:
     result = invoke("batch", "agents:orders", *options)
     assert result.exit_code == 2
     assert text in result.stderr
+
+
+def test_standard_input_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`aswarm batch agents:orders - <&-`: nothing can be read from it."""
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(Mistake, match="standard input is closed"):
+        _batch.batch.main(["agents:orders", "-"], standalone_mode=False)
 
 
 def test_devices_may_be_anything_at_once() -> None:

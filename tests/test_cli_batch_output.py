@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import io
 import json
 import os
@@ -10,8 +11,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from click.exceptions import Exit
 
 from aswarm import CompletionError, Response
+from aswarm.cli import _batch_output, _lock
 from aswarm.cli._batch_aside import Aside, aside_of
 from aswarm.cli._batch_entry import BadLine, Entry
 from aswarm.cli._batch_outcome import encoded, error_of, status_of
@@ -163,6 +166,64 @@ def test_streams() -> None:
         add(output, "1", line(1))
     reader.join()
     assert read == [line(1)]
+
+
+def test_one_at_a_time() -> None:
+    """Two batches would write every line twice. What is put in the file's place at the end is free again."""
+    Path(OUT).write_bytes(line(1, "error"))
+    with open_output(OUT, io.StringIO(), resume=True) as output:
+        with pytest.raises(Mistake, match=r"out.jsonl is being written by another batch; wait for its end"):
+            open_output(OUT, io.StringIO(), resume=True)
+        add(output, "1", line(1))
+        output.tidy()
+    open_output(OUT, io.StringIO(), resume=True).close()
+    assert ids() == [(1, "answer")]
+
+
+def test_a_file_that_is_replaced_before_it_is_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would be written to the old one would be lost."""
+
+    def replaced(_: object) -> bool:
+        Path("fresh").write_bytes(b"")
+        Path("fresh").replace(OUT)
+        return True
+
+    monkeypatch.setattr(_batch_output, "is_free", replaced)
+    with pytest.raises(Mistake, match="is being written by another batch"):
+        open_output(OUT, io.StringIO(), resume=True)
+
+
+@pytest.mark.parametrize("missing", ["module", "support"])
+def test_where_there_are_no_locks(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    """On Windows, and on some file systems: it is done without."""
+    if missing == "module":
+        monkeypatch.setattr(_lock, "find_spec", lambda _: None)
+    else:
+        monkeypatch.setattr(fcntl, "flock", lambda *_: Path("none").stat())
+    with open_output(OUT, io.StringIO(), resume=False):
+        open_output(OUT, io.StringIO(), resume=False).close()
+
+
+@pytest.mark.parametrize(
+    ("before", "written", "error", "stays"),
+    [
+        (None, None, Mistake("no"), False),
+        (None, None, Exit(130), True),
+        (None, line(1), Mistake("no"), True),
+        (b"", None, Mistake("no"), True),
+    ],
+)
+def test_nothing_is_left_of_a_batch_that_was_not_begun(
+    before: bytes | None, written: bytes | None, error: Exception, stays: bool
+) -> None:
+    """Only what it has made itself is taken away, and only where that is empty."""
+    if before is not None:
+        Path(OUT).write_bytes(before)
+    output = open_output(OUT, io.StringIO(), resume=False)
+    if written is not None:
+        add(output, "1", written)
+    output.__exit__(type(error), error, None)
+    assert Path(OUT).exists() == stays
 
 
 @pytest.mark.parametrize("blocks", [True, False])

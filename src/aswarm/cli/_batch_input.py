@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from aswarm._json import is_object, shown
 
@@ -29,6 +29,9 @@ def count(name: str, form: Form) -> int | None:
 
     Raises Mistake where there is no such file, or a CSV without the column.
     """
+    stdin: TextIO | None = sys.stdin
+    if name == "-" and stdin is None:
+        raise Mistake("standard input is closed: there is nothing to read")
     if name != "-" and not Path(name).exists():
         raise Mistake(f"there is no file {name!r}")
     if name == "-" or not Path(name).is_file():

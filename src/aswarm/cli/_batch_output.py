@@ -12,12 +12,14 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from io import RawIOBase, UnsupportedOperation
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TextIO
+
+from click.exceptions import Exit
 
 from aswarm._files import replacing
 from aswarm._json import is_object, shown
@@ -26,6 +28,7 @@ from ._batch_entry import Entry
 from ._batch_outcome import FAILED, is_begun
 from ._exits import Failure, Mistake
 from ._in_thread import OneByOne
+from ._lock import is_free
 
 PATIENCE = 0.5  # seconds for a line that is being written, once all is to end
 _SECONDS_UNTIL_ROOM = 0.01
@@ -99,9 +102,11 @@ class FileOutput(Output):
         self._path = path.resolve()  # where a link points to another file, that one is written
         self._failed: dict[str, int] = {}
         self._dropped: set[int] = set()
+        self._is_new = not path.exists()
         # Without a buffer: a line is there at once, and none is written later when it could not be written now.
         self._file = path.open("ab", buffering=0)
         try:
+            self._lock()
             if resume:
                 self._look()
             elif self._file.tell():
@@ -109,6 +114,11 @@ class FileOutput(Output):
         except BaseException:
             self._file.close()
             raise
+
+    def _lock(self) -> None:
+        # Before it was locked, whoever had it may have put another file in its place: see `tidy`.
+        if not (is_free(self._file) and os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())):
+            raise Mistake(f"{self._path} is being written by another batch; wait for its end, or name another file")
 
     def _look(self) -> None:
         """Find out what is there; a line of ours that was broken off, if any, is cut off."""
@@ -166,6 +176,15 @@ class FileOutput(Output):
                 offset += len(line)
         kept.flush()
         os.fsync(kept.fileno())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the file. Where nothing could be begun, none is left behind that was not there before."""
+        if error is not None and not isinstance(error, Exit) and self._is_new and not self._file.tell():
+            with suppress(OSError):
+                self._path.unlink()
+        self.close()
 
     def close(self) -> None:
         """Close the file."""
