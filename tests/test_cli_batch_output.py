@@ -283,6 +283,17 @@ def test_bad_lines_are_kept_aside() -> None:
     ]
 
 
+def test_a_bad_line_that_was_broken_off() -> None:
+    """The next one stands on a line of its own."""
+    path = Path("out.rejected.jsonl")
+    path.write_bytes(b'{"line": 1}\n{"line": 2, "err')
+    for _ in range(2):
+        aside = Aside(path)
+        aside.add(BadLine(3, "not JSON", "{"))
+        aside.close()
+    assert [line[:10] for line in path.read_bytes().splitlines()] == [b'{"line": 1', b'{"line": 2', b'{"line": 3']
+
+
 def test_where_bad_lines_are_kept() -> None:
     """Beside the output; here, where that is a stream."""
     os.mkfifo("pipe")

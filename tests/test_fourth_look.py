@@ -149,6 +149,8 @@ def test_a_file_that_is_replaced_keeps_its_mode_unless_it_is_private(
     place.write_text("old", encoding="utf-8")
     place.chmod(0o640)
     with replacing(place, private=private) as file:
+        [fresh] = set(tmp_path.iterdir()) - {place}
+        assert fresh.stat().st_mode & 0o777 == expected  # before anything is in it
         file.write(b"new")
     assert (place.read_bytes(), place.stat().st_mode & 0o777) == (b"new", expected)
     assert [path.name for path in tmp_path.iterdir()] == ["kept.json"]

@@ -30,6 +30,8 @@ class Aside:
             self._file = self.path.open("a+b")
             self._file.seek(0)
             self._kept.update(self._file)
+            if any(not line.endswith(b"\n") for line in self._kept):  # broken off by the end of a process
+                self._file.write(b"\n")
         line = encoded({"line": bad.line, "error": bad.error, "text": bad.text})
         if line not in self._kept:
             self._kept.add(line)

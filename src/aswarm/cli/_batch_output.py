@@ -174,8 +174,6 @@ class FileOutput(Output):
                 if offset not in self._dropped:
                     kept.write(line)
                 offset += len(line)
-        kept.flush()
-        os.fsync(kept.fileno())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
