@@ -153,7 +153,18 @@ def test_csv_that_is_no_text_or_has_no_end() -> None:
     """What was read is kept."""
     bad, open_end = entries(b'text\n\xff\n"no end\nat all\n', CSV)
     assert bad == BadLine(2, "not UTF-8", "\udcff")
-    assert open_end == BadLine(3, "not CSV: unexpected end of data", '"no end\nat all')
+    words = "not CSV: unexpected end of data (in a record of 2 lines: is a quote not closed?)"
+    assert open_end == BadLine(3, words, '"no end\nat all')
+
+
+def test_a_quote_that_is_closed_by_the_next_one() -> None:
+    """What it took with it is told, wherever that makes no record."""
+    bad, other, good = entries('id,text\n1,"open\n2,a\n3,"b"\n4,"open\n5,a",c\n6,good\n', CSV)
+    assert [getattr(line, "error", "").partition(" (")[2] for line in (bad, other)] == [
+        "in a record of 3 lines: is a quote not closed?)",
+        "in a record of 2 lines: is a quote not closed?)",
+    ]
+    assert good == Entry(7, "6", "good")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import replace
 from typing import BinaryIO
 
 from ._batch_entry import BadLine, Entry, Form, entry_of
@@ -31,13 +32,21 @@ def _records(lines: _Lines, rows: Iterator[list[str]], header: list[str], form: 
             row = next(rows, None)
         except csv.Error as error:
             text = lines.taken()
-            yield BadLine(number, f"not CSV: {error}", text), text
+            yield _told(BadLine(number, f"not CSV: {error}", text), lines), text
             continue
         text = lines.taken()
         if row is None:
             return
         if row:
-            yield _csv_entry(number, row, text, header, form), text
+            yield _told(_csv_entry(number, row, text, header, form), lines), text
+
+
+def _told(entry: Entry | BadLine, lines: _Lines) -> Entry | BadLine:
+    """A quote that is not closed takes the lines up to the next one, or all of them: that is to be seen."""
+    many = lines.number - entry.line + 1
+    if isinstance(entry, Entry) or many == 1:
+        return entry
+    return replace(entry, error=f"{entry.error} (in a record of {many:,} lines: is a quote not closed?)")
 
 
 def _header(line: str, form: Form) -> tuple[list[str], str]:

@@ -16,6 +16,7 @@ from aswarm._json import is_object, shown
 
 from ._batch_csv import Read, csv_lines
 from ._batch_entry import BadLine, Entry, Form, entry_of
+from ._batch_ids import Ids
 from ._exits import Mistake
 
 
@@ -36,10 +37,8 @@ def count(name: str, form: Form) -> int | None:
         raise Mistake(f"there is no file {name!r}")
     if name == "-" or not Path(name).is_file():
         return None
-    if form.kind == "csv":
-        return sum(1 for _ in lines_of(name, form))
     with _opened(name) as file:
-        return sum(1 for line in file if line.strip())
+        return sum(1 for _ in csv_lines(file, form)) if form.kind == "csv" else sum(1 for line in file if line.strip())
 
 
 def lines_of(name: str, form: Form) -> Generator[Entry | BadLine]:
@@ -64,14 +63,12 @@ def _opened(name: str) -> BinaryIO:
 def read(file: BinaryIO, form: Form) -> Iterator[Entry | BadLine]:
     """The lines, one after another, as they are asked for. Raises Mistake where a CSV has not the columns for it."""
     entries = csv_lines(file, form) if form.kind == "csv" else _json_lines(file, form)
-    seen: set[str] = set()
+    ids = Ids()
     for entry, text in entries:
-        if isinstance(entry, Entry) and entry.key in seen:
+        if isinstance(entry, Entry) and not ids.add(entry.key):
             yield BadLine(entry.line, f"another line before has the id {shown(entry.id, 60)} too", text)
-            continue
-        if isinstance(entry, Entry):
-            seen.add(entry.key)
-        yield entry
+        else:
+            yield entry
 
 
 def _json_lines(file: Iterable[bytes], form: Form) -> Generator[Read]:
