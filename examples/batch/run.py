@@ -33,6 +33,7 @@ async def main(journal: Path | None) -> None:
     """Run the batch; outcomes come as they finish, so what is printed is sorted."""
     queues: defaultdict[str, list[str]] = defaultdict(list)
     urgent: list[str] = []
+    unrouted: list[str] = []
     usage = Usage()
     async with (
         AsyncSwarm() as swarm,
@@ -44,12 +45,18 @@ async def main(journal: Path | None) -> None:
                 print(f"{outcome.id} failed: {outcome.error}")
                 continue
             found = outcome.response.context_variables
+            if "queue" not in found:  # models answer without the call now and then
+                queues["human"].append(str(outcome.id))
+                unrouted.append(str(outcome.id))
+                continue
             queues[found["queue"]].append(str(outcome.id))
             if found["urgency"] == "high":
                 urgent.append(f"{outcome.id} ({outcome.metadata['channel']}, {found['queue']}): {found['summary']}")
     for queue, ids in sorted(queues.items()):
         print(f"{queue:10}{len(ids):3}  {' '.join(sorted(ids)[:5])}{' ...' if len(ids) > 5 else ''}")  # noqa: PLR2004 - to fit a line
     print("\nurgent:", *sorted(urgent), sep="\n  ")
+    if unrouted:
+        print("\nnot routed, so for a human to look at:", *sorted(unrouted), sep="\n  ")
     print(f"\n{sum(map(len, queues.values()))} tickets, {usage.requests} completions, {usage.total_tokens:,} tokens")
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loading import load
 from transcripts import EXAMPLES, Runs, Transcript, check_output, run_offline, transcripts
+
+from aswarm.testing import call
+from cli_runs import environment, model
 
 TICKETS = [json.loads(line) for line in (EXAMPLES / "batch" / "tickets.jsonl").read_text("utf-8").splitlines()]
 README = (EXAMPLES / "batch" / "README.md").read_text("utf-8")
@@ -48,3 +53,17 @@ def test_the_command_routes_the_same_tickets(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert "60 were there before" in again.stderr
     routed(output)
+
+
+def test_a_model_that_does_not_route(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The tickets that it only answers are named, and go to a human; the others are routed all the same."""
+    with model(call("route", queue="plants", urgency="low", summary="Basil"), *["Thank you."] * 60) as server:
+        for name, value in environment(server).items():
+            monkeypatch.setenv(name, value)
+        asyncio.run(load("batch", "run").main(None))
+    printed = capsys.readouterr().out
+    assert re.search(r"^human +59 ", printed, re.MULTILINE)
+    assert re.search(r"^plants +1 ", printed, re.MULTILINE)
+    _, _, unrouted = printed.partition("\nnot routed, so for a human to look at:\n")
+    assert len(re.findall(r"^  T-20\d\d$", unrouted, re.MULTILINE)) == 59
+    assert printed.endswith("60 tickets, 61 completions, 915 tokens\n")
