@@ -20,23 +20,24 @@ from loopback import LoopbackServer
 
 pytestmark = pytest.mark.usefixtures("project")
 OUT = "out.jsonl"
-NESTER = '''
-async def nest(context_variables: dict) -> str:
-    """Leave something that has no end, or nearly."""
-    deep = []
-    for _ in range(3000):
-        deep = [deep]
-    context_variables["deep"] = deep
-    return "nested"
+KEEPER = '''
+class Nameless:
+    def __repr__(self) -> str:
+        raise RuntimeError("no words for it")
 
-nester = Agent(name="Nester", functions=[nest])
+async def keep(context_variables: dict) -> str:
+    """Keep something that cannot be shown."""
+    context_variables["kept"] = Nameless()
+    return "kept"
+
+keeper = Agent(name="Keeper", functions=[keep])
 '''
 
 
 @pytest.fixture
 def project(folder: Path) -> Path:
     """A module `agents` in the current directory."""
-    (folder / "agents.py").write_text(AGENTS + NESTER, encoding="utf-8")
+    (folder / "agents.py").write_text(AGENTS + KEEPER, encoding="utf-8")
     return folder
 
 
@@ -180,14 +181,14 @@ def test_numbers_that_json_has_not() -> None:
 
 def test_an_outcome_that_cannot_be_written() -> None:
     """That item has failed, and says why; the others go on."""
-    with model(call("nest"), "A", "B") as server:
+    with model(call("keep"), "A", "B") as server:
         result = invoke(
-            *("batch", "agents:nester", write({"input": "a"}, {"input": "b"}), "-o", OUT, "--concurrency", "1"),
+            *("batch", "agents:keeper", write({"input": "a"}, {"input": "b"}), "-o", OUT, "--concurrency", "1"),
             server=server,
         )
     assert result.exit_code == 1
     failed, answered = outcomes()
-    assert failed["error"]["message"].startswith("what came of it cannot be written: RecursionError: ")
+    assert failed["error"]["message"] == "what came of it cannot be written: RuntimeError: no words for it"
     assert (failed["status"], failed["usage"]["requests"], failed["messages"]) == ("error", 2, [])
     assert answered["status"] == "answer"
     assert "line 1 (id 1) failed: what came of it cannot be written" in result.stderr
