@@ -129,6 +129,35 @@ async def test_items_that_hang_while_they_are_closed_are_not_waited_for_for_ever
         await anext(outcomes)
 
 
+@pytest.mark.parametrize("kind", ["scope", "group"])
+async def test_items_may_have_scopes_open_while_they_yield(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """They are left in the order in which they were entered, and what a task group has started has ended."""
+    ended: list[str] = []
+
+    async def pulse() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append("pulse")
+
+    async def scoped() -> AsyncGenerator[str, None]:
+        with anyio.fail_after(60):
+            while True:
+                yield "Hi"
+
+    async def grouped() -> AsyncGenerator[str, None]:
+        async with anyio.create_task_group() as group:
+            group.start_soon(pulse)
+            while True:
+                yield "Hi"
+
+    async with Echo().swarm().batch(AGENT, scoped() if kind == "scope" else grouped(), concurrency=2) as outcomes:
+        async for _ in outcomes:
+            await idle()
+            break
+    assert not caplog.records and (kind == "scope" or ended == ["pulse"])
+
+
 async def test_another_task_that_reads_is_told_of_the_end() -> None:
     """It gets nothing more; it does not wait for ever."""
     taken: list[Outcome] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -66,6 +67,27 @@ def test_the_end_of_the_loop_ends_the_batch() -> None:
 
 
 # --- cancelled by somebody else -----------------------------------------------------------------------------------------
+
+
+# anyio calls the function of a task at once; where the task is cancelled before its first step, nobody awaits the call.
+@pytest.mark.filterwarnings("ignore:coroutine 'Runner._work_at' was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("steps", range(8))
+def test_the_end_of_the_loop_may_come_at_any_step(steps: int) -> None:
+    """Also between the steps in which tasks are made and begun: the loop ends."""
+
+    async def read() -> None:
+        async with Echo(lambda _: asyncio.sleep(0)).swarm().batch(AGENT, Counted(), concurrency=3) as outcomes:
+            async for _ in outcomes:
+                pass
+
+    async def main() -> asyncio.Task[None]:
+        task = asyncio.create_task(read())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        return task
+
+    assert asyncio.run(main()).cancelled()
+    gc.collect()
 
 
 @pytest.mark.asyncio

@@ -65,18 +65,23 @@ def clock() -> Callable[[], float]:
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
-def _spawn(work: Work) -> None:
-    """Start a task that belongs to no scope of the caller's; it sees a copy of the caller's context variables."""
+def _spawn(work: Work, never_begun: Callable[[], object]) -> None:
+    """Start a task that belongs to no scope of the caller's; it sees a copy of the caller's context variables.
+
+    `never_begun` is called, perhaps for nothing, when it is over: asyncio cancels a task before its first step without
+    entering it, as happens when everything is cancelled at the end of `asyncio.run`. Trio enters every task.
+    """
     if _on_trio():
         _trio().spawn_system_task(work, context=contextvars.copy_context())
     else:
-        _start_task(work)
+        _start_task(work).add_done_callback(lambda _: never_begun())
 
 
-def _start_task(work: Work) -> None:
+def _start_task(work: Work) -> asyncio.Task[None]:
     task = asyncio.get_running_loop().create_task(work())
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
+    return task
 
 
 def spawn_soon() -> Callable[[Work], object]:
@@ -142,7 +147,7 @@ class Supervised(Generic[T]):
         self._scope = anyio.CancelScope()
         self._ended = anyio.Event()
         self._outcome = Settled[T]()
-        _spawn(self._run)
+        _spawn(self._run, self._never_begun)
 
     async def _run(self) -> None:
         try:
@@ -151,8 +156,16 @@ class Supervised(Generic[T]):
         except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
             self._outcome.set_error(error)
         finally:
-            self._on_end()
-            self._ended.set()
+            self._end()
+
+    def _never_begun(self) -> None:
+        if not self._ended.is_set():
+            self._outcome.set_error(asyncio.CancelledError())
+            self._end()
+
+    def _end(self) -> None:
+        self._on_end()
+        self._ended.set()
 
     async def stop(self) -> None:
         """Cancel what still runs and wait until it has ended, however often the waiting task is cancelled meanwhile."""

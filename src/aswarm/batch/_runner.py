@@ -135,22 +135,26 @@ class Runner:
 
     async def _feed(self) -> None:
         try:
-            async with aclosing(pulled(self._items)) as items:
-                index = 0
+            await self._begin_all()
+        except Exception as error:  # noqa: BLE001 - raised to the reader, once all that has begun is done
+            self._failure = self._failure or error
+        except anyio.get_cancelled_exc_class() as error:
+            # Raises where the batch is cancelled or stops; else the items awaited something that was cancelled.
+            await anyio.lowlevel.checkpoint()
+            self._failure = self._failure or _told(error, "reading the items: ")
+        except BaseException as error:  # noqa: BLE001 - as `_work_at`
+            self._end_with(error)
+
+    async def _begin_all(self) -> None:
+        index = 0
+        with anyio.CancelScope() as closing:
+            async with aclosing(pulled(self._items, closing)) as items:
                 while await self._has_room():
                     given = await anext(items, _END)
                     if given is _END or self._feeding.cancel_called:
                         return
                     self._begin((index, given))
                     index += 1
-        except Exception as error:  # noqa: BLE001 - raised to the reader, once all that has begun is done
-            self._failure = self._failure or error
-        except anyio.get_cancelled_exc_class() as error:
-            # Raises where the batch is cancelled or stops; else the items awaited something that was cancelled.
-            await anyio.lowlevel.checkpoint()
-            self._failure = _told(error, "reading the items: ")
-        except BaseException as error:  # noqa: BLE001 - as `_work_at`
-            self._end_with(error)
 
     async def _has_room(self) -> bool:
         while self._held >= self._limit.limit:

@@ -27,10 +27,11 @@ def check_items(items: object) -> None:
         )
 
 
-async def pulled(items: Items) -> AsyncGenerator[Any, None]:
+async def pulled(items: Items, closing: anyio.CancelScope) -> AsyncGenerator[Any, None]:
     """The items, one for each step. An async iterator that can be closed, and a plain generator, are closed at the end.
 
-    To be read in one task: an async generator of a caller may have a cancel scope open while it yields.
+    To be read in one task, inside the scope `closing`: an async generator of a caller may have scopes open while it
+    yields, which are left when it is closed. One that is opened for that would stand inside them.
     """
     if isinstance(items, AsyncIterable):
         iterator = aiter(items)
@@ -38,7 +39,7 @@ async def pulled(items: Items) -> AsyncGenerator[Any, None]:
             async for item in iterator:
                 yield item
         finally:
-            await _close(iterator)
+            await _close(iterator, closing)
         return
     plain = iter(items)
     try:
@@ -49,8 +50,12 @@ async def pulled(items: Items) -> AsyncGenerator[Any, None]:
             plain.close()
 
 
-async def _close(iterator: AsyncIterator[Any]) -> None:
+async def _close(iterator: AsyncIterator[Any], closing: anyio.CancelScope) -> None:
     close: Any = getattr(iterator, "aclose", None)
     if close is not None:
-        with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+        closing.deadline = anyio.current_time() + CLOSE_SECONDS
+        closing.shield = True
+        try:
             await close()
+        except* GeneratorExit:  # what a task group in the generator makes of being closed
+            pass
