@@ -106,6 +106,20 @@ async def test_bad_input_is_the_error_of_that_item(journal: Path, bad: Any) -> N
     assert text_of(outcomes[1]) == "x"
 
 
+@pytest.mark.parametrize("variables", [{"user": "alice"}, {"user": "bob"}])
+async def test_an_item_is_known_by_its_own_context_variables(journal: Path, variables: dict[str, Any]) -> None:
+    """Those of the batch may be others in a rerun: the time, say."""
+    items = [Item("x", "a", context_variables={"user": "alice"})]
+    await outcomes_of(Echo(), items, journal=journal, context_variables={"now": 1})
+    again = [Item("x", "a", context_variables=variables)]
+    [outcome] = await outcomes_of(Echo(), again, journal=journal, context_variables={"now": 2})
+    if variables == {"user": "alice"}:
+        assert outcome.response is not None
+        assert outcome.response.context_variables == {"now": 2, "user": "alice"}
+    else:
+        assert isinstance(outcome.error, ConfigurationError)
+
+
 async def test_what_cannot_be_recorded_is_an_error_with_its_response(journal: Path) -> None:
     """The run had come to its end; its answer and its usage are there."""
 
@@ -170,6 +184,50 @@ async def test_a_journal_that_cannot_be_written_ends_the_batch(journal: Path, mo
         await read(Echo().swarm().batch(AGENT, items, journal=journal, concurrency=4), taken)
     assert len(taken) == items.pulled < 20
     assert all(outcome.error is not None for outcome in taken)
+
+
+async def fail(outcomes: Any) -> None:
+    await anext(outcomes)
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("kind", ["finished", "outcome"])
+async def test_it_is_said_where_the_block_is_left_too(
+    journal: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """Also of the last lot, which is written then; a body that has failed raises what it raises, and this is logged."""
+    fail_from(monkeypatch, kind)
+
+    async def pay() -> str:
+        return "paid"
+
+    async def gate(text: str) -> Any:
+        return answer("", [call("pay")]) if text == "x" and kind == "outcome" else None
+
+    def batch() -> Any:
+        return Echo(gate).swarm().batch(Agent(functions=[pay]), ["x", "y"], journal=journal)
+
+    with pytest.raises(RunError, match="cannot be written: disk full"):
+        async with batch() as outcomes:
+            await anext(outcomes)
+    journal.unlink()
+    with pytest.raises(ZeroDivisionError):
+        async with batch() as outcomes:
+            await fail(outcomes)
+    assert [record.levelname for record in caplog.records if "disk full" in record.message] == ["WARNING"]
+
+
+async def test_a_batch_whose_journal_was_in_use_may_be_opened_later(journal: Path) -> None:
+    """What was refused has not begun."""
+    batch = Echo().swarm().batch(AGENT, ["x"], journal=journal)
+    file = JournalFile.open(journal, {})
+    with pytest.raises(ConfigurationError, match="in use"):
+        async with batch:
+            pass
+    file.close()
+    journal.unlink()
+    async with batch as outcomes:
+        assert [text_of(outcome) async for outcome in outcomes] == ["x"]
 
 
 async def test_the_journal_is_closed_when_the_block_is_left(journal: Path) -> None:

@@ -246,6 +246,22 @@ async def test_it_is_raised_where_the_block_is_left_too() -> None:
             await idle()
 
 
+async def test_it_is_raised_in_place_of_an_error_of_the_body() -> None:
+    """Which is its context."""
+
+    async def gate(text: str) -> Any:
+        raise SystemExit(3)
+
+    async def leave() -> None:
+        async with Echo(gate).swarm().batch(AGENT, ["x"]):
+            await idle()
+            raise ZeroDivisionError
+
+    with pytest.raises(SystemExit) as raised:
+        await leave()
+    assert isinstance(raised.value.__context__, ZeroDivisionError)
+
+
 async def test_it_ends_the_batch_when_reading_the_items_raises_it() -> None:
     """Ctrl-C may come anywhere."""
 

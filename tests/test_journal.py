@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from aswarm import (
 )
 from aswarm._arguments import Arguments
 from aswarm._journal import Journal
+from aswarm._journal._file import Step
 from aswarm._loop import Doors
 from aswarm.testing import check_history
 from journaled import BATCH, Died, Json, Script, calls, dies, noting, rerun, run, says
@@ -139,7 +142,7 @@ async def test_a_cancelled_start_is_withdrawn(path: Path) -> None:
     async with Journal(path, BATCH) as journal:
         entry = await journal.begin("a", agent, "Hi")
         with anyio.CancelScope() as scope:
-            commit, entry.writer.commit = entry.writer.commit, lambda: _cancelled(scope)
+            commit, entry.writer.commit = entry.writer.commit, partial(_cancelled, scope, entry.writer.commit)
             await run(entry, Script(calls("one")), agent)
         entry.writer.commit = commit
         assert notes == []
@@ -147,9 +150,9 @@ async def test_a_cancelled_start_is_withdrawn(path: Path) -> None:
     assert notes == ["one"]
 
 
-async def _cancelled(scope: anyio.CancelScope) -> None:
+async def _cancelled(scope: anyio.CancelScope, commit: Callable[[Step], Awaitable[None]], step: Step) -> None:
     scope.cancel()
-    await anyio.lowlevel.checkpoint()
+    await commit(step)
 
 
 @pytest.mark.anyio

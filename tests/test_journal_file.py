@@ -15,6 +15,7 @@ import pytest
 from aswarm import Agent
 from aswarm._journal import Entry, Journal
 from aswarm._journal._file import Found, JournalFile, Step
+from aswarm._journal._tape import Place
 from journaled import BATCH, Script, calls, noting, run, says
 
 KILLS = Path(__file__).with_name("journal_kills.py")
@@ -89,7 +90,7 @@ def test_a_loop_that_is_gone(path: Path) -> None:
     async def leave() -> Entry:
         journal = await Journal(path, BATCH).__aenter__()
         entry = await journal.begin("a", Agent(), "Hi")
-        waiting = asyncio.ensure_future(entry.writer.commit())
+        waiting = asyncio.ensure_future(entry.commit("started", Place(1, 0)))
         await asyncio.sleep(0)
         waiting.cancel()
         return entry

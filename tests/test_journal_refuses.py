@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from aswarm import Agent, ConfigurationError, RunError
 from aswarm._journal import Journal
 from aswarm._journal._file import JournalFile
+from aswarm._journal._tape import Place
 from journaled import BATCH, Script, calls, noting, rerun, run, says
 
 HOLD = """
@@ -131,7 +133,68 @@ async def test_twice_in_one_process(path: Path) -> None:
                 pass
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", ["", ":memory:"])
+async def test_a_path_that_would_keep_nothing(name: str) -> None:
+    """What SQLite takes for a database in memory, as from an environment variable that is not set, is refused."""
+    with pytest.raises(ConfigurationError, match="journal must be the path of a file"):
+        async with Journal(name, BATCH):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_file_system_without_a_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where SQLite cannot have its write-ahead log, it says so by keeping another one."""
+
+    class Connection(sqlite3.Connection):
+        def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+            return super().execute(statement.replace("= WAL", "= DELETE"), *values)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *given, **more: connect(*given, **more, factory=Connection))
+    with pytest.raises(ConfigurationError, match="write-ahead log"):
+        async with Journal(path, BATCH):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_batch_whose_agent_has_no_name_in_utf_8(path: Path) -> None:
+    """Half a surrogate pair is no text."""
+    with pytest.raises(ConfigurationError, match=r"cannot be opened: .*surrogates"):
+        async with Journal(path, {"agent": "A\ud800"}):
+            pass
+
+
 # --- items ---
+
+
+@pytest.mark.asyncio
+async def test_an_id_that_is_no_text_is_the_trouble_of_that_item(path: Path) -> None:
+    """The journal takes the others."""
+    async with Journal(path, BATCH) as journal:
+        with pytest.raises(ConfigurationError, match="is no text that a journal can hold"):
+            await journal.begin("a\ud800", Agent(), "Hi")
+        assert (await journal.begin("b", Agent(), "Hi")).response is None
+
+
+@pytest.mark.asyncio
+async def test_an_item_with_other_context_variables(path: Path) -> None:
+    """Those of the item tell it from another; what is no JSON is compared by its kind, and what cannot be, not at all."""
+    odd: dict[Any, Any] = {1: "a", "b": 2}
+    given: list[tuple[Any, Any, bool]] = [
+        ({"user": "alice"}, {"user": "bob"}, False),
+        ({"a": 1, "b": {"c"}}, {"b": {"d"}, "a": 1}, True),
+        ({"a": object()}, {"a": object()}, True),
+        (odd, {"c": 1}, False),
+    ]
+    async with Journal(path, BATCH) as journal:
+        for number, (first, _, _) in enumerate(given):
+            await journal.begin(f"{number}", Agent(), "Hi", own_context=first)
+    for number, (_, second, is_same) in enumerate(given):
+        expected = nullcontext() if is_same else pytest.raises(ConfigurationError, match="its context variables")
+        async with Journal(path, BATCH) as journal:
+            with expected:
+                await journal.begin(f"{number}", Agent(), "Hi", own_context=second)
 
 
 @pytest.mark.asyncio
@@ -181,8 +244,10 @@ async def test_a_disk_that_is_full(path: Path) -> None:
     async with Journal(path, BATCH) as journal:
         entry = await journal.begin("a", agent, "Hi")
         journal._writer._file.work = full  # type: ignore[method-assign]
-        with pytest.raises(RunError, match="the journal cannot be written: database or disk is full"):
-            await run(entry, Script(calls("one")), agent)
+        with pytest.raises(RunError, match="the journal cannot be written: database or disk is full") as raised:
+            await run(entry, Script(calls("one")), agent, tool_error=lambda failure: notes.append(failure.text) or "")
+        assert raised.value.response is not None
+        assert [message["role"] for message in raised.value.response.messages] == ["assistant"]  # the call stays open
         with pytest.raises(RunError, match="disk is full"):
             await journal.begin("b", agent, "Hi")
         assert isinstance(journal.failure, sqlite3.OperationalError)
@@ -204,7 +269,7 @@ async def test_nothing_is_written_after_a_hole(path: Path) -> None:
         entry = await journal.begin("a", Agent(), "Hi")
         file = journal._writer._file
         sound, file.work = file.work, work  # type: ignore[method-assign]
-        first = asyncio.ensure_future(entry.commit())
+        first = asyncio.ensure_future(entry.commit("started", Place(1, 0)))
         await asyncio.to_thread(taken.wait)
         file.work = sound  # type: ignore[method-assign]
         second = asyncio.ensure_future(journal.begin("b", Agent(), "Hi"))

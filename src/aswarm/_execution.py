@@ -22,6 +22,7 @@ import anyio.lowlevel
 from ._agent import Agent
 from ._backend import Supervised
 from ._context import copy_containers, merge_changes
+from ._errors import RunError
 from ._events import LoopEvent, ToolCallFinished, ToolCallStarted
 from ._limits import admitted
 from ._plan import ToolCall, ToolOutcome
@@ -59,7 +60,8 @@ class ToolDoor(Protocol):
     def __call__(self, call: ToolCall, context: dict[str, Any], started: Started) -> Awaitable[ToolOutcome]:
         """Carry out one call. `started` is to be awaited when the function is about to run, with nothing in between.
 
-        `context` is the run's own dict. What this raises ends the run.
+        A RunError that it raises means that the function must not run, and is passed on. `context` is the run's own
+        dict. What this raises ends the run.
         """
         ...
 
@@ -91,6 +93,10 @@ class ToolCaller:
             return await self._attempt(call, context, started)
         except _StopIterationRaised as raised:
             return await self._failed(call, raised.error)
+        except RunError as error:
+            if not call.started:  # by `started`: it must not run
+                raise
+            return await self._failed(call, error)
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
             return await self._failed(call, error)
         except anyio.get_cancelled_exc_class() as error:

@@ -14,12 +14,13 @@ from aswarm._messages import normalize
 from aswarm._request import CompletionRequest
 
 
-def content_of(agent: Agent, messages: Any) -> str:
-    """The fingerprint of an item: its messages, and the name of the agent that gets them.
+def content_of(agent: Agent, messages: Any, context_variables: Mapping[str, Any] | None) -> str:
+    """The fingerprint of an item: its messages, its own context variables, the name of the agent that gets them.
 
     Raises ConfigurationError for what are no messages.
     """
-    return _digest([agent.name, normalize(messages)])
+    given = [_variables(context_variables)] if context_variables else []
+    return _digest([agent.name, normalize(messages), *given])
 
 
 def asked_of(request: CompletionRequest) -> dict[str, str]:
@@ -38,6 +39,14 @@ def asked_of(request: CompletionRequest) -> dict[str, str]:
 def differences(recorded: Mapping[str, str], asked: Mapping[str, str]) -> list[str]:
     """The names of what is asked otherwise now."""
     return [name for name, fingerprint in asked.items() if recorded.get(name) != fingerprint]
+
+
+def _variables(context: Mapping[str, Any]) -> str:
+    # Of what is no JSON, a set say, only the kind: its text may be another in the next process.
+    try:
+        return json.dumps(dict(context), default=_kind, sort_keys=True, skipkeys=True)
+    except (TypeError, ValueError, RecursionError):  # keys that have no order, a container in itself
+        return ""
 
 
 def _digest(value: Any) -> str:

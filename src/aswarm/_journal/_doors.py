@@ -32,7 +32,7 @@ class Recorder(Protocol):
     @property
     def agents(self) -> Agents: ...
     def record(self, kind: str, place: Place, data: str = "") -> None: ...
-    def commit(self) -> Awaitable[None]: ...
+    def commit(self, kind: str, place: Place) -> Awaitable[None]: ...
 
 
 class JournalDoors:
@@ -82,8 +82,7 @@ class JournalDoors:
 
         async def begin() -> None:
             if not is_handoff:
-                self._item.record("started", place)
-                await self._item.commit()
+                await self._item.commit("started", place)
             await started()
 
         try:

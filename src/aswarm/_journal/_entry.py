@@ -50,13 +50,21 @@ class Journal:
         """Why nothing can be recorded any more, or None."""
         return self._writer.failure
 
-    async def run(self, item_id: str, arguments: Arguments, run: Run, wrap: Wrap | None = None) -> Response:
+    async def run(
+        self,
+        item_id: str,
+        arguments: Arguments,
+        run: Run,
+        wrap: Wrap | None = None,
+        own_context: Mapping[str, Any] | None = None,
+    ) -> Response:
         """Run an item, or what is left of it, or give back the `Response` that it had.
 
         `wrap`: how the doors behind the journal are wrapped; what is answered from the record does not get there.
-        Raises what `begin`, `run` and `Entry.finish` raise.
+        `own_context`: the context variables by which the item is known, among those of `arguments`. Raises what `begin`,
+        `run` and `Entry.finish` raise.
         """
-        entry = await self.begin(item_id, arguments.agent, arguments.messages, arguments.context_variables)
+        entry = await self.begin(item_id, arguments.agent, arguments.messages, arguments.context_variables, own_context)
         if (recorded := entry.response) is not None:
             return recorded
         response = await run(arguments, entry.doors if wrap is None else lambda doors: entry.doors(wrap(doors)))
@@ -68,19 +76,26 @@ class Journal:
         return response
 
     async def begin(
-        self, item_id: str, agent: Agent, messages: Any, context_variables: Mapping[str, Any] | None = None
+        self,
+        item_id: str,
+        agent: Agent,
+        messages: Any,
+        context_variables: Mapping[str, Any] | None = None,
+        own_context: Mapping[str, Any] | None = None,
     ) -> Entry:
         """Begin an item: its id, and what it is run with; `context_variables` must stay as they are until its end.
 
-        Raises ConfigurationError for an item that was recorded with other messages or another agent, and for an id
-        that this batch has had already; RunError where the journal cannot be written.
+        Raises ConfigurationError for an item that was recorded with other messages, another agent or another
+        `own_context`, and for an id that is no text or that this batch has had already; RunError where the journal
+        cannot be written.
         """
-        content = content_of(agent, messages)
+        _check_id(item_id)
+        content = content_of(agent, messages, own_context)
         found = await self._writer.find(item_id, content)
         if found.content != content:
             raise ConfigurationError(
-                f"the item {item_id!r} is not the one that the journal {self.path} has under this id: its messages or "
-                "its agent are others. Give it an id of its own, or another journal to the batch"
+                f"the item {item_id!r} is not the one that the journal {self.path} has under this id: its messages, its "
+                "context variables or its agent are others. Give it an id of its own, or another journal to the batch"
             )
         if found.is_repeated:
             raise ConfigurationError(
@@ -145,8 +160,7 @@ class Entry:
 
         Raises ConfigurationError for context variables that cannot be recorded, RunError where nothing can.
         """
-        self.record("finished", Place(0, 0), response_data(response, self.context))
-        await self.commit()
+        await self.commit("finished", Place(0, 0), response_data(response, self.context))
 
     def record(self, kind: str, place: Place, data: str = "") -> None:
         """Record one step; see `Tape`."""
@@ -155,6 +169,15 @@ class Entry:
         self.writer.put(step, at_once=kind != "completion")
         self.tape.take(step)
 
-    def commit(self) -> Awaitable[None]:
-        """Wait until what was recorded is on the disk."""
-        return self.writer.commit()
+    async def commit(self, kind: str, place: Place, data: str = "") -> None:
+        """Record one step, and wait until it and all before it are on the disk."""
+        step = Step(self.number, kind, *place, data)
+        self.tape.take(step)
+        await self.writer.commit(step)
+
+
+def _check_id(item_id: str) -> None:
+    try:
+        item_id.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f"the id {item_id!r} is no text that a journal can hold: {error.reason}") from error

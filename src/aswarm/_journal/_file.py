@@ -16,7 +16,7 @@ from aswarm._errors import ConfigurationError
 FORMAT = 1
 _APPLICATION = 0x6173776D  # "aswm", where SQLite keeps whose file it is
 _BUSY_SECONDS = 1.0  # a process that was killed may take a moment to be gone
-_AT_ONCE = 150  # rows of one statement; six values each are below the limit of every SQLite
+_AT_ONCE = 150  # rows of one statement; five values each are below the limit of every SQLite
 _TABLES = """
 CREATE TABLE batch (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE item (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, content TEXT NOT NULL);
@@ -61,6 +61,8 @@ class JournalFile:
     def open(cls, path: str | PathLike[str], fingerprint: Mapping[str, str]) -> JournalFile:
         """Open the journal, or make it. Raises ConfigurationError for what is no journal, or not that of this batch."""
         name = fspath(path)
+        if name in ("", ":memory:"):  # SQLite would take them, and keep nothing
+            raise ConfigurationError(f"journal must be the path of a file, or None for no journal, not {name!r}")
         try:
             connection = sqlite3.connect(name, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
@@ -68,7 +70,7 @@ class JournalFile:
         try:
             _take(connection, name, fingerprint)
             return cls(connection)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeEncodeError) as error:
             connection.close()
             raise ConfigurationError(_trouble(name, error)) from error
         except BaseException:
@@ -156,7 +158,10 @@ def _take(connection: sqlite3.Connection, name: str, fingerprint: Mapping[str, s
             f"the journal {name} was written by another version of aswarm (its format is {version}, this one's is "
             f"{FORMAT}): finish the batch with that version, or start it anew with another path"
         )
-    connection.execute("PRAGMA journal_mode = WAL")
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise ConfigurationError(f"the journal {name} needs a file system that has SQLite's write-ahead log")
+    connection.execute("PRAGMA fullfsync = ON")  # of macOS, where what was synced may not be on the disk yet
     connection.execute("BEGIN EXCLUSIVE")
     if is_new:
         _make(connection, fingerprint)
@@ -183,7 +188,7 @@ def _check(name: str, recorded: Mapping[str, str], fingerprint: Mapping[str, str
             )
 
 
-def _trouble(name: str, error: sqlite3.Error) -> str:
+def _trouble(name: str, error: Exception) -> str:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without what extends it
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return f"the journal {name} is in use: another batch has it open; wait for its end, or give this one its own"

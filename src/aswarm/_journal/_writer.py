@@ -86,12 +86,13 @@ class Writer:
             if at_once:
                 self._news.notify()
 
-    async def commit(self) -> None:
-        """Wait until all that was put is on the disk. Raises RunError where it cannot be written."""
+    async def commit(self, step: Step) -> None:
+        """Record a step, and wait until it and all before it are on the disk. Raises RunError where it cannot be written."""
         with self._news:
             self._check()
-            written = self._lot.end_event()
+            self._lot.steps.append(step)
             self._lot.is_awaited = True
+            written = self._lot.end_event()
             self._news.notify()
         await written.wait()
         self._check_failure()

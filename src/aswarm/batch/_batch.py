@@ -58,7 +58,6 @@ class Batch(AsyncIterator[Outcome]):
     async def __aenter__(self) -> Self:
         if self._was_opened:
             raise RuntimeError("a batch is opened once; make another one with swarm.batch(...)")
-        self._was_opened = True
         self._prepare()
         async with AsyncExitStack() as stack:
             limit = stack.enter_context(self._limit())
@@ -68,7 +67,7 @@ class Batch(AsyncIterator[Outcome]):
             self._runner = Runner(self._run, self._items, self._options, limit, journal)
             self._opened = stack.pop_all()
         self._supervised = Supervised(self._runner.work, on_end=self._runner.end)
-        self._is_open = True
+        self._was_opened = self._is_open = True
         return self
 
     @contextmanager
@@ -112,9 +111,11 @@ class Batch(AsyncIterator[Outcome]):
         async with self._opened:
             await self._supervised.stop()
         self._runner.clear()
-        if error is None:
-            try:
-                self._runner.raise_failure()
-            except Exception:
-                # Who leaves early wants no more items; whether they had been read so far is chance.
-                logger.warning("reading the items failed, after the batch had been left", exc_info=True)
+        self._runner.look_at_journal()  # its last lot was written just now
+        try:
+            self._runner.raise_failure()
+        except Exception as failure:
+            if error is None and self._runner.has_lost:
+                raise
+            # Who leaves early wants no more items; whether they had been read so far is chance.
+            logger.warning("the batch failed, after it had been left: %s", failure, exc_info=True)

@@ -79,6 +79,7 @@ class Runner:
         self._news = self._new_event()
         self.has_ended = False  # nothing more will be laid down
         self._failure: BaseException | None = None
+        self.has_lost = False  # the journal cannot be written: what ran from here on would be lost in a crash
         # The tasks. An item that runs has one to itself; one that has ended well may serve another item.
         self._group: TaskGroup
         self._feeding = anyio.CancelScope()
@@ -110,6 +111,15 @@ class Runner:
     def clear(self) -> None:
         """Throw away the outcomes that wait."""
         self._shelf.clear()
+
+    def look_at_journal(self) -> None:
+        """Note, once, that it cannot be written any more."""
+        trouble = None if self._journal is None else self._journal.failure
+        if trouble is not None and not self.has_lost:
+            self.has_lost = True
+            lost = RunError(f"the batch has ended, because its journal cannot be written: {trouble}")
+            lost.__cause__ = trouble
+            self._failure = self._failure or lost
 
     def raise_failure(self) -> None:
         """Raise, once, what ended the batch early: that of an item, or what reading the items raised."""
@@ -213,11 +223,8 @@ class Runner:
 
     def _is_over(self) -> bool:
         """Whether an item that has failed is the last one to be begun."""
-        trouble = None if self._journal is None else self._journal.failure
-        if trouble is not None and self._failure is None:  # what ran from here on would be lost in a crash
-            self._failure = RunError(f"the batch has ended, because its journal cannot be written: {trouble}")
-            self._failure.__cause__ = trouble
-        return trouble is not None or self._options.on_error == "stop"
+        self.look_at_journal()
+        return self.has_lost or self._options.on_error == "stop"
 
     async def _carry_out(self, index: int, given: object) -> Outcome:
         begun = self._clock()
@@ -227,33 +234,34 @@ class Runner:
         error: Exception | None = None
         try:
             item = as_item(given)
-            response = await self._respond(_id_of(item, index), self._options.arguments(item), attempts)
+            response = await self._respond(_id_of(item, index), item, attempts)
         except Exception as raised:  # noqa: BLE001 - one item's failure never touches another
             error = raised
         except anyio.get_cancelled_exc_class() as raised:
             # Raises where the batch is cancelled; else something in the run was, by somebody else.
             await anyio.lowlevel.checkpoint()
             error = _told(raised)
-        if error is not None and error.__traceback__ is not None:
-            # Its first entry is this frame, which refers to the error.
-            error.__traceback__ = error.__traceback__.tb_next
         left = response if error is None else getattr(error, "response", None)
-        return Outcome(
-            _id_of(item, index),
-            index,
-            response,
-            error,
-            self._clock() - begun,
-            attempts.made,
-            left.usage if isinstance(left, Response) else Usage(),
-            item.metadata,
-        )
+        try:
+            return Outcome(
+                _id_of(item, index),
+                index,
+                response,
+                error,
+                self._clock() - begun,
+                attempts.made,
+                left.usage if isinstance(left, Response) else Usage(),
+                item.metadata,
+            )
+        finally:
+            del error  # its traceback refers to this frame
 
-    async def _respond(self, item_id: str, arguments: Arguments, attempts: Attempts) -> Response:
+    async def _respond(self, item_id: str, item: Item, attempts: Attempts) -> Response:
         """The response of an item's run; or the one that the journal has."""
+        arguments = self._options.arguments(item)
         if self._journal is None:
             return await self._run(arguments, attempts.doors)
-        return await self._journal.run(item_id, arguments, self._run, attempts.doors)
+        return await self._journal.run(item_id, arguments, self._run, attempts.doors, item.context_variables)
 
 
 _END = object()
