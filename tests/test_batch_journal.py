@@ -82,12 +82,23 @@ async def test_what_has_failed_is_tried_again_by_a_rerun(journal: Path) -> None:
     assert (text_of(outcome), outcome.attempts) == ("x", 1)
 
 
-@pytest.mark.parametrize("others", [{"agent": Agent(name="Other")}, {"model_override": "other"}])
-async def test_the_journal_of_another_batch_is_refused(journal: Path, others: dict[str, Any]) -> None:
+OTHERS = [
+    ({"agent": Agent(name="Other")}, "its agent is 'Echo', and in this batch 'Other'"),
+    ({"model_override": "other"}, "its model is 'gpt-4o', and in this batch 'other'"),
+    (
+        {"agent": AGENT.model_copy(update={"instructions": "Hi"})},
+        "its instructions are 'Say .*', and in this batch 'Hi'",
+    ),
+    ({"agent": AGENT.model_copy(update={"functions": [AGENT]})}, "its functions are '', and .* 'transfer_to_echo'"),
+]
+
+
+@pytest.mark.parametrize(("others", "told"), OTHERS)
+async def test_the_journal_of_another_batch_is_refused(journal: Path, others: dict[str, Any], told: str) -> None:
     """Where the block is entered, before an item is read."""
     await outcomes_of(Echo(), ["x"], journal=journal)
     items = Counted()
-    with pytest.raises(ConfigurationError, match="another batch"):
+    with pytest.raises(ConfigurationError, match=told):
         await outcomes_of(Echo(), items, journal=journal, **others)
     assert items.pulled == 0
 

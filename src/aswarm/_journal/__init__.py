@@ -27,7 +27,8 @@ A call of an agent that stands in `functions` is not recorded: it has no effect,
 A resumed item is run from its beginning: the loop asks for the same completions and calls, and the doors answer from the
 record as far as it goes. Requests are compared with what was asked then, and calls need no comparison, because they
 come from completions. What the record cannot hold is refused when it is met, not when it is needed: context variables
-that are not JSON, and handoffs to agents that could not be found again by their names.
+that are set to what is not JSON, and handoffs to agents that could not be found again by their names. What a tool does
+to an object in the context (a client, a cart) is that object's, and is not seen.
 """
 
 from ._entry import Entry, Journal

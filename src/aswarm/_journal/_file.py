@@ -12,10 +12,12 @@ from os import PathLike, fspath
 from typing import Any, NamedTuple
 
 from aswarm._errors import ConfigurationError
+from aswarm._json import shown
 
 FORMAT = 1
 _APPLICATION = 0x6173776D  # "aswm", where SQLite keeps whose file it is
 _BUSY_SECONDS = 1.0  # a process that was killed may take a moment to be gone
+_SHOWN = 80  # how much of a value an error message shows
 _AT_ONCE = 150  # rows of one statement; five values each are below the limit of every SQLite
 _TABLES = """
 CREATE TABLE batch (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -182,9 +184,10 @@ def _check(name: str, recorded: Mapping[str, str], fingerprint: Mapping[str, str
     for key in {**recorded, **fingerprint}:
         then, now = recorded.get(key), fingerprint.get(key)
         if then != now:
+            verb = "are" if key.endswith("s") else "is"
             raise ConfigurationError(
-                f"{name} is the journal of another batch: its {key} is {then!r}, that of this batch is {now!r}. Run that "
-                "batch to its end, or give this one a journal of its own"
+                f"{name} is the journal of another batch: its {key} {verb} {shown(then, _SHOWN)}, and in this batch "
+                f"{shown(now, _SHOWN)}. Run that batch to its end, or give this one a journal of its own"
             )
 
 

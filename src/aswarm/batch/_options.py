@@ -44,8 +44,14 @@ class Options:
 
     @property
     def fingerprint(self) -> Mapping[str, str]:
-        """What tells this batch from others, for its journal."""
-        return {"agent": self.agent.name, "model": self.model_override or self.agent.model}
+        """What tells this batch from others, for its journal. Instructions that are made anew are compared when asked."""
+        instructions = self.agent.instructions
+        return {
+            "agent": self.agent.name,
+            "model": self.model_override or self.agent.model,
+            "instructions": instructions if isinstance(instructions, str) else "",
+            "functions": ", ".join(toolbox(self.agent).tools),
+        }
 
     def arguments(self, item: Item) -> Arguments:
         """What is asked of the run of one item. Raises ConfigurationError for an agent that is none."""
