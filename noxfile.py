@@ -118,8 +118,24 @@ def bench(session: nox.Session) -> None:
 def bench_peers(session: nox.Session) -> None:
     """The same with the frameworks beside it, each in an environment of its own; an hour or so."""
     session.install(".[aiohttp]", "openai>=3", *group("bench"))
+    session.run("python", "benchmarks/run.py", "--peers", install_peers(session), *session.posargs)
+
+
+@nox.session
+def bench_batches(session: nox.Session) -> None:
+    """Thousands of conversations: the batch runner and its journal beside the loop by hand and two frameworks; an hour."""
+    session.install(".[aiohttp]", "openai>=3", *group("bench"))
+    peers = install_peers(session, "openai_agents", "pydantic_ai_")
+    results = "--output=benchmarks/results/batches"
+    session.run("python", "benchmarks/run.py", "--batches", "--peers", peers, results, *session.posargs)
+
+
+def install_peers(session: nox.Session, *names: str) -> str:
+    """Make the environments of the frameworks, of all or of these; where they are."""
     peers = Path(session.create_tmp(), "peers")
     for name, peer in nox.project.load_toml("benchmarks/peers.toml").items():
+        if names and name not in names:
+            continue
         session.run("python", "-m", "venv", "--clear", os.fspath(peers / name))
         python = os.fspath(peers / name / "bin" / "python")
         try:
@@ -127,4 +143,4 @@ def bench_peers(session: nox.Session) -> None:
         except CommandFailed:
             shutil.rmtree(peers / name)
             session.warn(f"{name} cannot be installed here; it is left out")
-    session.run("python", "benchmarks/run.py", "--peers", os.fspath(peers), *session.posargs)
+    return os.fspath(peers)

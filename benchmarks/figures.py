@@ -31,6 +31,11 @@ class Figure:
     rounds: int | None = None  # where not as many as of the others
     only: Sequence[str] = ()
 
+    @property
+    def is_of_batch(self) -> bool:
+        """Whether many conversations are worked off, and not one measured closely."""
+        return str(self.job["figure"]).startswith("batch")
+
     def is_for(self, contender: str) -> bool:
         """Whether this is measured of the contender."""
         return contender in self.only if self.only else contender not in _BATCHERS

@@ -1,19 +1,58 @@
-"""The plots: CPU of a turn against the length of the history, and against conversations at once. SVG, by matplotlib."""
+"""The plots: CPU of a turn, and memory of a batch, against what they depend on. SVG, by matplotlib."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from report import NAMES
 
+
+@dataclass(frozen=True, slots=True)
+class _Plot:
+    """One picture: figures of a kind whose jobs have `fixed`, against `key`."""
+
+    title: str
+    label: str
+    key: str
+    figure: str
+    fixed: Mapping[str, Any]
+
+    @property
+    def is_memory(self) -> bool:
+        return self.figure == "batch_memory"
+
+    def points(self, results: dict[str, Any]) -> dict[str, list[tuple[int, float]]]:
+        """For each contender, the value against `key`."""
+        points: dict[str, list[tuple[int, float]]] = {}
+        for figure in results["figures"]:
+            job = figure["job"]
+            if job["figure"] != self.figure or any(job.get(name) != value for name, value in self.fixed.items()):
+                continue
+            for row in figure["rows"]:
+                if "value" in row:
+                    points.setdefault(row["contender"], []).append((job[self.key], row["value"]))
+        return points
+
+
+_ITEMS, _AT_ONCE = "items", "conversations at once"
 _PLOTS = {
-    "history": ("messages of history", "past"),
-    "concurrency": ("conversations at once", "at_once"),
+    "history": _Plot("What a turn costs", "messages of history", "past", "turn", {"at_once": 1}),
+    "concurrency": _Plot("What a turn costs", _AT_ONCE, "at_once", "turn", {"past": 0}),
+    "cpu": _Plot("What a turn of a batch costs", _AT_ONCE, "at_once", "batch", {}),
+    "memory_items": _Plot("Memory of a batch, 100 at once", _ITEMS, "total", "batch_memory", {"latency": 0.02}),
+    "memory_at_once": _Plot("Memory of a batch of 2,000", _AT_ONCE, "at_once", "batch_memory", {"latency": 1}),
 }
 _STYLES: dict[str, dict[str, Any]] = {
     "aswarm_": {"color": "#c2255c", "linewidth": 2.5},
+    "aswarm_batch": {"color": "#c2255c", "linewidth": 1},
+    "aswarm_journal": {"color": "#e8590c", "linewidth": 1},
+    "aswarm_batch_aiohttp": {"color": "#c2255c", "linewidth": 1, "linestyle": "--"},
+    "aswarm_journal_aiohttp": {"color": "#e8590c", "linewidth": 1, "linestyle": "--"},
+    "handwritten_aiohttp": {"color": "#1971c2", "linewidth": 1, "linestyle": "--"},
     "aswarm_aiohttp": {"color": "#c2255c", "linewidth": 2.5, "linestyle": "--"},
     "handwritten_openai": {"color": "#1971c2", "linewidth": 2.5},
     "handwritten_httpx": {"color": "#1971c2", "linewidth": 1, "linestyle": "--"},
@@ -23,22 +62,8 @@ _OTHERS = {"color": "#868e96", "linewidth": 1}
 _LINE = 0.045  # of the height of the axes, for a name
 
 
-def _points(results: dict[str, Any], key: str) -> dict[str, list[tuple[int, float]]]:
-    """For each contender, cost against `key`, where the other parameter is the smallest."""
-    points: dict[str, list[tuple[int, float]]] = {}
-    smallest = {"past": ("at_once", 1), "at_once": ("past", 0)}[key]
-    for figure in results["figures"]:
-        job = figure["job"]
-        if job["figure"] != "turn" or "latency" in job or job[smallest[0]] != smallest[1]:
-            continue
-        for row in figure["rows"]:
-            if "value" in row:
-                points.setdefault(row["contender"], []).append((job[key], row["value"]))
-    return points
-
-
 def draw(results: dict[str, Any], folder: Path) -> None:
-    """Write `history.svg` and `concurrency.svg`, where matplotlib is installed."""
+    """Write the plots for which there are figures, where matplotlib is installed."""
     try:
         import matplotlib as mpl  # noqa: PLC0415 - only who draws needs it
     except ModuleNotFoundError:
@@ -47,11 +72,12 @@ def draw(results: dict[str, Any], folder: Path) -> None:
     mpl.use("svg")
     # Text stays text, and the same numbers give the same file.
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "aswarm", "font.size": 9})
-    for name, (label, key) in _PLOTS.items():
-        _draw_one(_points(results, key), label, folder / f"{name}.svg", results["date"])
+    for name, plot in _PLOTS.items():
+        if points := plot.points(results):
+            _draw_one(plot, points, folder / f"{name}.svg", results["date"])
 
 
-def _draw_one(points: dict[str, list[tuple[int, float]]], label: str, path: Path, date: str) -> None:
+def _draw_one(plot: _Plot, points: dict[str, list[tuple[int, float]]], path: Path, date: str) -> None:
     from matplotlib import pyplot as plt  # noqa: PLC0415 - see above
 
     figure, axes = plt.subplots(figsize=(8, 4.5))
@@ -61,18 +87,26 @@ def _draw_one(points: dict[str, list[tuple[int, float]]], label: str, path: Path
         costs = [cost for _, cost in sorted(line)]
         axes.plot(positions, costs, marker="o", markersize=3, **_STYLES.get(contender, _OTHERS))
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda cost, _: f"{cost / 1000:g} ms")
+    axes.yaxis.set_major_formatter(_mebibytes if plot.is_memory else _milliseconds)
     axes.set_xticks(range(len(ticks)), [f"{tick:,}" for tick in ticks])
     axes.set_xlim(-0.1, len(ticks) * 1.3 - 1)
     _name_lines(axes, {contender: max(line)[1] for contender, line in points.items()}, len(ticks) - 1)
-    axes.set_xlabel(label)
-    axes.set_ylabel("CPU per turn")
-    axes.set_title(f"What a turn costs ({date})", loc="left")
+    axes.set_xlabel(plot.label)
+    axes.set_ylabel("at the most" if plot.is_memory else "CPU per turn")
+    axes.set_title(f"{plot.title} ({date})", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", alpha=0.3)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
+
+
+def _milliseconds(value: float, _: int) -> str:
+    return f"{value / 1000:g} ms"
+
+
+def _mebibytes(value: float, _: int) -> str:
+    return f"{value / 2**20:g} MiB"
 
 
 def _name_lines(axes: Any, ends: dict[str, float], last: int) -> None:

@@ -1,6 +1,7 @@
 """Measures all contenders side by side and writes `results/`: a table, the raw numbers, plots.
 
     python run.py --quick             aswarm and what is written by hand, a minute or two
+    python run.py --batches           the same of batches
     python run.py --peers DIRECTORY   the frameworks too: DIRECTORY has a virtual environment for each of `peers.toml`
 
 Contenders take turns (A B C, C B A, ...), every figure is the median over the rounds of the ratio to the hand-written
@@ -113,16 +114,28 @@ def contenders_of(peers: Path | None, names: Sequence[str]) -> list[Contender]:
     return [contender for contender in found if not names or contender.name in (REFERENCE, *names)]
 
 
+def figures_of(arguments: argparse.Namespace) -> list[Figure]:
+    """Those that are asked for: by their names; or those of batches, or all others, and of these perhaps the quick ones."""
+    if arguments.figures:
+        return [figure for figure in FIGURES if figure.name in arguments.figures]
+    those = [figure for figure in FIGURES if figure.is_of_batch == arguments.batches]
+    return [figure for figure in those if figure.quick or not arguments.quick]
+
+
 async def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything, as `results.json` has it."""
     begun = datetime.now(UTC)
-    contenders = contenders_of(arguments.peers, arguments.only)
+    figures = figures_of(arguments)
+    contenders = [
+        contender
+        for contender in contenders_of(arguments.peers, arguments.only)
+        if any(figure.is_for(contender.name) for figure in figures)
+    ]
     async with opened(contenders, verbose=arguments.verbose) as here:
         found: list[Samples] = []
-        for figure in FIGURES:
-            if (figure.quick or not arguments.quick) and (not arguments.figures or figure.name in arguments.figures):
-                print(f"{figure.name} ...", flush=True)
-                found.append(await measure(figure, here, arguments.rounds))
+        for figure in figures:
+            print(f"{figure.name} ...", flush=True)
+            found.append(await measure(figure, here, arguments.rounds))
     return {
         "date": begun.date().isoformat(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
@@ -137,6 +150,7 @@ def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="leave out the figures that take minutes")
+    parser.add_argument("--batches", action="store_true", help="the figures of batches, and no others")
     parser.add_argument("--peers", type=Path, metavar="DIRECTORY", help="the environments of the peers")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", default=[], metavar="CONTENDER", help="these, and the reference")
