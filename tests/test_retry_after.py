@@ -111,6 +111,8 @@ async def test_the_error_of_a_run_says_how_long_to_wait() -> None:
 async def test_an_empty_account_is_not_worth_another_attempt() -> None:
     """OpenAI's 429 for an account without money is not about the rate."""
     assert (await _error(Failure(429, code="insufficient_quota"))).retryable is False
+    too_large = "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 45000."
+    assert (await _error(Failure(429, too_large, code="rate_limit_exceeded"))).retryable is False
 
 
 @pytest.mark.anyio

@@ -17,7 +17,7 @@ from ._errors import AswarmError, CompletionError, ConfigurationError, StreamInt
 from ._json import is_array, is_object
 from ._messages import as_plain
 from ._request import CompletionRequest
-from ._retry_after import headers_of, retry_after, should_retry
+from ._retry_after import headers_of, is_hopeless, retry_after, should_retry
 from ._tools import is_async
 
 T = TypeVar("T")
@@ -155,8 +155,8 @@ def completion_error(error: Exception) -> CompletionError | ConfigurationError:
 def _is_retryable(error: Exception, status: int | None, advice: bool | None) -> bool:
     body = getattr(error, "body", None)
     code = body.get("code") if is_object(body) else None
-    if code == "insufficient_quota":
-        return False  # OpenAI's 429 for an account without money: no wait helps
+    if is_hopeless(f"{error} {code}"):
+        return False
     if advice is not None:
         return advice
     lost = type(error).__name__ in ("APIConnectionError", "APITimeoutError")

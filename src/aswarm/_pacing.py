@@ -2,9 +2,8 @@
 
 `Pace` decides when a request may go; here it is waited for, and what becomes of the request is told. A request that the
 provider refuses for its rate goes again, at its old place (if refused again, behind a few others), before anybody has
-seen anything of it. While limits are on,
-the client does not try again by itself: a refusal must pause everybody at once. What it would have tried again
-otherwise (a lost connection, a 5xx) is tried again here, as often.
+seen anything of it. While limits are on, the client does not try again by itself: a refusal must pause everybody at
+once. What it would have tried again otherwise (a lost connection, a 5xx) is tried again here, as often.
 
 In one event loop requests go in the order in which they came. Between loops there is no order: a loop that stands still
 shall not hold up the others. No cancel scope is open while a consumer holds a chunk.
@@ -162,7 +161,7 @@ class Pacing:
         if error.status_code is not None:
             with self._lock:
                 self._pace.used(place, 0)  # no model has run
-        error.retryable = error.retryable and not is_hopeless(error)
+        error.retryable = error.retryable and not is_hopeless(str(error))  # some say it with a 200
         if is_refusal(error):
             self._refused(turn.refusals, place, error)
             if turn.refusals.let_others_by and (line := self._lines.get(current_loop())):

@@ -61,10 +61,9 @@ def is_overload(error: CompletionError) -> bool:
     return error.status_code is None or error.status_code >= _SERVER_ERRORS
 
 
-def is_hopeless(error: CompletionError) -> bool:
+def is_hopeless(words: str) -> bool:
     """Whether no wait helps, although the status says so: the request itself is over a limit, or nothing is paid for."""
-    text = f"{error} {getattr(error.__cause__, 'code', None)}".lower()
-    return any(words in text for words in _HOPELESS)
+    return any(hopeless in words.lower() for hopeless in _HOPELESS)
 
 
 def _number(text: str | None) -> float | None:

@@ -174,10 +174,7 @@ class Runner:
 
     def _wake(self) -> None:
         with suppress(RuntimeError):  # the loop was closed over this batch
-            self._soon(self._look_again)
-
-    def _look_again(self) -> None:
-        self._room.set()
+            self._soon(lambda: self._room.set())  # noqa: PLW0108 - the one that is waited for then
 
     def _begin(self, entry: Entry) -> None:
         self._held += 1
