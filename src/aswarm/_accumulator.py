@@ -142,6 +142,18 @@ class Accumulator:
         return "the answer was empty: no completion and no error (some servers do this for a prompt that is too long)"
 
 
+def whole_message(chunk: object) -> Mapping[str, Any] | None:
+    """The message of a completion that came whole, as nearly every server sends it; None of anything odd."""
+    if not is_object(chunk) or chunk.get("error"):
+        return None
+    choices = chunk.get("choices")
+    choice = choices[0] if is_array(choices) and len(choices) == 1 else None
+    if not is_object(choice) or choice.get("error") or choice.get("index") not in (None, 0):
+        return None
+    message = choice.get("message")
+    return message if message and is_object(message) else None
+
+
 def provider_error(error: Any) -> CompletionError:
     """What the provider reports inside an answer, as an error of ours."""
     plain = as_plain(error)

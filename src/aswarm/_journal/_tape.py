@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from pydantic_core import to_jsonable_python
 
-from aswarm._accumulator import Accumulator
+from aswarm._accumulator import Accumulator, whole_message
 from aswarm._agent import Agent, Response, Result
 from aswarm._context import changes, copy_containers
 from aswarm._errors import ConfigurationError
@@ -107,14 +107,9 @@ def whole(chunks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 def _is_settled(chunk: Mapping[str, Any]) -> bool:
     """Whether it is a whole completion in which nothing is left to be made up, as the id of a call may be."""
-    choices: Any = chunk.get("choices")
-    if chunk.get("error") or not (is_array(choices) and len(choices) == 1 and is_object(choices[0])):
-        return False
-    message: Any = choices[0].get("message")
-    if choices[0].get("index") not in (None, 0) or not (message and is_object(message)):
-        return False
-    calls: Any = message.get("tool_calls") or ()
-    return is_array(calls) and all(is_object(call) and bool(call.get("id")) for call in calls)
+    message = whole_message(chunk)
+    calls: Any = () if message is None else message.get("tool_calls") or ()
+    return message is not None and is_array(calls) and all(is_object(call) and bool(call.get("id")) for call in calls)
 
 
 def completion_data(asked: Mapping[str, str], chunk: Mapping[str, Any]) -> str:

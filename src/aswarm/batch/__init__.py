@@ -15,8 +15,8 @@ A completion that fails in a way that may pass (5xx, a lost connection) is asked
 with pauses of about 1, 2, 4... up to 60 seconds; the client's own `max_retries` does not count here. A refusal for the
 rate (429, or Retry-After) is no attempt: all runs of the swarm pause, and it is asked for again up to ten times; less
 often where the others are taken meanwhile, for then it waits alone. The run goes on where it was: no tool call is
-carried out twice. Ids are the caller's and need not differ, but for a journal, in which
-each item must have its own. What an item leaves in Python's context variables is not seen by another.
+carried out twice. Ids are the caller's and need not differ, but for a journal, in which each item must have its own.
+What an item leaves in Python's context variables is not seen by another.
 
 | what happens | what comes of it |
 |---|---|

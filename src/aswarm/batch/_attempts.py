@@ -21,13 +21,12 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import anyio
 
-from aswarm._accumulator import Accumulator
+from aswarm._accumulator import Accumulator, whole_message
 from aswarm._errors import CompletionError
-from aswarm._json import is_array, is_object
 from aswarm._loop import Doors
 from aswarm._pace import backoff
 from aswarm._request import CompleteDoor, CompletionRequest
@@ -96,20 +95,8 @@ async def _receive(chunks: AsyncGenerator[Mapping[str, Any], None], received: li
     async with aclosing(chunks):
         async for chunk in chunks:
             received.append(chunk)  # noqa: PERF401 - whoever asks has what came before a failure
-    if not (len(received) == 1 and _is_whole(received[0])):
+    if len(received) != 1 or whole_message(received[0]) is None:
         accumulator = Accumulator()
         for chunk in received:
             accumulator.feed(chunk)
         accumulator.finish()
-
-
-def _is_whole(chunk: Any) -> bool:
-    # What nearly every server sends to this request; reading it finds nothing that asking again would mend.
-    if type(chunk) is not dict:
-        return False
-    answer = cast("dict[str, Any]", chunk)
-    choices: object = answer.get("choices")
-    choice: object = choices[0] if is_array(choices) and len(choices) == 1 else None
-    if answer.get("error") or not is_object(choice) or choice.get("error"):
-        return False
-    return choice.get("index") in (None, 0) and bool(choice.get("message"))
