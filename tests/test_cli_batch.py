@@ -363,8 +363,9 @@ def test_devices_may_be_anything_at_once() -> None:
 
 def test_an_output_that_cannot_take_more() -> None:
     """Exit code 1; nothing is told that is not written."""
-    with model("A", "B") as server:
-        result = batch(server, write({"input": "a"}, {"input": "b"}), "-o", "/dev/full")
+    # One item: before 4.16, anyio leaves a socket to the garbage collector where it is cancelled while it connects.
+    with model("A") as server:
+        result = batch(server, write({"input": "a"}), "-o", "/dev/full")
     assert result.exit_code == 1
     assert "No space left on device" in result.stderr
 
