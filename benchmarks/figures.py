@@ -101,7 +101,7 @@ FIGURES = [
     _batch("1 at once", 20, 1),
     _batch("50", 500, 50),
     _batch("500", 2000, 500),
-    _batch("2,000", 4000, 2000, rounds=1),
+    _batch("2,000", 2000, 2000, rounds=1),
     _batch_memory("1,000 items", 1000, 100, 0.02),
     _batch_memory("10,000", 10_000, 100, 0.02),
     _batch_memory("50,000", 50_000, 100, 0.02),
