@@ -10,12 +10,15 @@ import anyio
 from ._backend import soon
 
 
-@dataclass(slots=True, order=True)
+@dataclass(slots=True, eq=False)
 class Waiter:
-    """One who waits; of the lower number, before others."""
+    """One who waits; of the lower number, before others, and of the same, behind those who came before."""
 
     number: int
-    wake: anyio.Event = field(compare=False, default_factory=anyio.Event)
+    wake: anyio.Event = field(default_factory=anyio.Event)
+
+    def __lt__(self, other: Waiter) -> bool:
+        return self.number < other.number
 
 
 class Line:
