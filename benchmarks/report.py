@@ -121,9 +121,8 @@ def _added(figures: dict[str, dict[str, Any]]) -> list[str]:
 
 def _added_on(on: str, figure: dict[str, Any] | None) -> str | None:
     values = {row["contender"]: row["values"] for row in figure["rows"] if "values" in row} if figure else {}
-    alone, runner, journal = (
-        values.get(name + on) for name in ("aswarm" + (on or "_"), "aswarm_batch", "aswarm_journal")
-    )
+    names = ("aswarm" + (on or "_"), f"aswarm_batch{on}", f"aswarm_journal{on}")
+    alone, runner, journal = (values.get(name) for name in names)
     if alone is None or runner is None or journal is None:
         return None
     return f"{_median_ratio(runner, alone) - 1:+.0%}, with a journal {_median_ratio(journal, alone) - 1:+.0%}"
