@@ -26,7 +26,7 @@ class _Plot:
         return self.figure == "batch_memory"
 
     def points(self, results: dict[str, Any]) -> dict[str, list[tuple[int, float]]]:
-        """For each contender, the value against `key`."""
+        """For each contender, microseconds or MiB against `key`."""
         points: dict[str, list[tuple[int, float]]] = {}
         for figure in results["figures"]:
             job = figure["job"]
@@ -34,7 +34,8 @@ class _Plot:
                 continue
             for row in figure["rows"]:
                 if "value" in row:
-                    points.setdefault(row["contender"], []).append((job[self.key], row["value"]))
+                    value = row["value"] / 2**20 if self.is_memory else row["value"]
+                    points.setdefault(row["contender"], []).append((job[self.key], value))
         return points
 
 
@@ -86,7 +87,7 @@ def _draw_one(plot: _Plot, points: dict[str, list[tuple[int, float]]], path: Pat
         positions = [ticks.index(x) for x, _ in sorted(line)]
         costs = [cost for _, cost in sorted(line)]
         axes.plot(positions, costs, marker="o", markersize=3, **_STYLES.get(contender, _OTHERS))
-    axes.set_yscale("log")
+    axes.set_yscale("log", base=2 if plot.is_memory else 10)
     axes.yaxis.set_major_formatter(_mebibytes if plot.is_memory else _milliseconds)
     axes.set_xticks(range(len(ticks)), [f"{tick:,}" for tick in ticks])
     axes.set_xlim(-0.1, len(ticks) * 1.3 - 1)
@@ -106,7 +107,7 @@ def _milliseconds(value: float, _: int) -> str:
 
 
 def _mebibytes(value: float, _: int) -> str:
-    return f"{value / 2**20:g} MiB"
+    return f"{value:g} MiB"
 
 
 def _name_lines(axes: Any, ends: dict[str, float], last: int) -> None:
