@@ -26,27 +26,38 @@ _BUSY_SECONDS = 0.01
 
 
 @dataclass(slots=True)
+class _Signal:
+    """Something that happens once in the thread, and that the event loop may wait for."""
+
+    _event: anyio.Event | None = None
+    _tell: Callable[[Callable[[], None]], object] | None = None
+
+    @property
+    def is_waited_for(self) -> bool:
+        return self._event is not None
+
+    def event(self) -> anyio.Event:
+        """What is set then, on the running loop."""
+        if self._event is None:
+            self._event, self._tell = anyio.Event(), soon()
+        return self._event
+
+    def give(self) -> None:
+        """It has happened; from any thread."""
+        if self._event is not None and self._tell is not None:
+            with suppress(RuntimeError):  # the loop is gone, and nobody waits
+                self._tell(self._event.set)
+
+
+@dataclass(slots=True)
 class _Lot:
-    """What is written together. `is_awaited`: somebody acts on its being on the disk. `tell` says to the loop that it is."""
+    """What is written together. `is_durable`: somebody acts on its being on the disk."""
 
     asked: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     steps: list[Step] = field(default_factory=list[Step])
     found: list[Found] = field(default_factory=list[Found])
-    is_awaited: bool = False
-    written: anyio.Event | None = None
-    tell: Callable[[Callable[[], None]], object] | None = None
-
-    def end_event(self) -> anyio.Event:
-        """The event of its end, on the running loop."""
-        if self.written is None:
-            self.written, self.tell = anyio.Event(), soon()
-        return self.written
-
-    def end(self) -> None:
-        """It is over, from any thread."""
-        if self.written is not None and self.tell is not None:
-            with suppress(RuntimeError):  # the loop is gone, and nobody waits
-                self.tell(self.written.set)
+    is_durable: bool = False
+    written: _Signal = field(default_factory=_Signal)
 
 
 class Writer:
@@ -60,15 +71,15 @@ class Writer:
         self._lot = _Lot()
         self._is_closing = False
         self._busy_until = 0.0
-        self._opened = _Lot()
+        self._opened = _Signal()
         self._has_ended = False
-        self._ended = _Lot()
+        self._ended = _Signal()
 
     # --- on the event loop ---
 
     async def open(self) -> None:
         """Have the file opened, once. Raises what `open_file` raises."""
-        opened = self._opened.end_event()
+        opened = self._opened.event()
         threading.Thread(target=self._work, name="aswarm journal", daemon=True).start()
         try:
             await opened.wait()
@@ -91,8 +102,8 @@ class Writer:
         with self._news:
             self._check()
             self._lot.steps.append(step)
-            self._lot.is_awaited = True
-            written = self._lot.end_event()
+            self._lot.is_durable = True
+            written = self._lot.written.event()
             self._news.notify()
         await written.wait()
         self._check_failure()
@@ -104,7 +115,7 @@ class Writer:
             lot = self._lot
             place = len(lot.asked)
             lot.asked.append((item_id, content))
-            written = lot.end_event()
+            written = lot.written.event()
             self._news.notify()
         await written.wait()
         self._check_failure()
@@ -125,7 +136,7 @@ class Writer:
             self._is_closing = True
             if self._has_ended:
                 return
-            ended = self._ended.end_event()
+            ended = self._ended.event()
             self._news.notify()
         await outlast(ended)
 
@@ -137,25 +148,25 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - raised by `open`
             self.failure = error
         else:
-            self._opened.end()
+            self._opened.give()
             self._serve()
             with suppress(Exception):  # everything was written; what fails here is tidying up
                 self._file.close()
         with self._news:
             self._has_ended = True
-            self._opened.end()
-            self._ended.end()
+            self._opened.give()
+            self._ended.give()
 
     def _serve(self) -> None:
         while (lot := self._next()) is not None:
             if self.failure is None:  # a record must not be there without those before it
                 self._write(lot)
-            lot.end()
+            lot.written.give()
             self._busy_until = time.monotonic() + _BUSY_SECONDS
 
     def _write(self, lot: _Lot) -> None:
         try:
-            lot.found = self._file.work(lot.asked, lot.steps, is_durable=lot.is_awaited)
+            lot.found = self._file.work(lot.asked, lot.steps, is_durable=lot.is_durable)
         except Exception as error:  # noqa: BLE001 - told to everybody who waits, and to whoever comes later
             self.failure = error
 
@@ -173,4 +184,4 @@ class Writer:
         return lot
 
     def _has_work(self) -> bool:
-        return bool(self._lot.steps) or self._lot.written is not None
+        return bool(self._lot.steps) or self._lot.written.is_waited_for
