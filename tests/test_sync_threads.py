@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -141,9 +141,8 @@ def test_who_waits_takes_over_when_the_leader_has_its_answer() -> None:
         assert results(first.result()) == ["first"]
 
 
-def test_closing_while_another_thread_runs() -> None:
-    """What is idle is closed; a run in another thread goes on, and so does a stream that is being read."""
-    model = ScriptedModel([Answer("Hello", pause=0.001)], cut=1)
+def holding() -> tuple[threading.Event, threading.Event, Callable[[], Awaitable[str]]]:
+    """A function that says that it has begun, and ends when the gate is open."""
     began, gate = threading.Event(), threading.Event()
 
     async def hold() -> str:
@@ -152,6 +151,13 @@ def test_closing_while_another_thread_runs() -> None:
             await asyncio.sleep(0.001)
         return "held"
 
+    return began, gate, hold
+
+
+def test_closing_while_another_thread_runs() -> None:
+    """What is idle is closed; a run in another thread goes on, and so does a stream that is being read."""
+    model = ScriptedModel([Answer("Hello", pause=0.001)], cut=1)
+    began, gate, hold = holding()
     swarm = Swarm(model.client())
     idle = swarm.run(Agent(), "Go", stream=True)
     next(idle)
@@ -170,14 +176,7 @@ def test_closing_while_another_thread_runs() -> None:
 def test_a_stream_dropped_while_another_thread_steps() -> None:
     """Whoever steps the loop closes it."""
     model = ScriptedModel([Answer("Hello", pause=0.001)], cut=1)
-    began, gate = threading.Event(), threading.Event()
-
-    async def hold() -> str:
-        began.set()
-        while not gate.is_set():
-            await asyncio.sleep(0.001)
-        return "held"
-
+    began, gate, hold = holding()
     with Swarm(model.client()) as swarm, ThreadPoolExecutor(1) as pool:
         stream = swarm.run(Agent(), "Go", stream=True)
         next(stream)
