@@ -5,6 +5,8 @@ loops completion, tool calls, handoff until the model answers. Importing this do
 """
 
 from ._agent import Agent, Response, Result
+from ._blocking.sync_streams import SyncClassicStream, SyncEventStream
+from ._blocking.sync_swarm import Swarm
 from ._errors import AswarmError, CompletionError, ConfigurationError, RunError, StreamInterrupted
 from ._events import (
     CompletionFinished,
@@ -19,16 +21,14 @@ from ._events import (
     ToolCallStarted,
     TurnStarted,
 )
-from ._execution import ToolFailure
-from ._pace import RateLimits
-from ._request import CompletionRequest, CompletionSource
-from ._streams import ClassicStream, EventStream
+from ._rate_limits.policy import RateLimits
+from ._run.execution import ToolFailure
+from ._run.streams import ClassicStream, EventStream
 from ._swarm import AsyncSwarm
-from ._sync import Swarm
-from ._sync_streams import SyncClassicStream, SyncEventStream
-from ._tools import Limiter, Tool, function_to_json, tool
-from ._triage import create_triage_agent
+from ._tools.tool import Limiter, Tool, function_to_json, tool
+from ._tools.triage import create_triage_agent
 from ._usage import Usage
+from ._wire.request import CompletionRequest, CompletionSource
 
 __version__ = "0.1.0"
 

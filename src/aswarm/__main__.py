@@ -1,5 +1,5 @@
 """`python -m aswarm`: the command line, where its script is not on the path."""
 
-from aswarm.cli import main
+from .cli import main
 
 main()

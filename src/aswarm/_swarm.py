@@ -13,22 +13,22 @@ from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 from ._agent import Agent, Response
-from ._arguments import Arguments, Messages
-from ._backend import PerLoop
-from ._client import Transport, check_transport, make_client
-from ._completions import door_of, source_for
-from ._debug import debug_doors, debug_events
 from ._errors import ConfigurationError
 from ._events import LoopEvent
-from ._execution import Executor, ToolCaller, ToolErrorHook, inline, live
-from ._instructions import resolve_instructions
-from ._loop import Doors, Loop, RunOptions
-from ._pace import RateLimits
-from ._pacing import Pacing
-from ._request import CompletionSource, RequestSettings
-from ._run_state import RunState
-from ._streams import ClassicStream, EventStream, to_end
-from ._threads import ThreadPool, Workplace
+from ._providers.default_client import Transport, check_transport, make_client
+from ._providers.openai import door_of, source_for
+from ._rate_limits.policy import RateLimits
+from ._rate_limits.rate_limiter import Pacing
+from ._run.debug import debug_doors, debug_events
+from ._run.execution import Executor, ToolCaller, ToolErrorHook, inline, live
+from ._run.instructions import resolve_instructions
+from ._run.loop import Doors, Loop, RunOptions
+from ._run.options import Arguments, Messages
+from ._run.state import RunState
+from ._run.streams import ClassicStream, EventStream, to_end
+from ._runtime.backend import PerLoop
+from ._runtime.threads import ThreadPool, Workplace
+from ._wire.request import CompletionSource, RequestSettings
 from .batch._batch import Batch
 from .batch._options import Options
 from .batch._source import Items

@@ -1,7 +1,7 @@
 """Where code written for Swarm looks for `Swarm`. New code imports from `aswarm`."""
 
 from ._agent import Agent, Response, Result
-from ._sync import Swarm
-from ._tools import function_to_json
+from ._blocking.sync_swarm import Swarm
+from ._tools.tool import function_to_json
 
 __all__ = ["Agent", "Response", "Result", "Swarm", "function_to_json"]

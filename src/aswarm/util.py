@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from ._debug import debug_print as _debug_print
 from ._json import is_object
-from ._tools import function_to_json
+from ._run.debug import debug_print as _debug_print
+from ._tools.tool import function_to_json
 
 __all__ = ["debug_print", "function_to_json", "merge_chunk", "merge_fields"]
 

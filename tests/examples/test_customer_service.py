@@ -9,7 +9,7 @@ import pytest
 from loading import load
 from transcripts import Transcript, check_transcript, run_offline, transcripts
 
-from aswarm._toolbox import tools_of
+from aswarm._tools.toolbox import tools_of
 
 agents: Any = load("customer_service", "agents")
 shop: Any = load("customer_service", "shop")

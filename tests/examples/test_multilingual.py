@@ -6,7 +6,7 @@ import pytest
 from loading import load
 from transcripts import Transcript, check_transcript, transcripts
 
-from aswarm._toolbox import tools_of
+from aswarm._tools.toolbox import tools_of
 
 agents = load("multilingual", "agents")
 

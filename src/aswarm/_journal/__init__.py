@@ -31,6 +31,6 @@ that are set to what is not JSON, and handoffs to agents that could not be found
 to an object in the context (a client, a cart) is that object's, and is not seen.
 """
 
-from ._entry import Entry, Journal
+from .journal import Entry, Journal
 
 __all__ = ["Entry", "Journal"]

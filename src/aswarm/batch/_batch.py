@@ -13,8 +13,8 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from aswarm._backend import Supervised
-from aswarm._pacing import Pacing
+from aswarm._rate_limits.rate_limiter import Pacing
+from aswarm._runtime.backend import Supervised
 
 from ._item import Outcome
 from ._options import Options

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard, cast
 
 from aswarm._agent import Agent, Response
-from aswarm._arguments import Messages
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_array, shown
+from aswarm._run.options import Messages
 from aswarm._usage import Usage
 
 _LINE = 80  # how much of a value an error message shows

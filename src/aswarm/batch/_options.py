@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from aswarm._agent import Agent
-from aswarm._arguments import Arguments
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_object
-from aswarm._toolbox import toolbox
+from aswarm._run.options import Arguments
+from aswarm._tools.toolbox import toolbox
 
 from ._item import Item
 

@@ -18,15 +18,15 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from aswarm._agent import Response
-from aswarm._arguments import Arguments
-from aswarm._backend import Event, clock, events, soon
 from aswarm._errors import RunError
-from aswarm._loop import Doors
+from aswarm._run.loop import Doors
+from aswarm._run.options import Arguments
+from aswarm._runtime.backend import Event, clock, events, soon
 from aswarm._usage import Usage
 
-from ._attempts import Attempts
 from ._item import Item, Outcome, as_item
 from ._options import Options
+from ._retries import Attempts
 from ._shelf import Shelf
 from ._source import Items, pulled
 

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from aswarm import __version__
+from aswarm.cli.batch._command import batch
 
-from ._batch import batch
 from ._chat import chat
 from ._demo import demo
 from ._eval import evals

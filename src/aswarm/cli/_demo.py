@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aswarm._sync import Swarm
+from aswarm._blocking.sync_swarm import Swarm
 
 from ._exits import HELP
 from ._narrator import Narrator

@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, redirect_stdout
 from typing import TextIO
 
-from aswarm._terminal import OBEYED
+from aswarm._text import OBEYED
 
 
 @contextmanager

@@ -9,9 +9,9 @@ from typing import Any, Protocol, TextIO
 import click
 
 from aswarm._agent import Agent, Response
+from aswarm._blocking.sync_swarm import Swarm
 from aswarm._errors import AswarmError
 from aswarm._events import Event
-from aswarm._sync import Swarm
 
 from ._exits import HELP, Code, Mistake
 from ._json_lines import JsonLines

@@ -18,8 +18,8 @@ import anyio
 
 from aswarm._agent import Agent, Response
 from aswarm._errors import AswarmError, ConfigurationError, attach
-from aswarm._hints import name_of
 from aswarm._swarm import AsyncSwarm
+from aswarm._tools.hints import name_of
 
 from ._calls import calls_of, unexpected
 from ._case import Case, as_case

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aswarm._agent import Agent
-from aswarm._toolbox import distinct, tools_of
+from aswarm._tools.toolbox import distinct, tools_of
 
 from ._hint import says_handoff
 from ._mentions import mentioned_agents

@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from aswarm._agent import Agent, Result
-from aswarm._hints import resolve_hints
+from aswarm._tools.hints import resolve_hints
 
 
 def says_handoff(function: Any) -> bool | None:

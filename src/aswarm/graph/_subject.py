@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aswarm._tools import Tool
+from aswarm._tools.tool import Tool
 
 MISSING: Final = object()
 

@@ -14,7 +14,7 @@ from aswarm._agent import Response
 from aswarm._errors import AswarmError
 
 from ._commands import effect_of
-from ._faces import Face
+from ._display import Face
 from ._files import read_conversation, write_conversation
 from ._session import Complain, Deed, Leave, ReadFile, Say, Session, ShowHistory, Turn, WriteFile
 from ._text import counted, one_line

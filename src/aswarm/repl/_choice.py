@@ -6,7 +6,7 @@ import importlib.util
 import os
 import sys
 
-from ._faces import Face, Reader
+from ._display import Face, Reader
 from ._plain import PlainFace, PlainReader
 from ._session import Session
 from ._text import is_terminal

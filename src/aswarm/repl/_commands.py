@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
-from aswarm._toolbox import tools_of
+from aswarm._tools.toolbox import tools_of
 
 from ._saved import to_json
 from ._session import Complain, Effect, Leave, ReadFile, Say, Session, ShowHistory, WriteFile

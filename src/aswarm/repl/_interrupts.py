@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
-from aswarm._backend import soon
+from aswarm._runtime.backend import soon
 
 
 @contextmanager

@@ -12,12 +12,12 @@ from typing import Any
 import anyio
 
 from aswarm._agent import Agent
+from aswarm._blocking.sync_swarm import Swarm
 from aswarm._swarm import AsyncSwarm
-from aswarm._sync import Swarm
 
 from ._chat import NO_LINE, Chat
 from ._choice import face_and_reader
-from ._faces import Reader
+from ._display import Reader
 from ._interrupts import on_interrupt
 from ._session import Session, Turn
 

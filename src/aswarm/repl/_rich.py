@@ -20,9 +20,9 @@ from aswarm._events import (
 from aswarm._messages import text_of
 from aswarm._usage import Usage
 
+from ._live import Stage
 from ._markdown import Blocks
 from ._page import Page
-from ._stage import Stage
 from ._text import BANNER, clean, one_line, usage_text, written_calls
 
 

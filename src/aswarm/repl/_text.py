@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from aswarm._json import is_object
 from aswarm._messages import call_name
-from aswarm._terminal import OBEYED
+from aswarm._text import OBEYED
 from aswarm._usage import Usage
 
 BANNER = "Starting Swarm CLI ~~~~:>"

@@ -1,5 +1,5 @@
 """Where Swarm keeps these; code that comes from it finds them here too."""
 
-from . import pretty_print_messages, process_and_print_streaming_response, run_demo_loop
+from aswarm.repl import pretty_print_messages, process_and_print_streaming_response, run_demo_loop
 
 __all__ = ["pretty_print_messages", "process_and_print_streaming_response", "run_demo_loop"]

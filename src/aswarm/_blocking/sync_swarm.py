@@ -1,0 +1,280 @@
+"""`Swarm`: the front for scripts, notebooks and code that comes from Swarm, without `await`.
+
+It has no loop of its own: it waits for the one engine of `AsyncSwarm`. What blocks (plain functions and instructions,
+hooks, blocking clients) runs in the thread of the caller, as in a script.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import threading
+import warnings
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, overload
+
+from aswarm._agent import Agent, Response
+from aswarm._providers.default_client import make_blocking_client
+from aswarm._providers.openai import source_for
+from aswarm._rate_limits.policy import RateLimits
+from aswarm._run.execution import ToolErrorHook, ToolFailure
+from aswarm._run.options import Messages
+from aswarm._runtime.forks import PerProcess
+from aswarm._runtime.threads import Workplace
+from aswarm._swarm import AsyncSwarm
+from aswarm._tools.tool import is_async
+from aswarm._wire.request import CompletionSource
+
+from .caller import Caller, CallersThread, in_callers_thread
+from .event_loop import shared_loop
+from .interrupts import Interrupts
+from .sync_streams import SyncClassicStream, SyncEventStream
+
+S = TypeVar("S", bound=SyncClassicStream | SyncEventStream)
+
+# The methods of Swarm's `Swarm` that a subclass could override, and what takes their place.
+_HOOKS = {
+    "get_chat_completion": "pass a client, or a CompletionSource as the client",
+    "handle_function_result": "return a Result, or rewrite failures with tool_error=",
+    "handle_tool_calls": "decorate functions with @tool, or rewrite failures with tool_error=",
+}
+
+
+class Swarm:
+    """Runs agents and waits for them. May be shared by any number of threads.
+
+    `client`: a blocking `OpenAI` or an `AsyncOpenAI` (Azure and subclasses included), anything with a plain or async
+    `chat.completions.create`, or a `CompletionSource`. Without one, a blocking `OpenAI()` is made on first use, for each
+    process, and closed by `close()`. A client that was passed in is never closed.
+
+    Plain functions, plain instructions, a plain `tool_error` and what a blocking client does run in the caller's thread,
+    except functions with `@tool(concurrent=True)`, `timeout` or `abandon_on_cancel`, which take a thread of their own.
+    Async functions run on one event loop, which the waiting callers step; where a loop runs already, as in a notebook, a
+    thread does. Ctrl-C cancels the run, waits until it has ended, and raises KeyboardInterrupt.
+
+    The keywords are those of `AsyncSwarm`, but for `transport`: what waits for one run at a time needs no wide pool.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Warn where a method of Swarm's is overridden that nobody calls here."""
+        super().__init_subclass__(**kwargs)
+        for name in sorted(_HOOKS.keys() & vars(cls).keys()):
+            warnings.warn(f"{cls.__name__}.{name} is never called; {_HOOKS[name]}", UserWarning, stacklevel=2)
+
+    def __init__(
+        self,
+        client: Any = None,
+        *,
+        concurrent_tools: bool = True,
+        tool_error: ToolErrorHook | None = None,
+        max_threads: int = 40,
+        include_usage: bool = True,
+        empty_content: Literal[""] | None = None,
+        limits: RateLimits | None = None,
+    ) -> None:
+        self._engine = _Engine(
+            client,
+            concurrent_tools=concurrent_tools,
+            tool_error=None if tool_error is None else functools.partial(_asked_in_callers_thread, tool_error),
+            max_threads=max_threads,
+            include_usage=include_usage,
+            empty_content=empty_content,
+            limits=limits,
+        )
+        self._lock = threading.Lock()
+        self._streams: weakref.WeakSet[SyncClassicStream | SyncEventStream] = weakref.WeakSet()
+
+    @property
+    def client(self) -> Any:
+        """The client that was passed in, or the blocking `OpenAI` made for this process. May be set."""
+        return self._engine.client
+
+    @client.setter
+    def client(self, client: Any) -> None:
+        self._engine.use(client)
+
+    # --- the three ways to run ---
+
+    @overload
+    def run(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        stream: Literal[False] = False,
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        *,
+        resume: bool = False,
+    ) -> Response: ...
+
+    @overload
+    def run(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        *,
+        stream: Literal[True],
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        resume: bool = False,
+    ) -> SyncClassicStream: ...
+
+    @overload
+    def run(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None,
+        model_override: str | None,
+        stream: Literal[True],
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        *,
+        resume: bool = False,
+    ) -> SyncClassicStream: ...
+
+    @overload
+    def run(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        stream: bool = False,
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        *,
+        resume: bool = False,
+    ) -> Response | SyncClassicStream: ...
+
+    def run(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        stream: bool = False,
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        *,
+        resume: bool = False,
+    ) -> Response | SyncClassicStream:
+        """Run until the model answers and return the `Response`; with `stream=True`, a generator of Swarm's events.
+
+        Takes what `AsyncSwarm.run` takes and raises what it raises, and KeyboardInterrupt at Ctrl-C; each exception
+        carries `.response`, what had happened until then.
+        """
+        if stream:
+            return self.run_and_stream(
+                agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume=resume
+            )
+        run = functools.partial(self._engine.run, agent, messages, context_variables, model_override, False)
+        loop = shared_loop()
+        loop.check()
+        with Interrupts() as interrupts:
+            return Caller(loop).wait_for(lambda: run(debug, max_turns, execute_tools, resume=resume), interrupts)
+
+    def run_and_stream(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        *,
+        resume: bool = False,
+    ) -> SyncClassicStream:
+        """Swarm's name for `run(..., stream=True)`."""
+        stream = self._engine.run_and_stream(
+            agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume=resume
+        )
+        return self._open(SyncClassicStream(stream, Caller(shared_loop())))
+
+    def stream(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        *,
+        resume: bool = False,
+        deltas: bool = True,
+    ) -> SyncEventStream:
+        """Run with typed events, live: `with swarm.stream(...) as run: for event in run: ...`.
+
+        Takes what `AsyncSwarm.stream` takes, and raises what `run` raises. `run.response` is valid however the block ended.
+        """
+        begin = functools.partial(self._engine.stream, agent, messages, context_variables, model_override)
+        stream = begin(debug, max_turns, execute_tools, resume=resume, deltas=deltas)
+        return self._open(SyncEventStream(stream, Caller(shared_loop())))
+
+    # --- closing ---
+
+    def close(self) -> None:
+        """End the streams that are open, and close the client that was made here. The swarm may be used again."""
+        with self._lock:
+            streams = tuple(self._streams)
+        for stream in streams:
+            stream.close_if_idle()
+        client = self._engine.own_clients.pop()
+        if client is not None:
+            client.close()
+
+    def _open(self, stream: S) -> S:
+        with self._lock:
+            self._streams.add(stream)
+        return stream
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def _asked_in_callers_thread(hook: ToolErrorHook, failure: ToolFailure) -> str:
+    told = hook(failure) if is_async(hook) else await in_callers_thread(functools.partial(hook, failure))
+    return await told if inspect.isawaitable(told) else told
+
+
+class _Engine(AsyncSwarm):
+    """The one engine, for callers that wait: what blocks goes to their threads."""
+
+    def __init__(self, client: Any, **options: Any) -> None:
+        super().__init__(client, **options)
+        self.own_clients = PerProcess(make_blocking_client)
+
+    @property
+    def client(self) -> Any:
+        return self._client if self._client is not None else self.own_clients.get()
+
+    def use(self, client: Any) -> None:
+        """Use this client from now on; None for one of its own."""
+        if client is not None:
+            self._source_of(client)
+        self._client = client
+
+    def _source_of(self, client: Any) -> CompletionSource:
+        return source_for(client, in_callers_thread)
+
+    def _workplace(self) -> Workplace:
+        return CallersThread(self._threads.get())

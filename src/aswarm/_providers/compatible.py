@@ -1,0 +1,171 @@
+"""Completions through `chat.completions.create` of whatever has it, and how clients that block are called.
+
+Decides what a reply of such a client is: whole or a stream, and as what kinds of object. Knows nothing of openai.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any, Protocol, TypeVar, cast
+
+import anyio
+
+from aswarm._errors import AswarmError, CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
+from aswarm._json import is_array, is_object
+from aswarm._messages import as_plain
+from aswarm._tools.tool import is_async
+from aswarm._wire.request import CompletionRequest
+from aswarm._wire.retry_after import headers_of, is_hopeless, retry_after, should_retry
+
+T = TypeVar("T")
+
+# A close that hangs must not hold a cancelled run for ever.
+CLOSE_SECONDS = 2.0
+
+
+class BlockingCall(Protocol):
+    """How the code of a blocking client is called."""
+
+    async def __call__(self, work: Callable[[], T], /) -> T:
+        """Call `work` where it may block, and wait for what it returns."""
+        ...
+
+
+async def at_once(work: Callable[[], T]) -> T:
+    """Call it on the event loop."""
+    return work()
+
+
+class CreateSource:
+    """Completions through `chat.completions.create` of whatever has it: a mock, a patched client, another library."""
+
+    def __init__(self, client: Any, call: BlockingCall, without_retries: Callable[[], Any] | None = None) -> None:
+        self._client = client
+        self._call = call
+        self._without_retries = without_retries
+
+    @property
+    def own_retries(self) -> int:
+        """How often the client tries again by itself, where it can be told not to; else 0."""
+        return 0 if self._without_retries is None else self._client.max_retries
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yield the reply's chunks as dicts. A stream that ends without a finish reason has finished."""
+        # No stream_options: many a mock and library does not know it.
+        arguments = {key: value for key, value in request.body.items() if key != "stream_options"}
+        try:
+            client = self._without_retries() if request.max_retries == 0 and self._without_retries else self._client
+            create = functools.partial(client.chat.completions.create, **arguments)
+            reply: Any = create() if is_async(create) else await self._call(functools.partial(_asked, create))
+            reply = await reply if inspect.isawaitable(reply) else reply
+        except AswarmError:
+            raise
+        except Exception as error:
+            raise completion_error(error) from error
+        if _is_whole(reply):
+            yield {"choices": (), **_as_chunk(reply)}
+            return
+        has_begun = has_finished = False
+        async with aclosing(_chunks(reply, self._call)) as chunks:
+            async for chunk in chunks:
+                choices: Iterable[Any] = chunk.get("choices") or ()
+                has_begun = has_begun or bool(choices)
+                has_finished = has_finished or any(choice.get("finish_reason") for choice in choices)
+                yield chunk
+        if has_begun and not has_finished:
+            yield {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+
+
+def _asked(create: Callable[[], Any]) -> Any:
+    try:
+        return create()
+    except StopIteration as error:  # a mock at the end of its replies; no coroutine lets it through as what it is
+        raise completion_error(error) from error
+
+
+def _is_whole(reply: Any) -> bool:
+    return is_object(reply) or hasattr(reply, "choices") or not isinstance(reply, AsyncIterable | Iterable)
+
+
+async def _chunks(reply: Any, call: BlockingCall) -> AsyncGenerator[Mapping[str, Any], None]:
+    stream: AsyncIterable[Any] = reply if hasattr(reply, "__aiter__") else _stepwise(reply, call)
+    try:
+        async for chunk in stream:
+            yield _as_chunk(chunk)
+    except AswarmError:
+        raise
+    except Exception as error:
+        raise StreamInterrupted(f"the stream broke: {error_text(error)}") from error
+    finally:
+        await _close(reply, call)
+
+
+async def _stepwise(items: Iterable[Any], call: BlockingCall) -> AsyncGenerator[Any, None]:
+    end = object()
+    step = functools.partial(next, iter(items), end)
+    while (item := await call(step)) is not end:
+        yield item
+
+
+async def _close(stream: Any, call: BlockingCall) -> None:
+    close = getattr(stream, "aclose", None) or getattr(stream, "close", None)
+    if callable(close):
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+            closing = await call(close)
+            if inspect.isawaitable(closing):
+                await closing
+
+
+def _as_chunk(item: Any) -> Mapping[str, Any]:
+    chunk = _plain_tree(item)
+    if not is_object(chunk):
+        raise CompletionError(f"the client answered with {type(item).__name__}, which is no completion")
+    return chunk
+
+
+def _plain_tree(item: Any) -> Any:
+    """Dicts, pydantic objects and attribute objects (such as SimpleNamespace) as plain dicts and lists."""
+    plain = as_plain(item)
+    if is_array(plain):
+        return [_plain_tree(value) for value in plain]
+    fields = plain if is_object(plain) else getattr(plain, "__dict__", None)
+    if fields is None:
+        return plain
+    return {key: _plain_tree(value) for key, value in fields.items() if not key.startswith("_")}
+
+
+def completion_error(error: Exception) -> CompletionError | ConfigurationError:
+    """What the provider or its client raised, as an error of ours."""
+    if isinstance(error, AswarmError):
+        return cast("CompletionError", error)
+    status = getattr(error, "status_code", None)
+    status = status if isinstance(status, int) else None
+    headers = headers_of(error)
+    return CompletionError(
+        f"the provider failed: {error_text(error)}",
+        status_code=status,
+        retryable=_is_retryable(error, status, should_retry(headers)),
+        retry_after=retry_after(headers),
+    )
+
+
+def _is_retryable(error: Exception, status: int | None, advice: bool | None) -> bool:
+    body = getattr(error, "body", None)
+    code = body.get("code") if is_object(body) else None
+    if is_hopeless(f"{error} {code}"):
+        return False
+    if advice is not None:
+        return advice
+    lost = type(error).__name__ in ("APIConnectionError", "APITimeoutError")
+    # Groq answers 400 where the model wrote a call that does not parse; the next attempt usually does.
+    return lost or is_retryable_status(status) or code == "tool_use_failed"
+
+
+def error_text(error: Exception) -> str:
+    """The error in words, with its cause where the words do not tell it."""
+    cause = error.__cause__
+    hidden = cause is not None and str(cause) not in str(error)
+    return f"{type(error).__name__}: {error}" + (f" ({type(cause).__name__}: {cause})" if hidden else "")

@@ -1,0 +1,82 @@
+"""The client that a swarm makes for itself: an `AsyncOpenAI` from the environment, on one of the SDK's two transports.
+
+Decides the pool and its timeouts where the SDK's own do not fit. Never sends anything.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import sniffio
+
+from aswarm._errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, OpenAI
+
+Transport: TypeAlias = Literal["httpx", "aiohttp"]
+
+# aiohttp takes None for its own limit of 100. Thousands of runs may begin in one moment of the event loop, which is then
+# busy for longer than the SDK's 5 s for a connection.
+_MANY = 100_000
+_CONNECT_SECONDS = 60.0
+_REQUEST_SECONDS = 600.0  # the SDK's own
+
+
+def check_transport(transport: Transport, client: object) -> None:
+    """Raise ConfigurationError for a transport that there is not, or that would not be used."""
+    if transport not in get_args(Transport):
+        raise ConfigurationError(f"transport must be 'httpx' or 'aiohttp', not {transport!r}")
+    if client is not None and transport != "httpx":
+        raise ConfigurationError("transport is for the client that AsyncSwarm makes; pass it or a client")
+
+
+def make_client(transport: Transport = "httpx") -> AsyncOpenAI:
+    """An `AsyncOpenAI()` from the environment. Raises ConfigurationError where it, or the transport, cannot be had."""
+    # Imported here, because openai costs most of a second and many programs bring their own client, or none.
+    import openai  # noqa: PLC0415
+
+    try:
+        return openai.AsyncOpenAI(**(_on_aiohttp() if transport == "aiohttp" else {}))
+    except openai.OpenAIError as error:
+        raise _no_client("AsyncSwarm", "AsyncOpenAI", error) from error
+
+
+def make_blocking_client() -> OpenAI:
+    """An `OpenAI()` from the environment. Raises ConfigurationError where it has no credentials."""
+    import openai  # noqa: PLC0415 - as above
+
+    try:
+        return openai.OpenAI()
+    except openai.OpenAIError as error:
+        raise _no_client("Swarm", "OpenAI", error) from error
+
+
+def _no_client(face: str, kind: str, error: Exception) -> ConfigurationError:
+    return ConfigurationError(
+        f"no client: set OPENAI_API_KEY, or pass {face}(client=...), for example {kind}(base_url=..., api_key=...). "
+        f"The openai package says: {error}"
+    )
+
+
+def _on_aiohttp() -> dict[str, Any]:
+    """What makes an `AsyncOpenAI` use aiohttp, with room for every run in flight."""
+    import openai  # noqa: PLC0415 - loaded by now
+
+    if sniffio.current_async_library() != "asyncio":
+        raise ConfigurationError("transport='aiohttp' is for asyncio; on trio leave it out")
+    http = http_package(openai.__version__)
+    timeout = http.Timeout(_REQUEST_SECONDS, connect=_CONNECT_SECONDS)
+    limits = http.Limits(max_connections=_MANY, max_keepalive_connections=_MANY)
+    try:
+        return {"http_client": openai.DefaultAioHttpClient(limits=limits, timeout=timeout), "timeout": timeout}
+    except RuntimeError as error:
+        raise ConfigurationError("transport='aiohttp' needs aiohttp: pip install \"aswarm[aiohttp]\"") from error
+
+
+@functools.cache
+def http_package(version: str) -> Any:
+    """The package that this version of openai is on: openai 3 is on httpx2, openai 2 on httpx."""
+    return importlib.import_module("httpx2" if int(version.partition(".")[0]) >= 3 else "httpx")  # noqa: PLR2004 - the major version

@@ -1,0 +1,4 @@
+"""Limits over all runs of a swarm: requests and tokens per minute, pauses that a provider asks for, adaptive concurrency.
+
+Decides when a request may be sent. Never decides what is sent, and never sends it.
+"""

@@ -1,0 +1,54 @@
+"""The instructions of an agent, which may be a function of the user's."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from aswarm._agent import Agent
+from aswarm._context import copy_containers
+from aswarm._runtime.backend import Supervised
+from aswarm._runtime.threads import Workplace, enter_tool
+from aswarm._tools.tool import is_async
+
+
+async def resolve_instructions(agent: Agent, context: dict[str, Any], workplace: Callable[[], Workplace]) -> Any:
+    """The instructions as text. A plain callable runs where plain functions do, for it may look something up."""
+    instructions = agent.instructions
+    if not callable(instructions):
+        return instructions
+    arguments = (defaultdict(str, copy_containers(context)),) if _accepts_argument(instructions) else ()
+    work = functools.partial(instructions, *arguments)
+    value = (
+        work()
+        if is_async(instructions)
+        else await Supervised(functools.partial(_lend_place, workplace(), work)).result()
+    )
+    return await value if inspect.isawaitable(value) else value
+
+
+async def _lend_place(workplace: Workplace, work: Callable[[], Any]) -> Any:
+    lease = await workplace.lease()
+    enter_tool()  # instructions may start runs too
+    try:
+        return await lease.run(work)
+    finally:
+        lease.leave()
+
+
+def _accepts_argument(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a builtin without a signature
+        return True
+    return any(parameter.kind in _POSITIONAL for parameter in parameters)
+
+
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+)

@@ -1,0 +1,102 @@
+"""Which calls of a turn may run together.
+
+Decides the groups; never runs them. The rule: context, active agent and history must be what running the calls one
+after another, in the order the model gave, would have left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aswarm._agent import Agent, Result
+from aswarm._messages import Message, call_name
+from aswarm._tools.tool import Tool, may_return_result, reads_context, runs_together, writes_context
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """What a call led to. `content` is the text for the model; `result` holds handoff and context, if any.
+
+    `error` is what went wrong, or None. `still_running`: the function could not be stopped.
+    """
+
+    content: str
+    result: Result | None = None
+    error: Exception | None = None
+    still_running: bool = False
+
+    @property
+    def agent(self) -> Agent | None:
+        """The agent that takes over, or None."""
+        return self.result.agent if self.result else None
+
+
+@dataclass(eq=False, slots=True)
+class ToolCall:
+    """One call of one assistant message; it is this object, never its id, that tells it apart.
+
+    `position` counts within the message; `arguments` is the text as sent; `tool` is None where the agent has no such
+    function. `started` and `outcome` are set as it runs.
+    """
+
+    message: Message
+    position: int
+    agent: Agent
+    tool: Tool[..., Any] | None
+    started: bool = False
+    outcome: ToolOutcome | None = None
+    merged: bool = False
+
+    @property
+    def id(self) -> str:
+        """The id that the provider gave, or that was made for it."""
+        return str(self.message["id"])
+
+    @property
+    def name(self) -> str:
+        """The name that the model called."""
+        return call_name(self.message)
+
+    @property
+    def arguments(self) -> str:
+        """The arguments as the model sent them; empty text is no arguments."""
+        function: Mapping[str, Any] = self.message.get("function") or {}
+        return str(function.get("arguments") or "")
+
+
+def calls_of(messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool[..., Any]]) -> list[ToolCall]:
+    """The calls of an assistant message, bound to the tools of the agent that made them."""
+    return [
+        # A call of another type ("custom") never runs a function, whatever its name.
+        ToolCall(message, position, agent, tools.get(call_name(message)) if message.get("function") else None)
+        for position, message in enumerate(messages)
+    ]
+
+
+def plan(calls: Iterable[ToolCall], *, concurrent: bool = True) -> list[list[ToolCall]]:
+    """The calls in groups: groups run in order, the calls of a group together."""
+    groups: list[list[ToolCall]] = []
+    for call in calls:
+        if not groups or not concurrent or not _fits(call, groups[-1]):
+            groups.append([])
+        groups[-1].append(call)
+    return groups
+
+
+def _fits(call: ToolCall, group: Iterable[ToolCall]) -> bool:
+    """Whether the call may run together with those of the group, which come before it."""
+    tools = [member.tool for member in group if member.tool is not None]
+    if call.tool is None:  # nothing runs, it is only answered
+        return all(map(runs_together, tools))
+    if not runs_together(call.tool) or not all(map(runs_together, tools)):
+        return False
+    if _must_see_order(call.tool):
+        return not any(may_return_result(tool) or writes_context(tool) for tool in tools)
+    return not (writes_context(call.tool) and any(map(_must_see_order, tools)))
+
+
+def _must_see_order(tool: Tool[..., Any]) -> bool:
+    # @tool(concurrent=True) is the user's word that it need not see what its neighbours change.
+    return tool.concurrent is None and reads_context(tool)

@@ -1,0 +1,228 @@
+"""What has happened in one run, and what of it may be handed out.
+
+The state records; it decides the wire history, the active agent, the context, which calls are open, and the `Response`
+that any exit leaves. It never waits for anything. A snapshot may be taken at any moment and is always valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from aswarm._agent import Agent, Response, StopReason
+from aswarm._context import copy_containers
+from aswarm._errors import ConfigurationError
+from aswarm._json import is_object
+from aswarm._messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, normalize, open_calls, tool_message, wire
+from aswarm._tools.tool import Tool
+from aswarm._tools.toolbox import Toolbox, toolbox
+from aswarm._usage import Usage
+from aswarm._wire.accumulator import Accumulator, Completion
+from aswarm._wire.request import CompletionRequest, RequestSettings, build_request, relaxed
+
+from .plan import ToolCall, calls_of
+
+# What an assistant message always has; the rest is what the provider sent.
+_OWN_FIELDS = frozenset({"role", "content", "sender", "tool_calls"})
+
+
+class RunState:
+    """The record of one run.
+
+    `agent` is the active one, `context` the run's own copy of the context variables, `calls` those of the current turn
+    (or the open ones that a resumed run begins with), `stop` why it ended ("cancelled" until it is known better).
+    """
+
+    def __init__(
+        self,
+        agent: object,
+        messages: object,
+        context_variables: object,
+        *,
+        resume: bool = False,
+        empty_content: str | None = None,
+    ) -> None:
+        if not isinstance(agent, Agent):
+            raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
+        if not (context_variables is None or is_object(context_variables)):
+            raise ConfigurationError(f"context_variables must be a dict, not {type(context_variables).__name__}")
+        self.agent = agent
+        self.context: dict[str, Any] = copy_containers({} if context_variables is None else context_variables)
+        self.usage = Usage()
+        self.stop: StopReason = "cancelled"
+        self.turns = 0
+        self.completing: Accumulator | None = None
+        self._answered = False
+        self._empty_content = empty_content
+        self._made: list[Message] = []
+        self._served: list[Agent] = []  # agents that have had a tool result in this run
+        self._toolbox: Toolbox | None = None
+        self._response: Response | None = None
+        self._begin(normalize(messages), resume=resume)
+
+    def _begin(self, history: list[Message], *, resume: bool) -> None:
+        waiting = open_calls(history)
+        if waiting and not resume:
+            names = ", ".join(repr(call.get("id")) for call in waiting)
+            raise ConfigurationError(
+                f"messages end with tool calls that have no answer ({names}). Messages are data, never an order: pass "
+                "resume=True to run them, if the history comes from storage you trust, or answer them yourself"
+            )
+        tail = _last_assistant(history) if waiting else len(history)
+        # The block of the open calls goes on the wire once they are answered.
+        self._unsettled = history[tail:]
+        self._wire = wire(history[:tail], empty_content=self._empty_content)
+        asked: list[Message] = (self._unsettled[0]["tool_calls"] or []) if waiting else []
+        calls = calls_of(asked, self.agent, self.tools)
+        self.calls = [call for call in calls if any(call.message is open_call for open_call in waiting)]
+
+    # --- asking ---
+
+    @property
+    def tools(self) -> dict[str, Tool[..., Any]]:
+        """The tools of the active agent by name. Raises ConfigurationError for a function that cannot be offered."""
+        if self._toolbox is None or not self._toolbox.fits(self.agent):
+            self._toolbox = toolbox(self.agent)
+        return self._toolbox.tools
+
+    def request(self, instructions: Any, settings: RequestSettings) -> CompletionRequest:
+        """The next request."""
+        choice = self.agent.tool_choice
+        if choice is None:
+            choice = self.agent.model_settings.get("tool_choice")
+        if choice is not None and any(self.agent is served for served in self._served):
+            choice = relaxed(choice)
+        tools = [tool.schema.json for tool in self.tools.values()]
+        return build_request(self.agent, instructions, self._wire, tools, choice, settings)
+
+    def stop_reason(self, max_turns: float, *, execute_tools: bool) -> StopReason | None:
+        """Why the run is over, or None: then `calls` are to be run, or, where there are none, a completion is next."""
+        if self.calls:
+            resumed = self.turns == 0  # `resume=True` is the approval
+            return None if execute_tools or resumed else "tool_calls"
+        if self._answered:
+            return "answer"
+        return None if self.turns < max_turns else "max_turns"
+
+    # --- recording ---
+
+    @property
+    def partial(self) -> str:
+        """The text of a completion that has not finished; empty where there is none."""
+        return self.completing.text if self.completing else ""
+
+    def record_completion(self, completion: Completion) -> Message:
+        """Record a whole completion; `calls` are then those it asks for. Returns the message as recorded."""
+        wired = completion.message
+        calls = wired["tool_calls"]
+        message = {
+            "role": wired["role"],
+            "content": wired["content"],
+            "sender": self.agent.name,
+            "tool_calls": calls,
+            **{key: value for key, value in wired.items() if key not in _OWN_FIELDS},
+        }
+        self.completing = None
+        self.usage += completion.usage
+        self._made.append(message)
+        self._unsettled = [message]
+        self.calls = calls_of(calls or (), self.agent, self.tools)
+        self._answered = not self.calls
+        return message
+
+    def merge_context(self, calls: Iterable[ToolCall]) -> None:
+        """Merge what the finished calls of a group want to change, in call order."""
+        self.context.update(_changes(calls))
+        for call in calls:
+            call.merged = True
+
+    def end_turn(self) -> tuple[Agent, Agent] | None:
+        """Record the tool messages of a turn in call order and switch the agent. Returns (source, target) if it did."""
+        if self.calls:
+            self._served.append(self.agent)
+        messages = _answers(self.calls)
+        self._made.extend(messages)
+        self._settle(messages)
+        source, self.agent = self.agent, _handed_to(self.calls) or self.agent
+        self.calls = []
+        return (source, self.agent) if self.agent is not source else None
+
+    def _settle(self, answers: list[Message]) -> None:
+        self._wire += wire([*self._unsettled, *answers], empty_content=self._empty_content)
+        self._unsettled = []
+
+    # --- handing out ---
+
+    @property
+    def response(self) -> Response:
+        """What has happened so far, as a valid `Response`; after the end, always the same one."""
+        return self._response or self._snapshot(copy_containers(self.context))
+
+    def finish(self, stop: StopReason) -> Response:
+        """The run is over; nothing is recorded any more."""
+        self.stop = stop
+        self._response = self._snapshot(self.context)
+        return self._response
+
+    def _snapshot(self, context: dict[str, Any]) -> Response:
+        context.update(_changes(self.calls))
+        return Response(
+            messages=[*self._made, *_answers(self.calls)],
+            agent=_handed_to(self.calls) or self.agent,
+            context_variables=context,
+            usage=self.usage,
+            stop=self.stop,
+        )
+
+
+def _last_assistant(history: list[Message]) -> int:
+    return max(position for position, message in enumerate(history) if message["role"] == "assistant")
+
+
+def _changes(calls: Iterable[ToolCall]) -> dict[str, Any]:
+    """The context changes of finished calls that have not been merged; the last in call order wins."""
+    changes: dict[str, Any] = {}
+    for call in calls:
+        if call.outcome and call.outcome.result and not call.merged:
+            changes.update(call.outcome.result.context_variables)
+    return changes
+
+
+def _handed_to(calls: Iterable[ToolCall]) -> Agent | None:
+    """The agent that takes over: of several handoffs the last in call order."""
+    targets = [call.outcome.agent for call in calls if call.outcome and call.outcome.agent]
+    return targets[-1] if targets else None
+
+
+def _answers(calls: list[ToolCall]) -> list[Message]:
+    """The tool messages of the calls, in call order, as of now.
+
+    A call that never started has none, so that it can be resumed; but not once a handoff of the same turn has finished:
+    the new agent may not even have that function.
+    """
+    handed_off = _handed_to(calls) is not None
+    messages: list[Message] = []
+    previous: Agent | None = None
+    for call in calls:
+        if call.outcome:
+            messages.append(tool_message(call.message, call.outcome.content + _replaced(call.outcome.agent, previous)))
+            previous = call.outcome.agent or previous
+        elif call.started:
+            left = call.tool is not None and call.tool.abandon_on_cancel
+            messages.append(tool_message(call.message, OUTCOME_UNKNOWN + ("; it may still be running" if left else "")))
+        elif handed_off or _is_hidden(call, calls):
+            messages.append(tool_message(call.message, INTERRUPTED))
+    return messages
+
+
+def _is_hidden(call: ToolCall, calls: list[ToolCall]) -> bool:
+    # A later call of the same id and name has its answer, which whoever resumes would take for this one's.
+    later = calls[calls.index(call) + 1 :]
+    return any(other.started and (other.id, other.name) == (call.id, call.name) for other in later)
+
+
+def _replaced(agent: Agent | None, previous: Agent | None) -> str:
+    # Recorded results never change, so it is the later handoff that says which one no longer holds.
+    if agent is None or previous is None or agent is previous:
+        return ""
+    return f" (replaces the handoff to {previous.name})"

@@ -1,0 +1,214 @@
+"""The ways to watch a run: Swarm's dicts (`ClassicStream`), typed events (`EventStream`), or not at all (`to_end`).
+
+They only translate what the one loop yields. None holds a task or a cancel scope while nobody reads.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from contextlib import aclosing, suppress
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import anyio
+
+from aswarm._agent import Response
+from aswarm._errors import AswarmError, attach
+from aswarm._events import CompletionDelta, CompletionFinished, Event, LoopEvent, RunFinished, typed
+from aswarm._runtime.backend import Unlisted, Work, spawn_soon
+
+from .state import RunState
+
+logger = logging.getLogger("aswarm")
+
+ClassicEvent = dict[str, Any]
+E = TypeVar("E")
+
+
+async def to_end(state: RunState, events: AsyncGenerator[LoopEvent, None]) -> Response:
+    """Run without watching. An exception that is not ours gets `.response` too, where it takes an attribute."""
+    try:
+        async with aclosing(events):
+            async for _ in events:
+                pass
+    except BaseException as error:
+        if not isinstance(error, AswarmError):
+            attach(error, "response", state.response)
+        raise
+    return state.response
+
+
+async def _classic(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[ClassicEvent, None]:
+    has_begun = False
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, CompletionDelta | CompletionFinished) and not has_begun:
+                has_begun = True
+                yield {"delim": "start"}
+            if isinstance(event, CompletionDelta):
+                yield event.delta
+            elif isinstance(event, CompletionFinished):
+                has_begun = False
+                yield {"delim": "end"}
+            elif isinstance(event, RunFinished):
+                yield {"response": event.response}
+
+
+async def _typed(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[Event, None]:
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, CompletionDelta):
+                for piece in typed(event.delta):
+                    yield piece
+            else:
+                yield event
+
+
+class _Reading(Generic[E]):
+    """The generators of one run, closed once: by the reader, or when the reader was dropped.
+
+    They are kept alive apart from the reader. Collected together with it, in a reference cycle, each of them would be
+    closed by a task of the event loop's, all at once, and would find the others running.
+    """
+
+    def __init__(self, events: AsyncGenerator[E, None]) -> None:
+        self.events = events
+        self.is_running = False
+        self._closed: anyio.Event | None = None
+
+    async def close(self) -> None:
+        """Close, or wait for whoever is closing."""
+        if self._closed is not None:
+            await self._closed.wait()
+            return
+        self.check_idle()
+        self._closed = anyio.Event()
+        try:
+            await self.events.aclose()
+        finally:
+            self._closed.set()
+
+    def check_idle(self) -> None:
+        """Raise RuntimeError where another task is reading."""
+        if self.is_running:
+            raise RuntimeError("this run is being read by another task; read and close it in one task at a time")
+
+
+def _close_dropped(reading: _Reading[Any], spawn: Callable[[Work], object]) -> None:
+    with suppress(RuntimeError):  # the loop is gone, and everything on it
+        spawn(functools.partial(_close_for_nobody, reading))
+
+
+async def _close_for_nobody(reading: _Reading[Any]) -> None:
+    try:
+        await reading.close()
+    except Exception:
+        # Nobody is left to be told; and what leaves a system task of trio's ends the whole program.
+        logger.exception("a run that was dropped could not be closed cleanly")
+
+
+class _Stream(Generic[E]):
+    """What both ways have in common: the record of the run, reading, and the end of reading."""
+
+    def __init__(self, state: RunState, events: AsyncGenerator[E, None]) -> None:
+        self._state = state
+        self._reading = _Reading(events)
+        self._when_dropped: weakref.finalize[..., Any] | None = None
+
+    @property
+    def response(self) -> Response:
+        """What has happened so far; valid at any time, however the run ended."""
+        return self._state.response
+
+    @property
+    def partial(self) -> str:
+        """The text of a completion that has not finished, which is in no message."""
+        return self._state.partial
+
+    async def _step(self, step: Callable[[], Awaitable[E]]) -> E:
+        reading = self._reading
+        if self._when_dropped is None:
+            self._when_dropped = weakref.finalize(self, _close_dropped, reading, spawn_soon())
+            self._when_dropped.atexit = False
+        reading.check_idle()
+        reading.is_running = True
+        try:
+            # Between the chunks of a completion no generator begins.
+            return await (Unlisted(step()) if self._state.completing is None else step())
+        except BaseException:
+            self._when_dropped.detach()  # what leaves a generator has ended it
+            raise
+        finally:
+            reading.is_running = False
+
+    def __anext__(self) -> Coroutine[Any, Any, E]:
+        return self._step(self._reading.events.__anext__)
+
+    async def aclose(self) -> None:
+        """End the run: close the response, cancel and await tools. `response` says what had happened."""
+        await self._reading.close()
+        if self._when_dropped is not None:
+            self._when_dropped.detach()
+
+
+class ClassicStream(_Stream[ClassicEvent], AsyncGenerator[ClassicEvent, None]):
+    """What `run(stream=True)` returns: an async generator of Swarm's events, and its own awaitable.
+
+    Per turn `{"delim": "start"}` once the answer begins, the deltas, `{"delim": "end"}` before tools run; last
+    `{"response": Response}`. A delta has `role`, `content`, `tool_calls` (None where absent), what else the provider
+    sent, and `sender` on the first of a message. A yielded dict is never changed afterwards.
+
+    Dropping the last reference ends the run, as `aclose()` does. A stream to which its own tools or context variables
+    lead back is not collected while it is open: close that one.
+    """
+
+    def __init__(self, state: RunState, events: AsyncGenerator[LoopEvent, None]) -> None:
+        super().__init__(state, _classic(events))
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        """So that `async for event in await swarm.run(..., stream=True)` works too."""
+        return self
+        yield  # makes this a generator that never waits
+
+    async def asend(self, value: None) -> ClassicEvent:
+        """As of any async generator."""
+        return await self._step(functools.partial(self._reading.events.asend, value))
+
+    async def athrow(self, typ: Any, val: Any = None, tb: Any = None) -> ClassicEvent:
+        """As of any async generator."""
+        error = (typ,) if val is None and tb is None else (typ, val, tb)
+        return await self._step(functools.partial(self._reading.events.athrow, *error))
+
+
+class EventStream(_Stream[Event], AsyncIterator[Event]):
+    """What `stream()` returns: `async with` it, then iterate over the typed events, which come live.
+
+    Leaving the block, in whatever way, ends the run: the response is closed, async tools are cancelled and awaited.
+    """
+
+    def __init__(self, state: RunState, events: AsyncGenerator[LoopEvent, None]) -> None:
+        super().__init__(state, _typed(events))
+        self._is_open = False
+
+    async def __aenter__(self) -> Self:
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Coroutine[Any, Any, Event]:
+        if not self._is_open:
+            raise RuntimeError("use `async with swarm.stream(...) as run:`, so that leaving the block ends the run")
+        return super().__anext__()

@@ -1,0 +1,297 @@
+"""From a function's signature: the JSON schema that the model sees, and the check of what the model sends.
+
+Decides types, names, descriptions and conversions. Never calls the function and knows nothing of agents or runs.
+
+The schema is Swarm's where Swarm could express the hint (`{"type": ...}` and nothing else); everything else is
+pydantic's. Arguments are validated from the same hints, lax, so that a function that asks for a `date` gets one.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, NotRequired, Union, get_args, get_origin
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic_core import SchemaError, to_json
+from typing_extensions import TypedDict
+
+from aswarm._errors import ConfigurationError
+from aswarm._json import is_array, is_object, shown
+
+from .hints import EMPTY, behind_partials, name_of, resolve_hints
+from .strict_schema import strict_parameters
+from .typed_dicts import modern
+
+CONTEXT = "context_variables"
+_FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # the API's own pattern
+_PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+# numbers become strings where a string is asked for: models often send 7 for "7".
+_LAX = ConfigDict(arbitrary_types_allowed=True, coerce_numbers_to_str=True)
+
+
+_LINE = 120  # how much of a wrong value the model is shown
+_SAYS_WHAT = frozenset(("type", "anyOf", "oneOf", "allOf", "$ref", "enum", "const"))
+
+
+class ArgumentsError(ValueError):
+    """What the model sent does not fit the function; the text says what and where, one line each."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSchema:
+    """What a function offers to the model, without the function itself (so that it can be kept per function).
+
+    `json`: the tool as the API wants it. `context_hint`: the hint of `context_variables`, or None where the function
+    does not take it. `returns`: the return hint, `inspect.Parameter.empty` where there is none.
+    """
+
+    name: str
+    json: dict[str, Any]
+    context_hint: object | None
+    returns: object
+    _arguments: TypeAdapter[dict[str, Any]]
+    _extra: TypeAdapter[dict[str, Any]] | None
+    _known: frozenset[str]
+    _null_is_default: frozenset[str]
+
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the function wants them. Raises ArgumentsError."""
+        sent = {key: value for key, value in arguments.items() if key != CONTEXT and not self._is_unset(key, value)}
+        others = {key: sent.pop(key) for key in list(sent) if self._extra and key not in self._known}
+        valid: dict[str, Any] = {}
+        faults: list[str] = []
+        for adapter, part in ((self._arguments, sent), (self._extra, others)):
+            try:
+                # As JSON, which it was: a strict model takes its date from a str only there.
+                valid.update(adapter.validate_json(to_json(part, inf_nan_mode="constants")) if adapter else {})
+            except ValidationError as error:
+                faults += map(_line, error.errors(include_url=False))
+        if faults:
+            raise ArgumentsError("\n".join(faults))
+        return valid
+
+    def _is_unset(self, key: str, value: object) -> bool:
+        return value is None and key in self._null_is_default
+
+
+def _line(details: Any) -> str:
+    place = ".".join(map(str, details["loc"])) or "arguments"
+    given = "" if details["type"] == "missing" else f" (got {shown(details['input'], _LINE)})"
+    return " ".join(f"{place}: {details['msg']}{given}".split())  # one line, whatever a validator or the model wrote
+
+
+def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: bool = False) -> FunctionSchema:
+    """Build the schema of a function. Raises ConfigurationError that names the function and the parameter."""
+    name = name or name_of(function)
+    if not _FUNCTION_NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"function {name!r} cannot be offered to the model: the API takes names of 1 to 64 letters, digits, _ and -"
+        )
+    parameters = _parameters(function, name)
+    hints = resolve_hints(function, parameters)
+    offered = {key: hints[key] for key in parameters if key != CONTEXT}
+    extra = next((offered.pop(key) for key in list(offered) if parameters[key].kind is _VAR_KEYWORD), None)
+    builder = _Builder(name, {key: parameters[key].default for key in offered}, offered, strict)
+    return FunctionSchema(
+        name=name,
+        json=builder.json(description_of(function)),
+        context_hint=hints.get(CONTEXT),
+        returns=hints["return"],
+        _arguments=builder.validator(),
+        _extra=_extra_validator(name, extra, strict) if extra is not None else None,
+        # What a partial binds counts as known and is not among the arguments: `**rest` does not let it in.
+        _known=frozenset(offered) | _bound_by_partial(function),
+        _null_is_default=builder.null_is_default,
+    )
+
+
+_VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
+_REFUSED_KINDS = {
+    inspect.Parameter.VAR_POSITIONAL: "a *parameter",
+    inspect.Parameter.POSITIONAL_ONLY: "a positional-only parameter",
+}
+
+
+def description_of(function: object) -> str:
+    """The docstring, whole, cleaned of indentation; that of the function behind a partial, or of `__call__`."""
+    function = behind_partials(function)
+    if not hasattr(function, "__name__"):
+        call = type(function).__call__ if callable(function) else None
+        function = call if getattr(call, "__doc__", None) else type(function)
+    return inspect.cleandoc(getattr(function, "__doc__", None) or "")
+
+
+def _parameters(function: Callable[..., Any], name: str) -> dict[str, inspect.Parameter]:
+    try:
+        parameters = dict(inspect.signature(function).parameters)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"function {name!r} has no signature that can be read: {error}") from error
+    for bound in _bound_by_partial(function):
+        parameters.pop(bound, None)
+    for parameter in parameters.values():
+        if parameter.kind in _REFUSED_KINDS:
+            kind = _REFUSED_KINDS[parameter.kind]
+            raise ConfigurationError(
+                f"function {name!r}: parameter {parameter.name!r} is {kind}; "
+                "the model passes arguments by name, so give it a plain or keyword-only parameter"
+            )
+        if not _PROPERTY_NAME.fullmatch(parameter.name):
+            raise ConfigurationError(
+                f"function {name!r}: the API refuses the parameter name {parameter.name!r}; "
+                "use 1 to 64 ASCII letters, digits and _"
+            )
+        if isinstance(parameter.default, FieldInfo):
+            raise ConfigurationError(
+                f"function {name!r}: parameter {parameter.name!r} has a Field as its default, which the function would "
+                "get as value; write Annotated[<type>, Field(...)]"
+            )
+    return parameters
+
+
+def _bound_by_partial(function: object) -> set[str]:
+    # What the developer bound is theirs: the model neither sees nor overrides it.
+    bound: set[str] = set()
+    while isinstance(function, functools.partial):
+        bound.update(function.keywords)
+        function = typing.cast("object", function.func)
+    return bound
+
+
+class _Builder:
+    """Schema and validator of one function's parameters, from the same hints."""
+
+    def __init__(self, name: str, defaults: Mapping[str, Any], hints: Mapping[str, Any], strict: bool) -> None:
+        self._name = name
+        self._defaults = defaults
+        self._strict = strict
+        self._hints = {
+            key: _describable(_with_description(modern(hint)), f"function {name!r}: parameter {key!r}")
+            for key, hint in hints.items()
+        }
+        self._required = [key for key, default in defaults.items() if default is EMPTY]
+
+    @property
+    def null_is_default(self) -> frozenset[str]:
+        """Parameters for which null means "not given": strict mode makes the model send every one."""
+        optional = set(self._hints) - set(self._required)
+        return frozenset(key for key in optional if self._strict and not _admits_none(self._hints[key]))
+
+    def validator(self) -> TypeAdapter[dict[str, Any]]:
+        fields = {key: self._accepted(key) for key in self._hints}
+        return _adapter(fields, {**_LAX, "extra": "forbid"})
+
+    def _accepted(self, key: str) -> Any:
+        hint = self._hints[key]
+        if self._defaults[key] is EMPTY:
+            return hint
+        # A default of None says that None is fine, whatever the hint says.
+        return NotRequired[Union[hint, None] if self._defaults[key] is None and hint is not Any else hint]  # noqa: UP007 - not every hint has |
+
+    def json(self, description: str) -> dict[str, Any]:
+        fields = {key: hint if key in self._required else NotRequired[hint] for key, hint in self._hints.items()}
+        schema = _without_titles(_adapter(fields, _LAX).json_schema())
+        if aliased := fields.keys() - schema["properties"].keys():
+            raise ConfigurationError(
+                f"function {self._name!r}: parameter {min(aliased)!r} has an alias; rename the parameter instead"
+            )
+        properties = {key: _as_swarm(self._hints[key], schema["properties"][key]) for key in fields}
+        parameters: dict[str, Any] = {"type": "object", "properties": properties, "required": self._required}
+        if "$defs" in schema:
+            parameters["$defs"] = schema["$defs"]
+        function: dict[str, Any] = {"name": self._name, "description": description, "parameters": parameters}
+        if self._strict:
+            function["strict"] = True
+            function["parameters"] = strict_parameters(self._name, parameters, set(self._required))
+        return {"type": "function", "function": function}
+
+
+def _extra_validator(name: str, hint: Any, strict: bool) -> TypeAdapter[dict[str, Any]]:
+    if strict:
+        raise ConfigurationError(f"function {name!r}: strict mode cannot express **parameters; name them")
+    values: Any = _describable(hint, f"function {name!r}: **parameter")
+    extra: Any = dict[str, values]
+    return TypeAdapter(extra, config=_LAX)
+
+
+def _adapter(fields: Mapping[str, Any], config: ConfigDict) -> TypeAdapter[dict[str, Any]]:
+    # A TypedDict, because its keys may be any parameter name; a model's fields may not.
+    make: Any = TypedDict  # its fields are known only now, which type checkers do not admit
+    arguments: Any = make("arguments", dict(fields))
+    arguments.__pydantic_config__ = config
+    return TypeAdapter(arguments)
+
+
+def _with_description(hint: Any) -> Any:
+    """`Annotated[int, "text"]` describes the parameter, like `Annotated[int, Field(description="text")]`."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return Union[tuple(map(_with_description, get_args(hint)))]  # noqa: UP007 - options known only now
+    if get_origin(hint) is not Annotated:
+        return hint
+    base, *metadata = get_args(hint)
+    described = tuple(Field(description=item) if isinstance(item, str) else item for item in metadata)
+    return Annotated[(base, *described)]
+
+
+def _describable(hint: Any, place: str) -> Any:
+    """The hint, or Any where pydantic cannot put it into JSON schema: an object that no JSON value can become."""
+    if isinstance(hint, type) and hint in (str, int, float, bool):
+        return hint
+    if hint is Any or not _is_hint(hint):
+        return Any
+    try:
+        _adapter({"value": hint}, _LAX).json_schema()
+    except PydanticUserError as error:
+        if error.code == "typed-dict-version":
+            raise ConfigurationError(f"{place}: {error.message}") from error
+        return Any
+    except SchemaError as error:
+        raise ConfigurationError(f"{place} has a constraint that cannot be used: {error}") from error
+    except (TypeError, ValueError, NameError):
+        return Any
+    return hint
+
+
+def _is_hint(hint: Any) -> bool:
+    # `any`, a number, a lock's constructor: pydantic would take them with a warning of its own.
+    return isinstance(hint, type) or get_origin(hint) is not None or type(hint).__module__.startswith("typing")
+
+
+def _admits_none(hint: Any) -> bool:
+    if get_origin(hint) is Annotated:
+        return _admits_none(get_args(hint)[0])
+    if get_origin(hint) in (Union, types.UnionType):
+        return any(_admits_none(option) for option in get_args(hint))
+    return hint in (None, type(None), Any)
+
+
+def _as_swarm(hint: Any, schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema without what Swarm does not say: no `items` for a bare list, "string" where nothing is known."""
+    base = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    if base in (list, dict):
+        return {key: value for key, value in schema.items() if key not in ("items", "additionalProperties")}
+    if base in (Any, object) or not _SAYS_WHAT & schema.keys():
+        return {"type": "string", **schema}
+    return schema
+
+
+def _without_titles(schema: Any, *, named: bool = False) -> Any:
+    """`schema` without pydantic's titles; `named` says that the keys are names of the user's, not keywords."""
+    if is_array(schema):
+        return [_without_titles(item) for item in schema]
+    if not is_object(schema):
+        return schema
+    return {
+        key: value if key in ("default", "examples", "enum", "const") and not named
+        else _without_titles(value, named=not named and key in ("properties", "$defs"))
+        for key, value in schema.items()
+        # pydantic before 2.10 says a constant twice.
+        if named or (key != "title" and not (key == "enum" and value == [schema.get("const")]))
+    }  # fmt: skip

@@ -1,0 +1,121 @@
+"""The tools of an agent: its functions, and other agents as ready handoffs, each by its name."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import itertools
+import operator
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+from aswarm._agent import MEMO, Agent
+from aswarm._errors import ConfigurationError
+
+from .schema import FunctionSchema, schema_of
+from .tool import Tool, as_tool
+
+
+def _handoff(agent: Agent, number: int) -> Tool[[], Agent]:
+    def transfer() -> Agent:
+        return agent
+
+    made = Tool(transfer, concurrent=True, thread=False)
+    made.__dict__.update(schema=_handoff_schema(agent.name, number), is_handoff=True)
+    return made
+
+
+@functools.lru_cache(maxsize=1024)
+def _handoff_schema(agent_name: str, number: int) -> FunctionSchema:
+    def transfer() -> Agent: ...  # type: ignore[empty-body]  # only its signature is read
+
+    transfer.__doc__ = f"Hand the conversation over to {agent_name}."
+    return schema_of(transfer, name=f"transfer_to_{_slug(agent_name) or number}"[:64])
+
+
+def _slug(agent_name: str) -> str:
+    return re.sub(r"[^a-z0-9_-]+", "_", agent_name.lower()).strip("_")
+
+
+class Toolbox:
+    """The tools of an agent by name, as long as it lists what it lists now."""
+
+    __slots__ = ("_functions", "_names", "tools")
+
+    def __init__(self, agent: Agent) -> None:
+        # One look at the list: another thread may add to it.
+        self._functions = functions = list(agent.functions)
+        self._names = _handoff_names(functions)
+        self.tools = tools_of(agent, functions)
+
+    def fits(self, agent: Agent) -> bool:
+        """Whether these are still the functions of the agent that it was made for."""
+        functions = self._functions
+        return len(functions) == len(agent.functions) and all(map(operator.is_, functions, agent.functions))
+
+    def is_current(self, agent: Agent) -> bool:
+        """Whether it would be made the same again."""
+        return self.fits(agent) and self._names == _handoff_names(agent.functions)
+
+
+def toolbox(agent: Agent) -> Toolbox:
+    """The toolbox of an agent, made once for what it lists. Raises ConfigurationError as `tools_of` does."""
+    known = getattr(agent, MEMO, None)
+    if not (isinstance(known, Toolbox) and known.is_current(agent)):
+        known = Toolbox(agent)
+        object.__setattr__(agent, MEMO, known)
+    return known
+
+
+def _handoff_names(functions: Iterable[Any]) -> list[str]:
+    return [function.name for function in functions if isinstance(function, Agent)]
+
+
+def tools_of(agent: Agent, functions: Iterable[Any] | None = None) -> dict[str, Tool[..., Any]]:
+    """The tools of an agent by name, in the order in which they are listed.
+
+    A function listed twice counts once; another agent is a handoff named `transfer_to_<name>`: lowercased, illegal
+    runs as `_`, at most 64 characters, numbered where nothing is left. Raises ConfigurationError where two different
+    functions have one name.
+    """
+    tools: dict[str, Tool[..., Any]] = {}
+    for made in _distinct_tools(agent.functions if functions is None else functions):
+        name = made.schema.name
+        if name in tools:
+            raise ConfigurationError(
+                f"agent {agent.name!r} has two different functions named {name!r}; rename one, or use @tool(name=...)"
+            )
+        tools[name] = made
+    return tools
+
+
+def _distinct_tools(functions: Iterable[Any]) -> Iterator[Tool[..., Any]]:
+    offered = list(distinct(functions))
+    taken = {_slug(function.name) for function in offered if isinstance(function, Agent)}
+    free = (number for number in itertools.count(1) if str(number) not in taken)
+    for function in offered:
+        if isinstance(function, Agent):
+            yield _handoff(function, 0 if _slug(function.name) else next(free))
+        else:
+            yield as_tool(function)
+
+
+def distinct(functions: Iterable[Any]) -> Iterator[Any]:
+    """The functions as they are listed, in the order of `toolbox`; one that is listed twice comes once."""
+    seen: set[object] = set()
+    for function in functions:
+        identity = _identity(function)
+        if identity not in seen:
+            seen.add(identity)
+            yield function
+
+
+def _identity(function: Any) -> object:
+    if isinstance(function, Tool):  # a tool in a class is made anew each time it is looked up on an instance
+        made = cast("Tool[..., Any]", function)
+        options = (id(getattr(made, field.name)) for field in dataclasses.fields(made) if field.name != "function")
+        return (_identity(made.function), *options)
+    # A bound method is a new object each time too; its equality is that of function and instance.
+    return function if inspect.ismethod(function) else id(function)

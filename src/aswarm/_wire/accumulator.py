@@ -1,0 +1,167 @@
+"""The fold: chunks of one completion in, one message out, whatever way it was cut.
+
+Sans-IO. Decides what a chunk of a real server means (`feed`) and whether the completion is whole (`finish`). Never
+reads a socket, never decides what happens next. A whole completion is a chunk that has `message` in place of `delta`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aswarm._errors import CompletionError, StreamInterrupted, is_retryable_status
+from aswarm._json import is_array, is_object, shown
+from aswarm._messages import Message, as_plain, text_of
+from aswarm._usage import Usage
+
+from .call_accumulator import CallFold
+from .merge import Pieces, fold, joined
+
+Delta = dict[str, Any]
+_SHOWN = 200  # how much of a chunk that makes no sense is quoted
+
+# Folded by their own rules; every other key of a delta is the provider's and is folded generically.
+_OWN_RULES = frozenset({"role", "content", "tool_calls"})
+
+
+@dataclass(slots=True)
+class Completion:
+    """One whole completion. `message` is in the form of `Response.messages`, without the sender."""
+
+    message: Message
+    finish_reason: str | None
+    usage: Usage
+
+
+class Accumulator:
+    """Folds the chunks of one completion. `feed` each, then `finish`."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._parts: list[Any] | None = None  # content that came as a list of parts
+        self._calls = CallFold()
+        self._extra: dict[str, Any] = {}
+        self._usage: Mapping[str, Any] | None = None
+        self._finish_reason: str | None = None
+        self._started = False
+        self._is_whole = False
+        self._odd: Mapping[str, Any] | None = None  # the first chunk that is no part of a completion
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._text)
+
+    def feed(self, chunk: Mapping[str, Any]) -> Delta | None:
+        """Take one chunk; the delta to show, or None where there is nothing to show.
+
+        The delta has `role` (once), `content`, `tool_calls` and what else the provider sent; nobody changes it later.
+        Raises CompletionError where the chunk reports an error, or has a shape that no completion has.
+        """
+        try:
+            return self._feed(chunk)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise CompletionError(f"the provider sent what is no completion: {shown(chunk, _SHOWN)}") from error
+
+    def _feed(self, chunk: Mapping[str, Any]) -> Delta | None:
+        if error := chunk.get("error"):
+            raise provider_error(error)
+        if usage := chunk.get("usage"):
+            self._feed_usage(usage)
+        for choice in chunk.get("choices") or ():
+            if choice.get("index") in (None, 0):
+                return self._feed_choice(choice)
+        if self._odd is None and "choices" not in chunk:
+            self._odd = chunk
+        return None
+
+    def _feed_usage(self, usage: Any) -> None:
+        if is_object(reported := as_plain(usage)):
+            self._usage = reported  # cumulative on some servers: the last one counts
+
+    def _feed_choice(self, choice: Mapping[str, Any]) -> Delta | None:
+        if error := choice.get("error"):
+            raise provider_error(error)
+        if usage := choice.get("usage"):  # Moonshot
+            self._feed_usage(usage)
+        self._finish_reason = choice.get("finish_reason") or self._finish_reason
+        if self._finish_reason == "error":
+            raise CompletionError("the provider ended the completion with finish_reason 'error'")
+        self._is_whole = self._is_whole or bool(choice.get("message"))
+        wire = choice.get("delta") or choice.get("message")
+        return self._feed_delta(wire) if wire else None
+
+    def _feed_delta(self, wire: Mapping[str, Any]) -> Delta:
+        delta: Delta = {"role": None, "content": wire.get("content") or None, "tool_calls": None}
+        if not self._started:
+            self._started = True
+            delta["role"] = "assistant"
+        if delta["content"]:
+            self._fold_content(delta["content"])
+        if fragments := wire.get("tool_calls"):
+            delta["tool_calls"] = self._calls.feed(fragments)
+        for key, value in wire.items():
+            if key not in _OWN_RULES:
+                delta[key] = value
+                if value is not None and value != []:
+                    fold(self._extra, key, value)
+        return delta
+
+    def _fold_content(self, content: Any) -> None:
+        self._text.append(text_of(content))
+        if is_array(content):
+            if self._parts is None:
+                earlier = [piece for piece in self._text[:-1] if piece]
+                self._parts = [{"type": "text", "text": Pieces(earlier)}] if earlier else []
+            self._parts.extend(content)
+        elif self._parts is not None:
+            if not (self._parts and is_object(self._parts[-1]) and isinstance(self._parts[-1].get("text"), Pieces)):
+                self._parts.append({"type": "text", "text": Pieces()})
+            self._parts[-1]["text"].append(content)
+
+    def finish(self) -> Completion:
+        """The whole completion. Raises StreamInterrupted where no finish reason has come."""
+        if self._finish_reason is None and not self._is_whole:
+            raise StreamInterrupted(self._what_is_missing())
+        calls = self._calls.messages()
+        extra = joined(self._extra)
+        if calls:
+            extra.pop("function_call", None)  # the deprecated twin of the first call (llama-cpp-python sends both)
+        content: Any = joined(self._parts) if self._parts is not None else self.text
+        if not content and (calls or extra.get("refusal")):
+            content = None
+        message = {"role": "assistant", "content": content, "tool_calls": calls or None, **extra}
+        return Completion(message, self._finish_reason, Usage.of_completion(self._usage))
+
+    def _what_is_missing(self) -> str:
+        if self._started:
+            return "the stream ended without a finish_reason"
+        if self._odd is not None:
+            return f"the answer has no completion in it: {shown(self._odd, _SHOWN)}"
+        return "the answer was empty: no completion and no error (some servers do this for a prompt that is too long)"
+
+
+def whole_message(chunk: object) -> Mapping[str, Any] | None:
+    """The message of a completion that came whole, as nearly every server sends it; None of anything odd."""
+    if not is_object(chunk) or chunk.get("error"):
+        return None
+    choices = chunk.get("choices")
+    choice = choices[0] if is_array(choices) and len(choices) == 1 else None
+    if not is_object(choice) or choice.get("error") or choice.get("index") not in (None, 0):
+        return None
+    message = choice.get("message")
+    return message if message and is_object(message) else None
+
+
+def provider_error(error: Any) -> CompletionError:
+    """What the provider reports inside an answer, as an error of ours."""
+    plain = as_plain(error)
+    details: Mapping[str, Any] = plain if is_object(plain) else {"message": str(plain)}
+    code: Any = details.get("code") or details.get("status") or details.get("type")
+    status = int(code) if str(code).isdigit() else None
+    text = str(details.get("message") or json.dumps(details, default=str, ensure_ascii=False))
+    shown = f" (code {code})" if code else ""
+    retryable = is_retryable_status(status) or code in ("server_error", "rate_limit_exceeded", "overloaded_error")
+    return CompletionError(f"the provider reported an error: {text}{shown}", status_code=status, retryable=retryable)

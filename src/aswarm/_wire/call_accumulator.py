@@ -1,0 +1,159 @@
+"""The fold of tool calls: fragments in, calls out.
+
+Fragments belong to the call of their `index`; a new id with a name is a new call even where the index says otherwise
+(vLLM and others send 0 for all); without an index a fragment continues the call of its id, or the last one.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aswarm._messages import Message
+
+from .merge import fold, joined
+
+# Folded by their own rules; every other key is the provider's and is folded generically.
+_OWN_RULES = frozenset({"index", "id", "type", "function", "custom"})
+_NAMED_OWN_RULES = frozenset({"name", "arguments", "input"})
+
+
+@dataclass(slots=True)
+class _Call:
+    position: int
+    id: str = ""
+    type: str = ""
+    kind: str = "function"  # the key that holds name and text: "function", or "custom"
+    name: str = ""
+    arguments: list[str] = field(default_factory=list[str])
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    named_extra: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def take(self, fragment: _Fragment) -> Message:
+        """Take a fragment; what of it is new, in the form of a delta."""
+        wire = fragment.wire
+        new_id = None if self.id else wire.get("id") or None
+        new_type = None if self.type else wire.get("type") or None
+        # A repeated equal fragment is a repeat; any other continues the name.
+        new_name = fragment.name if fragment.name and fragment.name != self.name else None
+        self.id, self.type, self.name = (
+            self.id or new_id or "",
+            self.type or new_type or "",
+            self.name + (new_name or ""),
+        )
+        self.kind = fragment.kind if self.kind == "function" else self.kind
+        self.arguments.append(fragment.text)
+        function = {"name": new_name, "arguments": fragment.text if fragment.has_text else None}
+        return {
+            "index": self.position,
+            "id": new_id,
+            "type": new_type,
+            "function": function | _fold_rest(fragment.named, _NAMED_OWN_RULES, self.named_extra),
+            **_fold_rest(wire, _OWN_RULES, self.extra),
+        }
+
+    def is_complete(self) -> bool:
+        """Whether the arguments so far are a whole JSON object."""
+        last = next((piece for piece in reversed(self.arguments) if piece.strip()), "")
+        return last.rstrip().endswith("}") and _is_json("".join(self.arguments))
+
+    def message(self) -> Message:
+        """The call as it is recorded; a call without an id gets one."""
+        payload = "input" if self.kind == "custom" else "arguments"
+        return {
+            "id": self.id or f"call_{uuid.uuid4().hex[:24]}",
+            "type": self.type or self.kind,
+            self.kind: {"name": self.name, payload: "".join(self.arguments), **joined(self.named_extra)},
+            **joined(self.extra),
+        }
+
+
+class _Fragment:
+    """A piece of a call as it came."""
+
+    def __init__(self, wire: Mapping[str, Any]) -> None:
+        self.wire = wire
+        self.kind = "custom" if wire.get("custom") and not wire.get("function") else "function"
+        self.named: Mapping[str, Any] = wire.get(self.kind) or {}
+        self.id: str = wire.get("id") or ""
+        self.index: int | None = wire.get("index")
+        self.name: str = self.named.get("name") or ""
+        sent = self.named.get("input" if self.kind == "custom" else "arguments")
+        self.has_text = sent is not None
+        self.text = _as_text(sent)
+
+
+class CallFold:
+    """Folds the tool calls of one completion. `feed` the fragments of each delta, then read `messages`."""
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+        self._by_index: dict[int, _Call] = {}
+
+    def feed(self, fragments: Sequence[Mapping[str, Any]]) -> list[Message]:
+        """Take the fragments of one delta; what is new in each: `index`, `id`, `type`, `function`, what else came."""
+        named: list[_Call] = []  # the calls that this delta has named
+        deltas: list[Message] = []
+        for wire in fragments:
+            fragment = _Fragment(wire)
+            call = self._call_of(fragment, named)
+            if fragment.name:
+                named.append(call)
+            deltas.append(call.take(fragment))
+        return deltas
+
+    def _call_of(self, fragment: _Fragment, named: Sequence[_Call]) -> _Call:
+        known = self._known(fragment)
+        # Items of one list that have a name each are calls of their own: so they are in a whole message.
+        is_next = bool(fragment.name) and fragment.index is None and any(known is call for call in named)
+        if known is None or is_next or _begins_another(known, fragment):
+            known = _Call(position=len(self._calls))
+            self._calls.append(known)
+            if fragment.index is not None:
+                self._by_index[fragment.index] = known
+        return known
+
+    def _known(self, fragment: _Fragment) -> _Call | None:
+        last = self._calls[-1] if self._calls else None
+        if fragment.index is not None:
+            known = self._by_index.get(fragment.index)
+            began_without = known is None and not (fragment.id or fragment.name)  # the index came late
+            return last if began_without else known
+        return next((call for call in self._calls if fragment.id and call.id == fragment.id), last)
+
+    def messages(self) -> list[Message]:
+        """The calls as they are recorded, in the order in which they began."""
+        return [call.message() for call in self._calls]
+
+
+def _begins_another(known: _Call, fragment: _Fragment) -> bool:
+    if not fragment.name:
+        return False
+    has_other_id = bool(fragment.id and known.id and fragment.id != known.id)
+    # Where ids do not tell them apart, a named fragment that brings arguments after complete ones is the next call.
+    return has_other_id or bool(fragment.text.strip() and known.is_complete())
+
+
+def _fold_rest(wire: Mapping[str, Any], own: frozenset[str], into: dict[str, Any]) -> Message:
+    rest = {key: value for key, value in wire.items() if key not in own and value is not None}
+    for key, value in rest.items():
+        fold(into, key, value)
+    return rest
+
+
+def _as_text(arguments: Any) -> str:
+    # Some servers send the arguments as an object.
+    if arguments is None or isinstance(arguments, str):
+        return arguments or ""
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

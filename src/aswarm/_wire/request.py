@@ -1,0 +1,114 @@
+"""What is asked of the model: one request, built from an agent, the history on the wire and the run's settings.
+
+Decides the body. Never sends it; whether the answer comes whole or in chunks is a field that only the completion
+source reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from aswarm._agent import Agent
+from aswarm._json import is_object
+from aswarm._messages import Message
+
+# Settings that the agent and the history decide; `model_settings` does not override them.
+_DECIDED = frozenset({"messages", "stream", "tools"})
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """One request for a completion. `body`: the keyword arguments of `chat.completions.create`; `agent`: who asks.
+
+    `max_retries`: how often the client may send it again by itself; None leaves that to the client. It is 0 where the
+    limits of a swarm are kept, which then see to it.
+    """
+
+    agent: Agent
+    body: dict[str, Any]
+    max_retries: int | None = None
+
+    @property
+    def stream(self) -> bool:
+        """Whether the answer should come in chunks."""
+        return bool(self.body["stream"])
+
+
+# The first of the two doors through which a run acts on the world. Others may wrap it.
+CompleteDoor: TypeAlias = Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]
+
+
+@runtime_checkable
+class CompletionSource(Protocol):
+    """Something that answers requests: what is behind the first door.
+
+    `AsyncSwarm(client=...)` takes one in place of an openai client.
+    """
+
+    def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yield the chunks of one completion (`choices[0].delta`), or one whole completion (`choices[0].message`).
+
+        A `finish_reason` must come. Raises CompletionError. Closing the generator must free what it holds.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSettings:
+    """What is the same for every request of a run."""
+
+    stream: bool
+    model_override: str | None = None
+    include_usage: bool = True
+
+
+def build_request(
+    agent: Agent,
+    instructions: Any,
+    messages: Sequence[Message],
+    tools: Iterable[dict[str, Any]],
+    tool_choice: Any,
+    settings: RequestSettings,
+) -> CompletionRequest:
+    """The request for one completion. `messages` are in wire form; `instructions` are resolved, None for none."""
+    system: list[Message] = [] if instructions is None else [{"role": "system", "content": instructions}]
+    body: dict[str, Any] = {
+        "model": agent.model,
+        "tool_choice": tool_choice,
+        "parallel_tool_calls": agent.parallel_tool_calls,
+        **{key: value for key, value in agent.model_settings.items() if key not in _DECIDED},
+        "tools": [*tools, *(agent.model_settings.get("tools") or ())],
+        "messages": [*system, *messages],
+        "stream": settings.stream,
+    }
+    if tool_choice is not None:
+        body["tool_choice"] = tool_choice  # relaxed by the run; the settings must not force it again
+    if settings.model_override:
+        body["model"] = settings.model_override
+    if not settings.stream:
+        body.pop("stream_options", None)  # OpenAI refuses it there
+    elif settings.include_usage:
+        body.setdefault("stream_options", {"include_usage": True})
+    if not body["tools"]:
+        # DashScope and DeepSeek refuse `tools: []`; OpenAI refuses the other two without tools.
+        for key in ("tools", "tool_choice", "parallel_tool_calls"):
+            del body[key]
+    return CompletionRequest(agent, {key: value for key, value in body.items() if value is not None})
+
+
+def is_forced(tool_choice: Any) -> bool:
+    """Whether the choice makes the model call something: "required", a function by name, or a server's own word."""
+    if is_object(tool_choice) and "allowed_tools" in tool_choice:
+        return is_forced(tool_choice["allowed_tools"].get("mode"))
+    return tool_choice not in (None, "auto", "none")
+
+
+def relaxed(tool_choice: Any) -> Any:
+    """The choice without the force; what it allows stays as it is."""
+    if not is_forced(tool_choice):
+        return tool_choice
+    if is_object(tool_choice) and "allowed_tools" in tool_choice:
+        return {**tool_choice, "allowed_tools": {**tool_choice["allowed_tools"], "mode": "auto"}}
+    return "auto"

@@ -1,0 +1,131 @@
+"""The wire of one answer: bytes in, JSON objects out.
+
+Sans-IO, incremental: `feed` takes the bytes in any cut, `end` says that no more will come. Decides what is an event, a
+whole JSON body, a comment, or garbage. The rules of the event stream are those of the HTML standard, section 9.2.6
+(lines end with CR, LF or CRLF; `data` lines of one event are joined; a colon starts a comment). An empty `data:` is
+skipped, `[DONE]` ends the answer, a whole JSON completion in place of events is accepted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, cast
+
+from pydantic_core import from_json
+
+from aswarm._errors import CompletionError, StreamInterrupted
+
+_BOM = b"\xef\xbb\xbf"
+# Servers in JavaScript cut an emoji between its surrogates; the grammar of JSON allows that, UTF-8 does not.
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+_SHOWN = 200  # how much of a body that makes no sense is quoted
+
+
+class AnswerDecoder:
+    """Decodes the body of one answer. `is_done` is true after `[DONE]`; what follows it is ignored."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._data: list[bytes] = []
+        self._event = b""
+        self._is_events: bool | None = None  # unknown until the first byte that is no white space
+        self._after_cr = False
+        self._has_data = False
+        self._odd = b""  # the first line that is no field of an event stream
+        self.is_done = False
+
+    def feed(self, piece: bytes) -> Iterator[dict[str, Any]]:
+        """Take bytes; yield the objects that are whole by now. Raises StreamInterrupted for what is not JSON."""
+        self._buffer += piece
+        is_known = self._is_events is not None or self._recognize()
+        return self._events() if is_known and self._is_events else iter(())
+
+    def end(self) -> Iterator[dict[str, Any]]:
+        """No more bytes will come. Raises StreamInterrupted where the body was cut or is no completion."""
+        if self._is_events:
+            # An event without its closing empty line: the standard drops it, servers that forget the line do not.
+            self._buffer += b"\n\n"
+            yield from self._events()
+            if self._odd and not self._has_data:
+                raise StreamInterrupted(f"the answer is no event stream: {_quote(self._odd)}")
+        elif self._buffer.strip():
+            yield self._json(self._buffer)
+
+    def _recognize(self) -> bool:
+        if _BOM.startswith(self._buffer[:3]) and len(self._buffer) < len(_BOM):
+            return False
+        start = self._buffer.removeprefix(_BOM).lstrip()
+        if start:
+            self._buffer = start
+            # `{` cannot begin a line of an event stream that anybody sends; HTML is caught as not being JSON.
+            self._is_events = start[:1] not in b"{[<"
+        return bool(start)
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        *lines, self._buffer = self._split()
+        for line in lines:
+            if self.is_done:
+                break
+            if line:
+                self._line(line)
+            elif (event := self._dispatch()) is not None:
+                yield event
+
+    def _split(self) -> list[bytes]:
+        buffer = self._buffer
+        if b"\r" not in buffer and not self._after_cr:
+            return buffer.split(b"\n")
+        if self._after_cr and buffer:
+            buffer = buffer.removeprefix(b"\n")  # the second half of a CRLF that was cut
+            self._after_cr = False
+        self._after_cr = self._after_cr or buffer.endswith(b"\r")
+        return buffer.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+
+    def _line(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            self._data.append(value.removeprefix(b" "))
+            self._has_data = True
+        elif name == b"event":
+            self._event = value.strip()
+        elif name not in (b"", b"id", b"retry") and not self._odd:
+            self._odd = line
+
+    def _dispatch(self) -> dict[str, Any] | None:
+        data, event = b"\n".join(self._data).strip(), self._event
+        self._data, self._event = [], b""
+        if data.startswith(b"[DONE]"):
+            self.is_done = True
+            return None
+        if not data:
+            return None
+        decoded = self._json(data)
+        return {"error": decoded} if event == b"error" and "error" not in decoded else decoded
+
+    @staticmethod
+    def _json(data: bytes) -> dict[str, Any]:
+        try:
+            decoded = _decoded(data)
+        except ValueError as error:
+            raise StreamInterrupted(f"the answer is not JSON ({error}): {_quote(data)}") from error
+        if not isinstance(decoded, dict):
+            raise CompletionError(f"the answer is not a completion: {_quote(data)}")
+        return cast("dict[str, Any]", decoded)
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        return from_json(data)
+    except ValueError:
+        mended = _LONE_SURROGATE.sub(rb"\\ufffd", data)
+        if mended == data:
+            raise
+        return from_json(mended)
+
+
+def _quote(data: bytes) -> str:
+    text = data[:_SHOWN].decode("utf-8", "replace")
+    return repr(text if len(data) <= _SHOWN else text + "...")

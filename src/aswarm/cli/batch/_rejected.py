@@ -1,0 +1,52 @@
+"""Where lines that `aswarm batch` cannot use are kept: beside the output. Decides their form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+from ._outcomes import encoded
+from ._output import writing
+from ._records import BadLine
+
+
+class Aside:
+    """The file for lines that cannot be used, made with the first of them. What it has already stays, and stays once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        self._file: BinaryIO | None = None
+        self._kept: set[bytes] = set()
+
+    def add(self, bad: BadLine) -> None:
+        """Keep a line, with its number and what is wrong with it."""
+        with writing(self.path):
+            self._add(bad)
+        self.count += 1
+
+    def _add(self, bad: BadLine) -> None:
+        if self._file is None:
+            self._file = self.path.open("a+b")
+            self._file.seek(0)
+            self._kept.update(self._file)
+            if any(not line.endswith(b"\n") for line in self._kept):  # broken off by the end of a process
+                self._file.write(b"\n")
+        line = encoded({"line": bad.line, "error": bad.error, "text": bad.text})
+        if line not in self._kept:
+            self._kept.add(line)
+            self._file.write(line)
+            self._file.flush()
+
+    def close(self) -> None:
+        """Close it."""
+        if self._file is not None:
+            self._file.close()
+
+
+def aside_of(output: str) -> Path:
+    """The file for bad lines that stands beside this output: `out.jsonl` has `out.rejected.jsonl`."""
+    path = Path(output)
+    if output == "-" or (path.exists() and not path.is_file()):  # there is nothing beside a pipe
+        path = Path("batch.jsonl")
+    return path.with_name(f"{path.stem}.rejected.jsonl")

@@ -1,0 +1,38 @@
+"""For tests of your own agents, with no network: a scripted model, and a check of histories.
+
+The scripted model is the transport of a real `AsyncOpenAI` client: everything above the socket is the real thing, and
+what was sent can be asserted on.
+
+    model = ScriptedModel([call("get_weather", city="Paris"), "It is sunny."], cut=3)
+    response = await AsyncSwarm(client=model.client()).run(agent, "What is the weather?")
+    assert model.requests[1].messages[-1]["content"] == "sunny"
+    check_history(response.messages)
+"""
+
+from ._history import check_history
+from ._scripted_model import (
+    Answer,
+    Failure,
+    RawAnswer,
+    Request,
+    ScriptedCall,
+    ScriptedModel,
+    Step,
+    call,
+    chunks,
+    completion,
+)
+
+__all__ = [
+    "Answer",
+    "Failure",
+    "RawAnswer",
+    "Request",
+    "ScriptedCall",
+    "ScriptedModel",
+    "Step",
+    "call",
+    "check_history",
+    "chunks",
+    "completion",
+]

@@ -1,0 +1,264 @@
+"""The scripted model: answers requests from a script, over an `httpx` transport, behind a real `AsyncOpenAI`.
+
+Decides what a correct server would send. Never opens a socket.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import anyio
+import httpx
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+Cut: TypeAlias = int | Callable[[str], Sequence[str]] | None
+_ids = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedCall:
+    """One tool call of a scripted answer; made by `call`. `arguments` is the JSON text as the model writes it."""
+
+    name: str
+    arguments: str
+    id: str
+
+
+def call(name: str, /, arguments: str | None = None, *, call_id: str | None = None, **named: Any) -> ScriptedCall:
+    """A tool call with these arguments: by name, or as raw text in `arguments` (which need not be JSON)."""
+    text = json.dumps(named, ensure_ascii=False) if arguments is None else arguments
+    return ScriptedCall(name, text, call_id or f"call_{next(_ids)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One scripted completion. `delay` and `pause` are seconds: before the first byte, and before every chunk.
+
+    `extra`: further keys of the message, such as `{"reasoning_content": "..."}`. `break_after`: how many chunks are
+    sent before the connection breaks (a whole answer then breaks too). `usage` is what the server reports, None for nothing.
+    """
+
+    text: str | None = None
+    calls: Sequence[ScriptedCall] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    finish_reason: str | None = None
+    usage: Mapping[str, Any] | None = field(
+        default_factory=lambda: {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    )
+    delay: float = 0
+    pause: float = 0
+    break_after: int | None = None
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The assistant message on the wire."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.text, **self.extra}
+        if self.calls:
+            message["tool_calls"] = [_wire_call(made) for made in self.calls]
+        return message
+
+    @property
+    def finish(self) -> str:
+        """The finish reason: the one given, or what the API would say."""
+        return self.finish_reason or ("tool_calls" if self.calls else "stop")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An HTTP error instead of a completion, after `delay` seconds."""
+
+    status: int
+    message: str = "scripted failure"
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    delay: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RawAnswer:
+    """Bytes as they are, piece by piece: for everything that a correct server would not send."""
+
+    pieces: Sequence[bytes]
+    content_type: str = "text/event-stream"
+    pause: float = 0
+
+
+Step: TypeAlias = str | ScriptedCall | Sequence[ScriptedCall] | Answer | Failure | RawAnswer | Exception
+Script: TypeAlias = Iterable["Step | Callable[[Request], Step]"] | Callable[["Request"], "Step"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as it was received: the JSON `body` and the `headers`."""
+
+    body: dict[str, Any]
+    headers: Mapping[str, str]
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages that were sent, the system message included."""
+        messages: list[dict[str, Any]] = self.body["messages"]
+        return messages
+
+    @property
+    def tool_names(self) -> list[str]:
+        """The names of the functions that were offered."""
+        return [tool["function"]["name"] for tool in self.body.get("tools", ())]
+
+
+class ScriptedModel:
+    """A model that says what the script says.
+
+    `script`: the steps in order, or a function from `Request` to a step. A step is a str (an answer), a `call` or a
+    list of them, an `Answer`, a `Failure`, a `RawAnswer`, an exception that the transport raises, or a function from
+    `Request` to one of these. `cut`: how streamed text and arguments are cut: into pieces of so many characters, by a
+    function, or not at all. `requests`: what was received. `open_streams`: bodies that are being read right now.
+    """
+
+    def __init__(self, script: Script, *, cut: Cut = None) -> None:
+        self._function = script if callable(script) else None
+        self._steps = iter(()) if callable(script) else iter(script)
+        self._cut = cut
+        self.requests: list[Request] = []
+        self.open_streams = 0
+
+    def client(self, **options: Any) -> AsyncOpenAI:
+        """A real `AsyncOpenAI` that talks to this model; `options` are its own. It does not retry unless told to."""
+        from openai import AsyncOpenAI  # noqa: PLC0415 - heavy, and not needed to import this module
+
+        # openai 3 is typed for httpx2 and takes httpx as well, openai 2 knows only httpx.
+        http_client: Any = httpx.AsyncClient(transport=_Transport(self))
+        settings: dict[str, Any] = {
+            "api_key": "scripted",
+            "base_url": "http://scripted.test/v1",
+            "max_retries": 0,
+            "http_client": http_client,
+            **options,
+        }
+        return AsyncOpenAI(**settings)
+
+    def next_step(self, request: Request) -> Step:
+        """Record the request and take the step that answers it. Raises AssertionError when the script is at its end."""
+        self.requests.append(request)
+        step = self._function or next(self._steps, None)
+        if step is None:
+            raise AssertionError(f"the script has no answer for request {len(self.requests)}: {request.messages[-1]}")
+        return step(request) if callable(step) else step
+
+    async def respond(self, request: Request) -> httpx.Response:
+        """The HTTP response to one request."""
+        step = self.next_step(request)
+        if isinstance(step, Exception):
+            raise step
+        if isinstance(step, RawAnswer):
+            return self._streamed(step.pieces, step.content_type, step.pause, breaks=False)
+        if isinstance(step, Failure):
+            await anyio.sleep(step.delay)
+            error = {"message": step.message, "code": step.code, "type": None}
+            return httpx.Response(step.status, headers=dict(step.headers), json={"error": error})
+        answer = step if isinstance(step, Answer) else _answer(step)
+        await anyio.sleep(answer.delay)
+        if not request.body.get("stream"):
+            if answer.break_after is not None:
+                raise httpx.ReadError("scripted break")
+            return httpx.Response(200, json=completion(answer))
+        events = [_event(chunk) for chunk in chunks(answer, self._cut)]
+        breaks = answer.break_after is not None
+        pieces = events[: answer.break_after] if breaks else [*events, b"data: [DONE]\n\n"]
+        return self._streamed(pieces, "text/event-stream", answer.pause, breaks=breaks)
+
+    def _streamed(self, pieces: Sequence[bytes], content_type: str, pause: float, *, breaks: bool) -> httpx.Response:
+        body = _Body(self, pieces, pause, breaks)
+        return httpx.Response(200, headers={"content-type": content_type}, stream=body)
+
+
+def _answer(step: str | ScriptedCall | Sequence[ScriptedCall]) -> Answer:
+    if isinstance(step, str):
+        return Answer(step)
+    return Answer(calls=[step] if isinstance(step, ScriptedCall) else step)
+
+
+def _wire_call(made: ScriptedCall) -> dict[str, Any]:
+    return {"id": made.id, "type": "function", "function": {"name": made.name, "arguments": made.arguments}}
+
+
+def completion(answer: Answer) -> dict[str, Any]:
+    """The answer as one whole `chat.completion` object."""
+    choice = {"index": 0, "message": answer.message, "finish_reason": answer.finish}
+    usage = {} if answer.usage is None else {"usage": answer.usage}
+    return {"id": "scripted", "object": "chat.completion", "model": "scripted", "choices": [choice], **usage}
+
+
+def chunks(answer: Answer, cut: Cut = None) -> Iterator[dict[str, Any]]:
+    """The answer as `chat.completion.chunk` objects, in the order in which OpenAI sends them."""
+    yield _chunk({"role": "assistant", "content": None if answer.calls else ""})
+    for key, value in answer.extra.items():
+        for piece in _pieces(value, cut) if isinstance(value, str) else (value,):
+            yield _chunk({key: piece})
+    for piece in _pieces(answer.text or "", cut):
+        yield _chunk({"content": piece})
+    for index, made in enumerate(answer.calls):
+        wire = _wire_call(made)
+        yield _chunk({"tool_calls": [{"index": index, **wire, "function": {"name": made.name, "arguments": ""}}]})
+        for piece in _pieces(made.arguments, cut):
+            yield _chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+    yield _chunk({}, answer.finish)
+    if answer.usage is not None:
+        yield {**_chunk({}), "choices": [], "usage": answer.usage}
+
+
+def _chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    return {"id": "scripted", "object": "chat.completion.chunk", "model": "scripted", "choices": [choice]}
+
+
+def _pieces(text: str, cut: Cut) -> Sequence[str]:
+    if callable(cut):
+        return cut(text)
+    size = cut or len(text) or 1
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+def _event(chunk: Mapping[str, Any]) -> bytes:
+    return f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode()
+
+
+class _Transport(httpx.AsyncBaseTransport):
+    def __init__(self, model: ScriptedModel) -> None:
+        self._model = model
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(await request.aread())
+        return await self._model.respond(Request(body, dict(request.headers)))
+
+
+class _Body(httpx.AsyncByteStream):
+    # An iterator by hand: httpx drops an async generator without closing it, of which trio warns.
+    def __init__(self, model: ScriptedModel, pieces: Sequence[bytes], pause: float, breaks: bool) -> None:
+        self._model = model
+        self._pieces = iter(pieces)
+        self._pause = pause
+        self._breaks = breaks
+        self._is_open = True
+        model.open_streams += 1
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        await anyio.sleep(self._pause)
+        for piece in self._pieces:
+            return piece
+        if self._breaks:
+            raise httpx.ReadError("scripted break")
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        self._model.open_streams -= self._is_open
+        self._is_open = False

@@ -1,0 +1,126 @@
+"""`concurrency="auto"`: how many items there are at once, as the provider is seen to take them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+import trio.testing
+from batches import AGENT, Counted, Echo, answer, call, idle, outcomes_of
+from virtual_time import in_virtual_time
+
+from aswarm import Agent, CompletionError
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_auto_finds_the_number_out() -> None:
+    """It begins with ten, and grows while requests are answered and outcomes are taken."""
+    items, gate = Counted(), anyio.Event()
+    source = Echo(lambda _: gate.wait())
+    async with source.swarm().batch(AGENT, items, concurrency="auto") as outcomes:
+        await idle()
+        assert items.pulled == 10
+        source.gate = Echo().gate
+        gate.set()
+        for _ in range(30):
+            await anext(outcomes)
+        await idle()
+        assert items.pulled > 40
+
+
+async def test_outcomes_that_nobody_takes_are_no_reason_for_more() -> None:
+    """It is the reader who holds back then, not the limit."""
+    items = Counted()
+    async with Echo().swarm().batch(AGENT, items, concurrency="auto"):
+        await idle()
+        assert items.pulled <= 20
+
+
+@in_virtual_time
+async def test_a_number_that_is_not_used_does_not_grow() -> None:
+    """Items that come slowly, and then all at once, are not all begun at once."""
+
+    async def items() -> AsyncIterator[str]:
+        for number in range(600):
+            await anyio.sleep(0.5 if number < 400 else 0)
+            yield str(number)
+
+    source = Echo(lambda _: anyio.sleep(1))
+    began: list[float] = []
+    source.gate = lambda _: noted(began)
+    assert len(await outcomes_of(source, items(), concurrency="auto")) == 600
+    at_once = [sum(at <= other < at + 0.5 for other in began) for at in began]
+    assert max(at_once[:411]) <= 20, "the first of those that came at once"
+    assert source.most > 50, "it grows when it is used"
+
+
+async def noted(began: list[float]) -> None:
+    began.append(trio.current_time())
+    await anyio.sleep(1)
+
+
+@in_virtual_time
+async def test_growth_begins_items_before_any_has_ended() -> None:
+    """Items of many turns: there are more of them from the first round of answers on, not a crowd at the end."""
+    began: dict[str, float] = {}
+
+    async def look() -> str:
+        return "seen"
+
+    class Long:
+        async def complete(self, request: Any) -> AsyncIterator[Any]:
+            messages = request.body["messages"]
+            began.setdefault(messages[1]["content"], trio.current_time())
+            await anyio.sleep(1)
+            yield answer("", [call("look")]) if len(messages) < 40 else answer("done")
+
+    await outcomes_of(Long(), map(str, range(300)), Agent(functions=[look]), concurrency="auto")
+    first = [sum(at == second for at in began.values()) for second in range(5)]
+    assert first == [10, 10, 20, 40, 80]
+
+
+@pytest.mark.parametrize("status", [503, 529, None])
+def test_what_is_too_much_for_a_provider_lowers_the_number(status: int | None) -> None:
+    """A server that can do twelve at once, and says 503 or nothing to the others: nobody pauses, and few are refused."""
+
+    @in_virtual_time
+    async def found_out() -> None:
+        refused: list[float] = []
+
+        async def gate(_: str) -> None:
+            if source.running > 12:
+                refused.append(trio.current_time())
+                raise CompletionError("overloaded", status_code=status, retryable=True)
+            await anyio.sleep(1)
+
+        source = Echo(gate)
+        outcomes = await outcomes_of(source, map(str, range(600)), concurrency="auto", attempts=20)
+        assert all(outcome.error is None for outcome in outcomes)
+        assert trio.current_time() < 1.5 * 600 / 12
+        assert len(refused) < 250
+
+    found_out()
+
+
+def test_a_batch_that_a_closed_loop_has_left_behind_is_no_trouble_for_others() -> None:
+    """The same swarm in another loop: its answers would make room there, if anybody were left."""
+    gate = asyncio.Event
+    source = Echo()
+    swarm = source.swarm()
+
+    async def left() -> None:
+        stuck = gate()
+        source.gate = lambda _: stuck.wait()
+        batch = swarm.batch(AGENT, Counted(), concurrency="auto")
+        await batch.__aenter__()
+        await asyncio.sleep(0.01)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(left())
+    loop.close()
+    source.gate = Echo().gate
+    assert asyncio.run(swarm.run(AGENT, "Hi")).text == "Hi"

@@ -1,0 +1,296 @@
+"""A batch: what goes in, what comes out, in which order; and what is the caller's mistake."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from itertools import chain
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from batches import AGENT, Echo, answer, call, idle, outcomes_of, text_of
+
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RunError
+from aswarm.batch import Item, Outcome, _retries
+
+pytestmark = pytest.mark.anyio
+
+
+def user(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+# --- items and outcomes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "outcome_id"),
+    [
+        ("hello", "0"),
+        (user("hello"), "0"),
+        (tuple(user("hello")), "0"),
+        (("a", "hello"), "a"),
+        ((7, user("hello")), "7"),
+        (Item("hello"), "0"),
+        (Item("hello", id="b"), "b"),
+        (Item(user("hello"), id=3), "3"),
+    ],
+)
+async def test_a_conversation_may_be_given_in_several_ways(given: Any, outcome_id: str) -> None:
+    """A text, messages, a pair of id and messages, or an Item; without an id, its place is its id."""
+    [outcome] = await outcomes_of(Echo(), [given])
+    assert (outcome.id, outcome.index, text_of(outcome)) == (outcome_id, 0, "hello")
+
+
+async def test_an_outcome_says_what_the_run_came_to() -> None:
+    """The response, its usage, one attempt, the seconds, and the item's metadata."""
+    metadata = object()
+    [outcome] = await outcomes_of(Echo(), [Item("hello", metadata=metadata)])
+    assert outcome.response is not None
+    assert outcome.usage == outcome.response.usage
+    assert outcome.usage.total_tokens == 15
+    assert (outcome.attempts, outcome.error) == (1, None)
+    assert outcome.metadata is metadata
+    assert 0 <= outcome.duration < 60
+
+
+async def test_an_item_may_have_an_agent_of_its_own() -> None:
+    """The others are run with the agent of the batch."""
+    other = Agent(name="Other")
+    outcomes = await outcomes_of(Echo(), ["a", Item("b", agent=other)], ordered=True)
+    assert [outcome.response and outcome.response.agent for outcome in outcomes] == [AGENT, other]
+
+
+@pytest.mark.parametrize(
+    ("of_batch", "of_item", "seen"),
+    [
+        (None, None, {}),
+        ({"a": 1}, None, {"a": 1}),
+        (None, {"a": 2}, {"a": 2}),
+        ({"a": 1, "b": 1}, {"a": 2}, {"a": 2, "b": 1}),
+    ],
+)
+async def test_context_variables_of_an_item_lie_over_those_of_the_batch(of_batch: Any, of_item: Any, seen: Any) -> None:
+    """Key by key; neither is changed."""
+    [outcome] = await outcomes_of(Echo(), [Item("x", context_variables=of_item)], context_variables=of_batch)
+    assert outcome.response is not None
+    assert outcome.response.context_variables == seen
+
+
+async def test_model_and_turns_are_those_of_the_batch() -> None:
+    """`model_override` and `max_turns` go to every run."""
+    source = Echo()
+    [outcome] = await outcomes_of(source, ["x"], model_override="small")
+    assert source.requests[0].body["model"] == "small"
+    [outcome] = await outcomes_of(Echo(), ["x"], max_turns=0)
+    assert outcome.response is not None
+    assert outcome.response.stop == "max_turns"
+
+
+@pytest.mark.parametrize("bad", [42, None, {"role": "user", "content": "x"}, [1], Item(b"x"), Item("x", agent="y")])  # type: ignore[arg-type]
+async def test_bad_input_is_the_error_of_that_item(bad: Any) -> None:
+    """Nothing was run for it, and the others go on."""
+    outcomes = await outcomes_of(Echo(), ["a", bad, "c"], ordered=True)
+    assert [outcome.error is None for outcome in outcomes] == [True, False, True]
+    outcome = outcomes[1]
+    assert isinstance(outcome.error, ConfigurationError)
+    assert (outcome.id, outcome.index, outcome.attempts, outcome.response) == ("1", 1, 0, None)
+    assert outcome.usage.requests == 0
+
+
+async def test_bad_context_variables_are_the_error_of_that_item() -> None:
+    """Also where the batch has some."""
+    [outcome] = await outcomes_of(Echo(), [Item("x", id="i", context_variables=42)], context_variables={"a": 1})  # type: ignore[arg-type]
+    assert isinstance(outcome.error, ConfigurationError)
+    assert outcome.id == "i"
+
+
+async def test_ids_need_not_differ() -> None:
+    """They are the caller's; the index tells the items apart."""
+    outcomes = await outcomes_of(Echo(), [("a", "x"), ("a", "y")])
+    assert {(outcome.id, outcome.index, text_of(outcome)) for outcome in outcomes} == {("a", 0, "x"), ("a", 1, "y")}
+
+
+async def test_an_error_has_what_had_happened() -> None:
+    """The partial response, and its usage; the calls of the first turn are in it."""
+
+    async def gate(text: str) -> Any:
+        if text == "x":
+            return answer("", [call("look")])
+        raise CompletionError("refused", status_code=400)
+
+    def look() -> str:
+        return "seen"
+
+    [outcome] = await outcomes_of(Echo(gate), ["x"], Agent(functions=[look]))
+    assert isinstance(outcome.error, CompletionError)
+    assert outcome.response is None
+    assert outcome.error.response is not None
+    assert [message["role"] for message in outcome.error.response.messages] == ["assistant", "tool"]
+    assert (outcome.usage.requests, outcome.attempts) == (1, 1)
+
+
+async def test_a_failure_never_touches_another_item() -> None:
+    """Whatever is raised by one, all others are answered."""
+
+    async def gate(text: str) -> None:
+        if int(text) % 3 == 0:
+            raise ZeroDivisionError(text)
+
+    outcomes = await outcomes_of(Echo(gate), map(str, range(30)), concurrency=4)
+    assert sorted(outcome.index for outcome in outcomes if outcome.error is None) == [n for n in range(30) if n % 3]
+    assert all(isinstance(outcome.error, RunError) for outcome in outcomes if outcome.index % 3 == 0)
+
+
+async def test_a_retryable_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On both backends; the rest is said with the attempts."""
+    monkeypatch.setattr(_retries, "FIRST_WAIT", 0.0)
+    left = [CompletionError("busy", retryable=True)]
+
+    async def gate(_: str) -> None:
+        if left:
+            raise left.pop()
+
+    [outcome] = await outcomes_of(Echo(gate), ["x"])
+    assert (text_of(outcome), outcome.attempts) == ("x", 2)
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ordered", "order"), [(False, [1, 2, 0]), (True, [0, 1, 2])])
+async def test_outcomes_come_as_they_finish_or_in_input_order(ordered: bool, order: list[int]) -> None:
+    """`ordered=True` holds those back that are early."""
+    turns = [anyio.Event() for _ in range(3)]
+
+    async def gate(text: str) -> None:
+        await turns[int(text)].wait()
+
+    taken: list[int] = []
+    async with Echo(gate).swarm().batch(AGENT, map(str, range(3)), ordered=ordered, concurrency=3) as outcomes:
+        for turn in (1, 2, 0):
+            turns[turn].set()
+            await idle()
+        taken += [outcome.index async for outcome in outcomes]
+    assert taken == order
+
+
+async def test_no_items_give_no_outcomes() -> None:
+    """The iteration just ends."""
+    assert await outcomes_of(Echo(), []) == []
+
+
+async def test_several_tasks_may_read_one_batch() -> None:
+    """Each outcome goes to one of them, and all of them are told of the end."""
+    taken: list[list[int]] = [[], [], []]
+
+    async def read(outcomes: AsyncIterator[Outcome], mine: list[int]) -> None:
+        async for outcome in outcomes:
+            mine.append(outcome.index)
+            await anyio.lowlevel.checkpoint()
+
+    async with (
+        Echo(lambda _: anyio.lowlevel.checkpoint()).swarm().batch(AGENT, map(str, range(40))) as outcomes,
+        anyio.create_task_group() as readers,
+    ):
+        for mine in taken:
+            readers.start_soon(read, outcomes, mine)
+    assert sorted(chain.from_iterable(taken)) == list(range(40))
+
+
+# --- on_error ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_stop_begins_nothing_after_the_first_error(ordered: bool) -> None:
+    """Those that run are finished and come out; the iteration then ends without raising."""
+    failed = anyio.Event()
+
+    async def gate(text: str) -> None:
+        if text == "1":
+            failed.set()
+            raise ValueError(text)
+        if text in "02":
+            await failed.wait()
+            await idle()
+
+    source = Echo(gate)
+    outcomes = await outcomes_of(source, map(str, range(100)), concurrency=3, on_error="stop", ordered=ordered)
+    assert sorted(outcome.index for outcome in outcomes) == [0, 1, 2]
+    assert [outcome.index for outcome in outcomes if outcome.error is not None] == [1]
+
+
+async def test_stop_does_not_wait_for_items_that_do_not_come() -> None:
+    """A source that waits for ever is left."""
+    left: list[str] = []
+
+    async def items() -> AsyncIterator[str]:
+        yield "bad"
+        try:
+            await anyio.sleep_forever()
+        finally:
+            left.append("items")
+
+    async def gate(text: str) -> None:
+        raise ValueError(text)
+
+    outcomes = await outcomes_of(Echo(gate), items(), on_error="stop")
+    assert len(outcomes) == 1
+    assert left == ["items"]
+
+
+# --- the caller's mistakes --------------------------------------------------------------------------------------------
+
+
+def lone(**options: Any) -> None:
+    AsyncSwarm(client=Echo()).batch(**{"agent": AGENT, "items": [], **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"concurrency": 0}, "concurrency"),
+        ({"concurrency": 2.5}, "concurrency"),
+        ({"concurrency": True}, "concurrency"),
+        ({"concurrency": "many"}, "concurrency"),
+        ({"attempts": 0}, "attempts"),
+        ({"on_error": "raise"}, "on_error"),
+        ({"max_turns": -1}, "max_turns"),
+        ({"agent": "Echo"}, "agent"),
+        ({"agent": Agent(functions=[42])}, "42"),
+        ({"context_variables": [1]}, "context_variables"),
+        ({"items": "hello"}, "not str"),
+        ({"items": b"hello"}, "not bytes"),
+        ({"items": 7}, "not int"),
+        ({"items": {"a": "x"}}, "items()"),
+    ],
+)
+async def test_what_is_wrong_with_the_batch_is_told_before_anything_is_sent(options: Any, told: str) -> None:
+    """A ConfigurationError of the call itself, not one of every item."""
+    with pytest.raises(ConfigurationError, match=re.escape(told)):
+        lone(**options)
+
+
+async def test_a_batch_is_used_inside_its_block() -> None:
+    """Iterating without `async with` says so; after the block there is nothing more; and it is opened once."""
+    batch = Echo().swarm().batch(AGENT, ["x"])
+    with pytest.raises(RuntimeError, match="async with"):
+        await anext(batch)
+    async with batch:
+        pass
+    with pytest.raises(StopAsyncIteration):
+        await anext(batch)
+    with pytest.raises(RuntimeError, match="once"):
+        await batch.__aenter__()
+
+
+async def test_a_client_that_cannot_be_made_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by every item."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    items = iter(["x"])
+    with pytest.raises(Exception, match="api_key"):
+        async with AsyncSwarm().batch(AGENT, items):
+            pass
+    assert next(items) == "x"

@@ -1,0 +1,253 @@
+"""A batch with a journal: what a rerun skips, what it resumes, and what it refuses."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from batches import AGENT, Counted, Echo, answer, call, idle, outcomes_of, text_of
+
+from aswarm import Agent, CompletionError, ConfigurationError, Result, RunError
+from aswarm._journal.sqlite import JournalFile
+from aswarm.batch import Item, Outcome
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "run.sqlite"
+
+
+async def test_a_rerun_gives_what_is_done_and_runs_the_rest(journal: Path) -> None:
+    """Every item ends once in the results of each; nothing that is done is asked for again."""
+    items = [(f"item {number}", str(number)) for number in range(12)]
+    async with Echo().swarm().batch(AGENT, items, journal=journal, concurrency=3, ordered=True) as outcomes:
+        first = [await anext(outcomes) for _ in range(4)]
+    again = Echo()
+    second = await outcomes_of(again, items, journal=journal, ordered=True)
+    assert [text_of(outcome) for outcome in second] == [text for _, text in items]
+    assert second[:4] == [replaced(outcome, second[outcome.index]) for outcome in first]
+    assert [outcome.attempts for outcome in second[:4]] == [0] * 4
+    assert not set(again.begun) & {"0", "1", "2", "3"}
+
+
+def replaced(outcome: Outcome, other: Outcome) -> Outcome:
+    """As it is when it comes from the journal."""
+    return Outcome(
+        outcome.id, outcome.index, outcome.response, None, other.duration, 0, outcome.usage, outcome.metadata
+    )
+
+
+async def test_what_was_in_the_middle_goes_on(journal: Path) -> None:
+    """A tool call that ran is not run again, and its answer is the one that it had."""
+    ran: list[str] = []
+
+    async def pay() -> Result:
+        ran.append("paid")
+        return Result(value=f"receipt {len(ran)}", context_variables={"paid": True})
+
+    agent = Agent(functions=[pay])
+
+    async def first(text: str) -> Any:
+        return answer("", [call("pay")]) if text == "x" else await anyio.sleep_forever()
+
+    async with Echo(first).swarm().batch(agent, ["x"], journal=journal):
+        await idle()
+        while not ran:
+            await anyio.sleep(0.001)
+        await idle()
+
+    source = Echo()
+    [outcome] = await outcomes_of(source, ["x"], agent, journal=journal)
+    assert (text_of(outcome), ran, source.begun) == ("receipt 1", ["paid"], ["receipt 1"])
+    assert outcome.response is not None
+    assert outcome.response.context_variables == {"paid": True}
+    assert (outcome.attempts, outcome.usage.requests) == (1, 2)
+
+
+async def test_what_has_failed_is_tried_again_by_a_rerun(journal: Path) -> None:
+    """It is not done."""
+
+    async def refuse(_: str) -> None:
+        raise CompletionError("no", status_code=400)
+
+    [outcome] = await outcomes_of(Echo(refuse), ["x"], journal=journal)
+    assert outcome.error is not None
+    [outcome] = await outcomes_of(Echo(), ["x"], journal=journal)
+    assert (text_of(outcome), outcome.attempts) == ("x", 1)
+
+
+OTHERS = [
+    ({"agent": Agent(name="Other")}, "its agent is 'Echo', and in this batch 'Other'"),
+    ({"model_override": "other"}, "its model is 'gpt-4o', and in this batch 'other'"),
+    (
+        {"agent": AGENT.model_copy(update={"instructions": "Hi"})},
+        "its instructions are 'Say .*', and in this batch 'Hi'",
+    ),
+    ({"agent": AGENT.model_copy(update={"functions": [AGENT]})}, "its functions are '', and .* 'transfer_to_echo'"),
+]
+
+
+@pytest.mark.parametrize(("others", "told"), OTHERS)
+async def test_the_journal_of_another_batch_is_refused(journal: Path, others: dict[str, Any], told: str) -> None:
+    """Where the block is entered, before an item is read."""
+    await outcomes_of(Echo(), ["x"], journal=journal)
+    items = Counted()
+    with pytest.raises(ConfigurationError, match=told):
+        await outcomes_of(Echo(), items, journal=journal, **others)
+    assert items.pulled == 0
+
+
+async def test_each_item_needs_an_id_of_its_own(journal: Path) -> None:
+    """One of two that have the same is an error; the other is run."""
+    outcomes = await outcomes_of(Echo(), [("a", "x"), ("a", "x"), ("b", "x")], journal=journal, concurrency=1)
+    assert [type(outcome.error) for outcome in outcomes] == [type(None), ConfigurationError, type(None)]
+
+
+@pytest.mark.parametrize("bad", [42, Item(b"x"), Item("x", agent="y"), Item("x", context_variables=3)])  # type: ignore[arg-type]
+async def test_bad_input_is_the_error_of_that_item(journal: Path, bad: Any) -> None:
+    """As without a journal."""
+    outcomes = await outcomes_of(Echo(), [bad, "x"], journal=journal, ordered=True)
+    assert isinstance(outcomes[0].error, ConfigurationError)
+    assert text_of(outcomes[1]) == "x"
+
+
+@pytest.mark.parametrize("variables", [{"user": "alice"}, {"user": "bob"}])
+async def test_an_item_is_known_by_its_own_context_variables(journal: Path, variables: dict[str, Any]) -> None:
+    """Those of the batch may be others in a rerun: the time, say."""
+    items = [Item("x", "a", context_variables={"user": "alice"})]
+    await outcomes_of(Echo(), items, journal=journal, context_variables={"now": 1})
+    again = [Item("x", "a", context_variables=variables)]
+    [outcome] = await outcomes_of(Echo(), again, journal=journal, context_variables={"now": 2})
+    if variables == {"user": "alice"}:
+        assert outcome.response is not None
+        assert outcome.response.context_variables == {"now": 2, "user": "alice"}
+    else:
+        assert isinstance(outcome.error, ConfigurationError)
+
+
+async def test_what_cannot_be_recorded_is_an_error_with_its_response(journal: Path) -> None:
+    """The run had come to its end; its answer and its usage are there."""
+
+    def instructions(context: dict[str, Any]) -> str:
+        return "hi"
+
+    async def change(context_variables: dict[str, Any]) -> str:
+        context_variables["lock"] = object()
+        return "locked"
+
+    turns: Iterator[Any] = iter([answer("", [call("change")]), None])
+
+    async def gate(_: str) -> Any:
+        return next(turns)
+
+    agent = Agent(functions=[change], instructions=instructions)
+    [outcome] = await outcomes_of(Echo(gate), ["x"], agent, journal=journal)
+    assert isinstance(outcome.error, ConfigurationError)
+    assert outcome.error.response is not None
+    assert outcome.usage.requests == 1
+
+
+async def test_an_end_that_cannot_be_recorded_has_the_response_too(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last record may fail as any other."""
+    fail_from(monkeypatch, "finished")
+    taken: list[Outcome] = []
+    batch = Echo().swarm().batch(AGENT, ["x"], journal=journal)
+    with pytest.raises(RunError, match="cannot be written: disk full"):
+        await read(batch, taken)
+    [outcome] = taken
+    assert isinstance(outcome.error, RunError)
+    assert outcome.error.response is not None
+    assert outcome.error.response.text == "x"
+
+
+async def read(batch: Any, taken: list[Outcome]) -> None:
+    async with batch as outcomes:
+        async for outcome in outcomes:
+            taken.append(outcome)  # noqa: PERF401 - what came before an exception counts
+
+
+def fail_from(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """The disk is full when a record of this kind is to be written."""
+    write = JournalFile.work
+
+    def work(file: JournalFile, asked: Any, steps: Any, **how: Any) -> Any:
+        if any(step.kind == kind for step in steps):
+            raise sqlite3.OperationalError("disk full")
+        return write(file, asked, steps, **how)
+
+    monkeypatch.setattr(JournalFile, "work", work)
+
+
+async def test_a_journal_that_cannot_be_written_ends_the_batch(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What had begun comes out, as errors; nothing more is begun; then it is said."""
+    fail_from(monkeypatch, "completion")
+    items = Counted()
+    taken: list[Outcome] = []
+    with pytest.raises(RunError, match="cannot be written: disk full"):
+        await read(Echo().swarm().batch(AGENT, items, journal=journal, concurrency=4), taken)
+    assert len(taken) == items.pulled < 20
+    assert all(outcome.error is not None for outcome in taken)
+
+
+async def fail(outcomes: Any) -> None:
+    await anext(outcomes)
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("kind", ["finished", "outcome"])
+async def test_it_is_said_where_the_block_is_left_too(
+    journal: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """Also of the last lot, which is written then; a body that has failed raises what it raises, and this is logged."""
+    fail_from(monkeypatch, kind)
+
+    async def pay() -> str:
+        return "paid"
+
+    async def gate(text: str) -> Any:
+        return answer("", [call("pay")]) if text == "x" and kind == "outcome" else None
+
+    def batch() -> Any:
+        return Echo(gate).swarm().batch(Agent(functions=[pay]), ["x", "y"], journal=journal)
+
+    with pytest.raises(RunError, match="cannot be written: disk full"):
+        async with batch() as outcomes:
+            await anext(outcomes)
+    journal.unlink()
+    with pytest.raises(ZeroDivisionError):
+        async with batch() as outcomes:
+            await fail(outcomes)
+    assert [record.levelname for record in caplog.records if "disk full" in record.message] == ["WARNING"]
+
+
+async def test_a_batch_whose_journal_was_in_use_may_be_opened_later(journal: Path) -> None:
+    """What was refused has not begun."""
+    batch = Echo().swarm().batch(AGENT, ["x"], journal=journal)
+    file = JournalFile.open(journal, {})
+    with pytest.raises(ConfigurationError, match="in use"):
+        async with batch:
+            pass
+    file.close()
+    journal.unlink()
+    async with batch as outcomes:
+        assert [text_of(outcome) async for outcome in outcomes] == ["x"]
+
+
+async def test_the_journal_is_closed_when_the_block_is_left(journal: Path) -> None:
+    """Then it may be opened again at once; however the block was left."""
+    for _ in range(3):
+        with anyio.CancelScope() as scope:
+            async with Echo(lambda _: anyio.sleep_forever()).swarm().batch(AGENT, ["x", "y"], journal=journal):
+                await idle()
+                scope.cancel()
+                await anyio.sleep_forever()
+    assert len(await outcomes_of(Echo(), ["x", "y"], journal=journal)) == 2
+    assert [path.name for path in journal.parent.iterdir()] == [journal.name]

@@ -1,0 +1,273 @@
+"""Retries of a batch: what is asked for again, after which pauses, and what is never done twice."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import anyio
+import pytest
+import trio.testing
+from batches import Echo, answer, call, outcomes_of, text_of
+
+from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, Result, StreamInterrupted, tool
+from aswarm.batch import _retries
+from aswarm.testing import Failure, ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    """trio, with a clock that jumps to whatever is waited for: pauses take no time."""
+    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+
+
+def failing(*fates: Any) -> Callable[[str], Any]:
+    """A gate: raises what is an exception, answers with what is not; then says yes."""
+    left = iter(fates)
+
+    async def gate(_: str) -> Any:
+        fate = next(left, None)
+        if isinstance(fate, Exception):
+            raise fate
+        return fate
+
+    return gate
+
+
+def fresh() -> CompletionError:
+    return CompletionError("busy", status_code=503, retryable=True)
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+async def test_a_completion_that_fails_retryably_is_asked_for_again(failures: int) -> None:
+    """With the same request; the outcome tells how often the item was attempted."""
+    source = Echo(failing(*(fresh() for _ in range(failures))))
+    [outcome] = await outcomes_of(source, ["x"])
+    assert (text_of(outcome), outcome.attempts) == ("x", failures + 1)
+    assert [request.body for request in source.requests] == [source.requests[0].body] * (failures + 1)
+
+
+@pytest.mark.parametrize(("attempts", "asked"), [(1, 1), (2, 2), (5, 5)])
+async def test_after_the_last_attempt_the_failure_is_the_items_error(attempts: int, asked: int) -> None:
+    """`attempts` is how often one completion is asked for, at most."""
+    source = Echo(failing(*(fresh() for _ in range(10))))
+    [outcome] = await outcomes_of(source, ["x"], attempts=attempts)
+    assert isinstance(outcome.error, CompletionError)
+    assert (outcome.error.status_code, outcome.attempts, len(source.requests)) == (503, asked, asked)
+
+
+async def test_attempts_are_all_that_a_failing_completion_is_asked_for() -> None:
+    """Whatever the client would try again by itself: three requests, and no refusal among them is counted."""
+    refused = Failure(429, headers={"retry-after": "1"})
+    model = ScriptedModel([Failure(500), refused, Failure(500), refused, Failure(500), "never asked"])
+    client = model.client(max_retries=5)
+    client._platform = "Linux"  # asking a thread for it takes no virtual time
+    async with AsyncSwarm(client).batch(Agent(), ["x"]) as outcomes:
+        [outcome] = [outcome async for outcome in outcomes]
+    assert isinstance(outcome.error, CompletionError)
+    assert (outcome.error.status_code, outcome.attempts, len(model.requests)) == (500, 3, 5)
+
+
+async def test_a_refusal_that_was_given_up_is_not_asked_for_again() -> None:
+    """It was waited for long enough; attempts do not multiply it."""
+    refusal = CompletionError("slow down", status_code=429, retryable=True, retry_after=1)
+    source = Echo(failing(*[refusal] * 50))
+    [outcome] = await outcomes_of(source, ["x"])
+    assert (outcome.error, outcome.attempts, len(source.requests)) == (refusal, 1, 10)
+
+
+async def test_a_refusal_in_the_middle_of_an_answer_is_a_failure_like_any_other() -> None:
+    """Nobody has waited for it yet."""
+    broken = {"choices": [{"index": 0, "error": {"message": "slow down", "code": 429}}]}
+    [outcome] = await outcomes_of(Echo(failing(broken)), ["x"])
+    assert (text_of(outcome), outcome.attempts) == ("x", 2)
+
+
+@pytest.mark.parametrize("error", [CompletionError("no", status_code=400), ValueError("a bug"), KeyError("a")])
+async def test_what_would_fail_again_is_not_asked_for_again(error: Exception) -> None:
+    """Only a CompletionError that says so is retryable."""
+    source = Echo(failing(error))
+    [outcome] = await outcomes_of(source, ["x"])
+    assert outcome.error is not None
+    assert (outcome.attempts, len(source.requests)) == (1, 1)
+
+
+async def test_every_completion_has_all_the_attempts() -> None:
+    """A long conversation does not fail because several of its turns had trouble."""
+
+    def look() -> str:
+        return "seen"
+
+    turns = [fresh(), answer("", [call("look")]), fresh(), answer("", [call("look")]), fresh(), None]
+    [outcome] = await outcomes_of(Echo(failing(*turns)), ["x"], Agent(functions=[look]), attempts=2)
+    assert (text_of(outcome), outcome.attempts) == ("seen", 4)
+    assert outcome.usage.requests == 3
+
+
+async def test_a_call_that_ran_is_not_run_again() -> None:
+    """A retry asks with the answers of all calls; context and handoffs stay done."""
+    ran: list[str] = []
+
+    async def first() -> Result:
+        ran.append("first")
+        return Result(value="one", context_variables={"seen": 1})
+
+    async def second() -> str:
+        ran.append("second")
+        return "two"
+
+    other = Agent(name="Other")
+    agent = Agent(functions=[first, second, other])
+    calls = [call("first", call_id="a"), call("second", call_id="b"), call("transfer_to_other", call_id="c")]
+    source = Echo(failing(answer("", calls), fresh(), fresh()))
+    [outcome] = await outcomes_of(source, ["x"], agent)
+    assert sorted(ran) == ["first", "second"]
+    assert outcome.response is not None
+    assert (outcome.response.agent, outcome.response.context_variables) == (other, {"seen": 1})
+    assert (outcome.attempts, outcome.usage.requests) == (3, 2)
+    roles = [message["role"] for message in source.requests[-1].body["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "tool", "tool"]
+
+
+async def test_a_forced_call_is_not_forced_again_by_a_retry() -> None:
+    """The run goes on where it was: a `tool_choice` that was met stays met."""
+    ran: list[int] = []
+
+    def pay() -> str:
+        ran.append(1)
+        return "paid"
+
+    source = Echo(failing(answer("", [call("pay")]), fresh()))
+    await outcomes_of(source, ["x"], Agent(functions=[pay], tool_choice="required"))
+    assert [request.body["tool_choice"] for request in source.requests] == ["required", "auto", "auto"]
+    assert ran == [1]
+
+
+async def test_a_retry_counts_as_no_turn() -> None:
+    """`max_turns` counts completions that came."""
+    [outcome] = await outcomes_of(Echo(failing(fresh(), fresh())), ["x"], max_turns=1)
+    assert outcome.response is not None
+    assert outcome.response.stop == "answer"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"error": {"message": "overloaded", "code": 529}},
+        {"choices": [{"index": 0, "error": {"message": "upstream", "code": 502}}]},
+        {"choices": [{"index": 0, "message": {"content": "x"}, "error": {"code": 502}, "finish_reason": "stop"}]},
+        {"choices": []},
+        {"choices": None},
+        {"choices": [{"index": 0, "delta": {"content": "he"}}]},
+        {"choices": [{"index": 1, "message": {"content": "he"}, "finish_reason": "stop"}]},
+        {},
+    ],
+)
+async def test_a_failure_inside_an_answer_is_asked_for_again_too(broken: dict[str, Any]) -> None:
+    """Servers report errors with status 200, or stop in the middle."""
+    [outcome] = await outcomes_of(Echo(failing(broken)), ["x"])
+    assert (text_of(outcome), outcome.attempts) == ("x", 2)
+
+
+async def test_an_answer_in_pieces_is_taken_whole() -> None:
+    """A source may stream all the same; one that breaks in the middle leaves nothing of its first attempt."""
+
+    class Pieces:
+        asked = 0
+
+        async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            self.asked += 1
+            yield {"choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hel"}}]}
+            if self.asked == 1:
+                raise StreamInterrupted("broke")
+            yield {"choices": [{"index": 0, "delta": {"content": "lo"}, "finish_reason": "stop"}]}
+
+    [outcome] = await outcomes_of(Pieces(), ["x"])
+    assert (text_of(outcome), outcome.attempts) == ("Hello", 2)
+
+
+class Odd(dict[str, Any]):
+    """A chunk that is not exactly a dict."""
+
+
+async def test_an_answer_of_an_odd_kind_is_taken_as_ever() -> None:
+    """Only what is plainly whole is not looked at twice."""
+    [outcome] = await outcomes_of(Echo(failing(Odd(answer("odd")))), ["x"])
+    assert text_of(outcome) == "odd"
+
+
+async def test_pauses_grow_and_are_part_of_the_duration() -> None:
+    """1 s and 2 s and 4 s, of which up to half is left to chance."""
+    began: list[float] = []
+
+    async def gate(_: str) -> None:
+        began.append(trio.current_time())
+        raise fresh()
+
+    [outcome] = await outcomes_of(Echo(gate), ["x"], attempts=4)
+    pauses = [after - before for before, after in pairwise(began)]
+    assert all(longest / 2 <= pause <= longest for pause, longest in zip(pauses, (1, 2, 4), strict=True))
+    assert outcome.duration == pytest.approx(sum(pauses))
+
+
+@pytest.mark.parametrize(("attempt", "longest"), [(2, 1), (3, 2), (7, 32), (8, 60), (9, 60), (5000, 60)])
+async def test_no_pause_is_longer_than_a_minute(attempt: int, longest: float) -> None:
+    """However many attempts there are."""
+    waits = [_retries.wait_before(attempt) for _ in range(200)]
+    assert longest / 2 <= min(waits) <= max(waits) <= longest
+    assert len(set(waits)) > 100
+
+
+async def test_others_go_on_while_one_waits_for_its_next_attempt() -> None:
+    """The pause is that item's."""
+
+    async def gate(text: str) -> None:
+        if text == "bad":
+            raise fresh()
+
+    source = Echo(gate)
+    outcomes = await outcomes_of(source, ["bad", *map(str, range(20))], concurrency=2)
+    assert [outcome.index for outcome in outcomes] == [*range(1, 21), 0]
+
+
+async def test_what_a_tool_says_is_no_failure_of_the_completion() -> None:
+    """An error inside a tool is told to the model, retryable or not."""
+
+    @tool
+    def ask() -> str:
+        raise fresh()
+
+    [outcome] = await outcomes_of(Echo(failing(answer("", [call("ask")]))), ["x"], Agent(functions=[ask]))
+    assert outcome.attempts == 1
+    assert text_of(outcome) == "Error: CompletionError: busy"
+
+
+async def test_leaving_does_not_wait_for_the_pause() -> None:
+    """A batch that is left while an item waits for another attempt ends at once."""
+    source = Echo(failing(*(fresh() for _ in range(5))))
+    began = trio.current_time()
+    async with source.swarm().batch(Agent(), ["x"]):
+        await anyio.sleep(0.01)
+    assert trio.current_time() - began == pytest.approx(0.01)
+    assert len(source.requests) == 1
+
+
+async def test_a_refusal_for_the_rate_pauses_all_items() -> None:
+    """A 429 is no failed attempt: nothing more is sent for so long as the server said, and then the same again."""
+    sent: list[float] = []
+
+    async def gate(text: str) -> None:
+        sent.append(trio.current_time() - began)
+        await anyio.sleep(1)
+        if len(sent) == 3 and text == "2":
+            raise CompletionError("slow down", status_code=429, retryable=True, retry_after=30)
+
+    began = trio.current_time()
+    outcomes = await outcomes_of(Echo(gate), map(str, range(8)), concurrency=3)
+    assert [outcome.attempts for outcome in outcomes] == [1] * 8
+    assert sum(at < 1 for at in sent) == 3
+    assert not any(1.5 < at < 31 for at in sent)
+    assert len(sent) == 9

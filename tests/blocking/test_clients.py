@@ -1,0 +1,264 @@
+"""The clients that `Swarm` takes: a blocking `OpenAI` over real sockets, patched ones, Azure, mocks, or none at all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock, MagicMock
+
+import httpx
+import pytest
+from loopback import LoopbackServer, Reply, sse, whole
+from openai import AsyncOpenAI, AzureOpenAI, OpenAI
+from plain_client import BlockingClient
+
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, StreamInterrupted, Swarm
+from aswarm.testing import Answer, chunks, completion
+from blocking import FACES, PLACES, consume, scripted_openai, server_beside, until
+
+LONG = sse(Answer("Hello, is it me you are looking for?"), cut=1, pause=0.02)
+Place = Callable[[Callable[[], Any]], Any]
+
+
+def client_of(server: LoopbackServer, kind: Any = OpenAI) -> Any:
+    return kind(base_url=server.base_url, api_key="k", max_retries=0)
+
+
+def leave_by_close(swarm: Swarm) -> None:
+    stream = swarm.run(Agent(), "Go", stream=True)
+    next(stream)
+    stream.close()
+
+
+def leave_by_dropping(swarm: Swarm) -> None:
+    for _ in swarm.run(Agent(), "Go", stream=True):
+        break
+
+
+def leave_the_block(swarm: Swarm) -> None:
+    with swarm.stream(Agent(), "Go") as run:
+        for _ in zip(run, range(3), strict=False):
+            pass
+
+
+def leave_by_an_error(swarm: Swarm) -> None:
+    def fail() -> None:
+        with swarm.run_and_stream(Agent(), "Go") as stream:
+            raise ZeroDivisionError(next(stream))
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+
+
+def leave_by_closing_the_swarm(swarm: Swarm) -> None:
+    stream = swarm.run(Agent(), "Go", stream=True)
+    next(stream)
+    swarm.close()
+    assert list(stream) == []
+
+
+@pytest.mark.parametrize("kind", [OpenAI, AsyncOpenAI])
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
+@pytest.mark.parametrize(
+    "leave", [leave_by_close, leave_by_dropping, leave_the_block, leave_by_an_error, leave_by_closing_the_swarm]
+)
+def test_a_stream_left_early_closes_its_connection(leave: Callable[[Swarm], None], place: Place, kind: Any) -> None:
+    """However it is left, and whatever the client: the server sees the end of the connection."""
+    with server_beside(lambda _: LONG) as server, Swarm(client_of(server, kind)) as swarm:
+        place(lambda: leave(swarm))
+        until(lambda: server.closed_at)
+        until(lambda: not server.open_now)
+
+
+@pytest.mark.parametrize("kind", [OpenAI, AsyncOpenAI])
+@pytest.mark.parametrize("face", FACES)
+def test_whole_conversations_over_sockets(face: str, kind: Any) -> None:
+    """Whole answers and streams; nothing is closed early."""
+
+    def reply(request: dict[str, Any]) -> Reply:
+        return sse(Answer("Hi"), cut=1) if request.get("stream") else whole(Answer("Hi"))
+
+    with server_beside(reply) as server, Swarm(client_of(server, kind)) as swarm:
+        assert consume(swarm, Agent(), face).text == "Hi"
+        assert not server.closed_at
+
+
+@pytest.mark.parametrize("kind", [OpenAI, AsyncOpenAI])
+def test_a_server_that_goes_on_after_the_last_event_is_not_waited_for(kind: Any) -> None:
+    """It says [DONE] and keeps the body open: the answer is there."""
+    with server_beside(lambda _: sse(Answer("Hi"), end="stall")) as server, Swarm(client_of(server, kind)) as swarm:
+        assert consume(swarm, Agent(), "stream").text == "Hi"
+        until(lambda: server.closed_at)
+
+
+def test_a_transport_that_goes_on_after_the_last_event() -> None:
+    """One that is no connection at all is left as it is, and ends when it likes."""
+    gate = threading.Event()
+
+    class Body(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            yield from sse(Answer("Hi")).pieces
+            gate.wait(10)
+
+    headers = {"content-type": "text/event-stream"}
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, stream=Body()))
+    http_client: Any = httpx.Client(transport=transport)
+    with Swarm(OpenAI(api_key="k", base_url="http://x.test", http_client=http_client)) as swarm:
+        assert consume(swarm, Agent(), "stream").text == "Hi"
+    gate.set()
+
+
+def test_a_client_that_raises_our_own_errors() -> None:
+    """They leave as they are."""
+
+    class Refusing(OpenAI):
+        def post(self, *_: Any, **__: Any) -> Any:  # type: ignore[override]
+            raise CompletionError("not today", status_code=503)
+
+    with Swarm(Refusing(api_key="k")) as swarm, pytest.raises(CompletionError, match=r"^not today$") as caught:
+        swarm.run(Agent(), "Go")
+    assert caught.value.status_code == 503
+
+
+@pytest.mark.parametrize("kind", [OpenAI, AsyncOpenAI])
+def test_a_stream_that_breaks(kind: Any) -> None:
+    """A reset connection is a `StreamInterrupted`, with what had come."""
+    broken = Reply(LONG.pieces[:4], end="reset")
+    with server_beside(lambda _: broken) as server, Swarm(client_of(server, kind)) as swarm:
+        stream = swarm.run(Agent(), "Go", stream=True)
+        with pytest.raises(StreamInterrupted):
+            list(stream)
+        assert stream.partial
+        assert stream.response.stop == "error"
+
+
+def test_the_providers_error_has_its_status() -> None:
+    """As with an `AsyncOpenAI`."""
+    reply = Reply([b'{"error": {"message": "slow down"}}'], status="429 Too Many", content_type="application/json")
+    with server_beside(lambda _: reply) as server:
+        swarm = Swarm(client_of(server))
+        with pytest.raises(CompletionError, match="slow down") as caught:
+            swarm.run(Agent(), "Go")
+    assert (caught.value.status_code, caught.value.retryable) == (429, True)
+
+
+def test_azure() -> None:
+    """The deployment is in the path, as the SDK puts it there."""
+    paths: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        paths.append(request.url.path)
+        return httpx.Response(200, json=completion(Answer("Hi")))
+
+    http_client: Any = httpx.Client(transport=httpx.MockTransport(answer))
+    client = AzureOpenAI(api_key="k", api_version="1", azure_endpoint="http://azure.test", http_client=http_client)
+    with Swarm(client) as swarm:
+        assert swarm.run(Agent(model="mine"), "Go").text == "Hi"
+    assert paths == ["/openai/deployments/mine/chat/completions"]
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_patched_openai_is_called_as_it_was_patched(face: str) -> None:
+    """On the instance, as code that instruments or mocks does; the transport is not touched."""
+    client = scripted_openai()
+    create = MagicMock(side_effect=lambda **asked: answered(asked["stream"]))
+    client.chat.completions.create = create  # type: ignore[method-assign]
+    with Swarm(client) as swarm:
+        assert consume(swarm, Agent(), face).text == "Hi"
+    create.assert_called_once()
+
+
+def answered(stream: bool) -> Any:
+    return list(chunks(Answer("Hi"), 1)) if stream else completion(Answer("Hi"))
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("mocked", [MagicMock, AsyncMock])
+def test_mocks(mocked: Callable[[], Any], face: str) -> None:
+    """Plain and async ones."""
+    client = mocked()
+    client.chat.completions.create.side_effect = lambda **asked: answered(asked["stream"])
+    with Swarm(client) as swarm:
+        assert consume(swarm, Agent(), face).text == "Hi"
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
+def test_a_mock_at_the_end_of_its_replies(place: Place) -> None:
+    """Its StopIteration is the provider's failure."""
+    client = MagicMock()
+    client.chat.completions.create.side_effect = []
+    with Swarm(client) as swarm, pytest.raises(CompletionError, match="StopIteration"):
+        place(lambda: swarm.run(Agent(), "Go"))
+
+
+def test_a_generator_that_answers_is_closed_in_the_callers_thread() -> None:
+    """When the stream is left early; where its `finally` may be bound to the thread, like all of it."""
+    closed: list[int] = []
+
+    def reply(**_: Any) -> Iterator[Any]:
+        try:
+            yield from chunks(Answer("Hello"), 1)
+        finally:
+            closed.append(threading.get_ident())
+
+    client = SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=reply)))
+    with Swarm(client) as swarm:
+        stream = swarm.run(Agent(), "Go", stream=True)
+        next(stream)
+        stream.close()
+    assert closed == [threading.get_ident()]
+
+
+# --- no client ---
+
+
+def test_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A blocking `OpenAI` from the environment, made when it is first wanted, closed by `close`, and then made anew."""
+    with server_beside(lambda _: whole(Answer("Hi"))) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "k")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        with Swarm() as swarm:
+            assert swarm.run(Agent(), "Go").text == "Hi"
+            client = swarm.client
+            assert type(client) is OpenAI
+            assert client is swarm.client
+        assert client.is_closed()
+        assert not swarm.client.is_closed()
+        swarm.close()
+
+
+def test_without_a_client_and_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to do."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    swarm = Swarm()
+    with pytest.raises(ConfigurationError, match=r"OPENAI_API_KEY, or pass Swarm\(client="):
+        _ = swarm.client
+    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"), swarm:
+        swarm.run(Agent(), "Go")
+
+
+def test_the_client_that_was_passed_in() -> None:
+    """It is `.client`, may be replaced, and is never closed."""
+    first, second = scripted_openai(), BlockingClient("Hi")
+    with Swarm(first) as swarm:
+        assert swarm.client is first
+        swarm.client = second
+        assert swarm.client is second
+        assert swarm.run(Agent(), "Go").text == "Hi"
+        with pytest.raises(ConfigurationError, match="client must be"):
+            swarm.client = "no client"
+        assert swarm.client is second
+        swarm.client = None
+    assert not first.is_closed()
+
+
+def test_async_swarm_still_refuses_a_blocking_openai() -> None:
+    """It would stop the event loop of a service; patched or not."""
+    client = scripted_openai()
+    with pytest.raises(ConfigurationError, match="AsyncSwarm needs AsyncOpenAI"):
+        AsyncSwarm(client)
+    client.chat.completions.create = MagicMock()  # type: ignore[method-assign]
+    with pytest.raises(ConfigurationError, match="AsyncSwarm needs AsyncOpenAI"):
+        AsyncSwarm(client)

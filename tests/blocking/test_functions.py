@@ -1,0 +1,238 @@
+"""Where what a `Swarm` calls is called: what blocks in the thread of the caller, as in a script, in a notebook too."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import trio
+from plain_client import BlockingClient
+
+from aswarm import (
+    Agent,
+    Response,
+    RunError,
+    Swarm,
+    ToolFailure,
+    tool,
+)
+from aswarm.testing import call, check_history
+from blocking import CLIENTS, FACES, PLACES, consume, results
+
+every_place = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
+every_face = pytest.mark.parametrize("face", FACES)
+every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS.keys())
+Place = Callable[[Callable[[], Any]], Any]
+
+
+def thread() -> str:
+    """Which thread this is, from the point of view of the test."""
+    return "caller" if threading.current_thread() is threading.main_thread() else "another"
+
+
+async def quick() -> str:
+    await asyncio.sleep(0)
+    return "quick"
+
+
+@every_client
+@every_face
+@every_place
+def test_plain_functions_run_in_the_callers_thread(place: Place, face: str, client: Callable[..., Any]) -> None:
+    """So do plain instructions, and functions that never block; what asks for a thread of its own has one."""
+    seen: dict[str, str] = {}
+
+    def instructions() -> str:
+        seen["instructions"] = thread()
+        return "Go."
+
+    @tool(thread=False)
+    def light() -> str:
+        return thread()
+
+    @tool(concurrent=True)
+    def together() -> str:
+        return thread()
+
+    @tool(timeout=5)
+    def bounded() -> str:
+        return thread()
+
+    @tool(abandon_on_cancel=True)
+    def left() -> str:
+        return thread()
+
+    agent = Agent(instructions=instructions, functions=[thread, light, together, bounded, left])
+    names = ["thread", "light", "together", "bounded", "left"]
+    with Swarm(client([call(name) for name in names], "Done")) as swarm:
+        response = place(lambda: consume(swarm, agent, face))
+    assert results(response) == ["caller", "caller", "another", "another", "another"]
+    assert seen == {"instructions": "caller"}
+
+
+@every_place
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_hook_is_asked_in_the_callers_thread(place: Place, is_async: bool) -> None:
+    """A plain `tool_error` runs where plain functions do; an async one works too."""
+
+    def fail() -> str:
+        raise ValueError("no")
+
+    def hook(failure: ToolFailure) -> str:
+        return f"{type(failure.error).__name__} in {thread()}"
+
+    async def async_hook(failure: ToolFailure) -> str:
+        return "async"
+
+    with Swarm(BlockingClient(call("fail"), "Done"), tool_error=async_hook if is_async else hook) as swarm:
+        response = place(lambda: swarm.run(Agent(functions=[fail]), "Go"))
+    assert results(response) == ["async" if is_async else "ValueError in caller"]
+
+
+@every_place
+def test_a_hook_that_raises_ends_the_run(place: Place) -> None:
+    """As with AsyncSwarm."""
+
+    def fail() -> str:
+        raise ValueError("no")
+
+    def hook(failure: ToolFailure) -> str:
+        raise RuntimeError("enough")
+
+    with (
+        Swarm(BlockingClient(call("fail")), tool_error=hook) as swarm,
+        pytest.raises(RunError, match="enough") as caught,
+    ):
+        place(lambda: swarm.run(Agent(functions=[fail]), "Go"))
+    assert caught.value.response is not None
+
+
+@every_face
+@every_place
+def test_a_blocking_client_is_called_in_the_callers_thread(place: Place, face: str) -> None:
+    """Asking, and every piece of a stream: what it keeps for its thread is there."""
+    client = BlockingClient(call("quick"), "Done")
+    with Swarm(client) as swarm:
+        place(lambda: consume(swarm, Agent(functions=[quick]), face))
+    assert client.threads == {threading.get_ident()}
+
+
+@every_place
+def test_a_connection_bound_to_a_thread(place: Place) -> None:
+    """A SQLite connection made by the caller is used by functions, as in a script."""
+    with Swarm(BlockingClient(call("count"), "Done")) as swarm:
+        connection = sqlite3.connect(":memory:")
+
+        def count() -> str:
+            return str(connection.execute("select 41 + 1").fetchone()[0])
+
+        assert results(place(lambda: swarm.run(Agent(functions=[count]), "Go"))) == ["42"]
+        connection.close()
+
+
+def test_async_functions_run_in_the_callers_thread_in_a_script() -> None:
+    """There is no thread beside it, and none is left."""
+
+    async def where() -> str:
+        return thread()
+
+    before = threading.active_count()
+    with Swarm(BlockingClient(call("where"), "Done")) as swarm:
+        assert results(swarm.run(Agent(functions=[where]), "Go")) == ["caller"]
+        assert threading.active_count() == before
+
+
+def test_asyncio_run_in_a_plain_function() -> None:
+    """A function of a script may run an event loop of its own: none runs around it."""
+
+    def fetch() -> str:
+        return asyncio.run(quick())
+
+    with Swarm(BlockingClient(call("fetch"), "Done")) as swarm:
+        assert results(swarm.run(Agent(functions=[fetch]), "Go")) == ["quick"]
+
+
+def test_within_trio() -> None:
+    """A running trio is a running event loop too."""
+
+    async def main() -> Response:
+        return swarm.run(Agent(functions=[quick, thread]), "Go")
+
+    with Swarm(BlockingClient([call("quick"), call("thread")], "Done")) as swarm:
+        assert results(trio.run(main)) == ["quick", "caller"]
+
+
+@every_client
+@every_place
+def test_a_run_inside_a_function(place: Place, client: Callable[..., Any]) -> None:
+    """A plain function may run the same Swarm; its functions are in the same thread again."""
+
+    def deeper() -> str:
+        return ", ".join(results(swarm.run(Agent(functions=[thread, quick]), "Deeper")))
+
+    steps = [call("deeper"), [call("thread"), call("quick")], "Deep", "Done"]
+    with Swarm(client(*steps)) as swarm:
+        response = place(lambda: swarm.run(Agent(functions=[deeper]), "Go"))
+    assert results(response) == ["caller, quick"]
+
+
+@every_place
+def test_a_run_inside_an_async_function_is_refused(place: Place) -> None:
+    """It would wait for the event loop that it blocks; the error says what to do."""
+
+    async def deeper() -> str:
+        return swarm.run(Agent(), "Deeper").text
+
+    with Swarm(BlockingClient(call("deeper"), "Done")) as swarm:
+        (told,) = results(place(lambda: swarm.run(Agent(functions=[deeper]), "Go")))
+    assert told.startswith("Error: ConfigurationError: an async function cannot wait for a Swarm")
+
+
+def test_a_run_that_ends_while_its_function_runs() -> None:
+    """Where other threads step the loop meanwhile: the function is awaited, one that waits its turn is not called."""
+    called: list[str] = []
+
+    async def nap() -> str:
+        await asyncio.sleep(0.02)
+        return "slept"
+
+    @tool(thread=False, concurrent=True)
+    def hold() -> str:
+        called.append("hold")
+        with ThreadPoolExecutor(1) as pool, Swarm(BlockingClient(call("nap"), "Done")) as other:
+            return pool.submit(other.run, Agent(functions=[nap]), "Go").result().text
+
+    @tool(thread=False, concurrent=True)
+    def queued() -> str:
+        called.append("queued")
+        return "never"
+
+    async def fail() -> str:
+        await asyncio.sleep(0.001)
+        raise ValueError("no")
+
+    async def hook(failure: ToolFailure) -> str:
+        raise RuntimeError("enough")
+
+    client = BlockingClient([call("hold"), call("queued"), call("fail")])
+    with Swarm(client, tool_error=hook) as swarm, pytest.raises(RunError, match="enough") as caught:
+        swarm.run(Agent(functions=[hold, queued, fail]), "Go")
+    assert called == ["hold"]
+    assert caught.value.response is not None
+    check_history(caught.value.response.messages)
+
+
+def test_a_cancellation_of_nobody() -> None:
+    """What is cancelled without Ctrl-C is an error of the run: in a thread, a bare CancelledError would mean nothing."""
+
+    async def instructions() -> str:
+        raise asyncio.CancelledError
+
+    with Swarm(BlockingClient()) as swarm, pytest.raises(RunError, match="was cancelled") as caught:
+        swarm.run(Agent(instructions=instructions), "Go")
+    assert caught.value.response is not None

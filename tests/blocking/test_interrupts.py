@@ -1,0 +1,286 @@
+"""Ctrl-C while a `Swarm` waits: the run is cancelled and awaited, the caller gets KeyboardInterrupt, nothing is broken."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from plain_client import BlockingClient
+
+from aswarm import Agent, Swarm
+from aswarm.testing import call, check_history
+from blocking import FACES, consume, in_notebook, results, until
+
+UNKNOWN = "cancelled; its outcome is unknown"
+
+
+def interrupt() -> None:
+    """Ctrl-C, now."""
+    signal.raise_signal(signal.SIGINT)
+
+
+def interrupt_main() -> None:
+    """Ctrl-C, from another thread."""
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGINT)
+
+
+@pytest.fixture(autouse=True)
+def handler_is_back() -> Iterator[None]:
+    """Python's own handler of Ctrl-C is there before and after."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupted(swarm: Swarm, agent: Agent, face: str = "run") -> Any:
+    """Run until KeyboardInterrupt; then the swarm is still good. The response that was left, if the exception has it."""
+    with pytest.raises(KeyboardInterrupt) as caught:
+        consume(swarm, agent, face)
+    swarm.client = BlockingClient("Still here")
+    assert swarm.run(Agent(), "Go").text == "Still here"
+    return getattr(caught.value, "response", None)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_while_an_async_function_waits(face: str) -> None:
+    """It is cancelled and awaited; the response says that its outcome is unknown."""
+    cleaned: list[str] = []
+
+    async def hang() -> str:
+        asyncio.get_running_loop().call_soon(interrupt)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append("hang")
+        return "never"
+
+    with Swarm(BlockingClient(call("hang"))) as swarm:
+        response = interrupted(swarm, Agent(functions=[hang]), face)
+        assert cleaned == ["hang"]
+    if face == "run":
+        assert response.stop == "cancelled"
+        assert results(response) == [UNKNOWN]
+        check_history(response.messages)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_while_a_plain_function_runs(face: str) -> None:
+    """It is raised in the function itself, as in a script."""
+    seen: list[type] = []
+
+    def work() -> str:
+        try:
+            interrupt()
+        except BaseException as error:
+            seen.append(type(error))
+            raise
+        return "never"
+
+    with Swarm(BlockingClient(call("work"))) as swarm:
+        response = interrupted(swarm, Agent(functions=[work]), face)
+        assert seen == [KeyboardInterrupt]
+    if face == "run":
+        assert results(response) == [UNKNOWN]
+
+
+def test_a_function_may_catch_it() -> None:
+    """A prompt that answers Ctrl-C with "no" works as in a script."""
+
+    def confirm() -> str:
+        try:
+            interrupt()
+        except KeyboardInterrupt:
+            return "no"
+        return "yes"
+
+    with Swarm(BlockingClient(call("confirm"), "Done")) as swarm:
+        response = swarm.run(Agent(functions=[confirm]), "Go")
+    assert (results(response), response.stop) == (["no"], "answer")
+
+
+def test_while_a_blocking_client_waits() -> None:
+    """It is raised in the client, which closes what it has open."""
+
+    class Interrupted(BlockingClient):
+        def _create(self, **request: Any) -> Any:
+            interrupt()
+
+    with Swarm(Interrupted()) as swarm:
+        assert interrupted(swarm, Agent()).messages == []
+
+
+class Source:
+    """A client on the event loop; `at` is called at each of its pieces."""
+
+    def __init__(self, at: Callable[[int], None]) -> None:
+        self._at = at
+
+    async def complete(self, request: Any) -> Any:
+        self._at(0)
+        yield {"choices": [{"delta": {"role": "assistant", "content": "Hi"}}]}
+        self._at(1)
+        yield {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+        self._at(2)
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("moment", [0, 1, 2])
+def test_at_the_moment_of_an_event(moment: int, face: str) -> None:
+    """Also where nothing is left to cancel, it is not lost, and the stream has ended."""
+    with Swarm(Source(lambda now: interrupt() if now == moment else None)) as swarm:
+        response = interrupted(swarm, Agent(), face)
+    if face == "run":
+        assert response.stop == "answer"
+
+
+def test_the_stream_has_ended() -> None:
+    """After Ctrl-C there are no more events, and the response is valid."""
+    with Swarm(Source(lambda now: interrupt() if now == 1 else None)) as swarm:
+        stream = swarm.run(Agent(), "Go", stream=True)
+        assert next(stream) == {"delim": "start"}
+        assert next(stream)["content"] == "Hi"
+        with pytest.raises(KeyboardInterrupt):
+            next(stream)
+        assert list(stream) == []
+        assert stream.response.stop == "cancelled"
+        check_history(stream.response.messages)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_second_one_does_not_wait(face: str) -> None:
+    """A cleanup that hangs is left to the event loop, and closing the swarm ends it."""
+    ended: list[str] = []
+
+    async def hang() -> str:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(interrupt)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            loop.call_soon(interrupt)
+            try:
+                await asyncio.shield(asyncio.sleep(10))
+            finally:
+                ended.append("hang")
+        return "never"
+
+    swarm = Swarm(BlockingClient(call("hang")))
+    interrupted(swarm, Agent(functions=[hang]), face)
+    swarm.close()
+    assert ended == ["hang"]
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_in_a_notebook(face: str) -> None:
+    """The thread that waits for the portal is the main thread, to which Ctrl-C comes."""
+    began = threading.Event()
+
+    async def hang() -> str:
+        began.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    def press() -> None:
+        began.wait()
+        interrupt_main()
+
+    def cell() -> None:
+        loop = asyncio.new_event_loop()  # `asyncio.run` would handle Ctrl-C in its own way
+        try:
+            loop.run_until_complete(asyncio.wait_for(_async(lambda: interrupted(swarm, agent, face)), None))
+        finally:
+            loop.close()
+
+    with Swarm(BlockingClient(call("hang"))) as swarm:
+        agent, presser = Agent(functions=[hang]), threading.Thread(target=press)
+        presser.start()
+        cell()
+        presser.join()
+
+
+async def _async(work: Callable[[], Any]) -> Any:
+    return work()
+
+
+def test_while_another_thread_steps_the_loop() -> None:
+    """Only the run of the main thread ends."""
+    gate = threading.Event()
+    began: list[str] = []
+
+    async def wait_for_gate() -> str:
+        began.append("gate")
+        while not gate.is_set():
+            await asyncio.sleep(0.001)
+        return "passed"
+
+    async def hang() -> str:
+        began.append("hang")
+        await asyncio.Event().wait()
+        return "never"
+
+    def press() -> None:
+        until(lambda: len(began) == 2)
+        interrupt_main()
+
+    texts: list[str] = []
+    with Swarm(BlockingClient(call("wait_for_gate"))) as swarm:
+        other = threading.Thread(
+            target=lambda: texts.extend(results(swarm.run(Agent(functions=[wait_for_gate]), "Go", max_turns=1)))
+        )
+        other.start()
+        until(lambda: began)
+        swarm.client = BlockingClient(call("hang"))
+        presser = threading.Thread(target=press)
+        presser.start()
+        response = interrupted(swarm, Agent(functions=[hang]))
+        assert results(response) == [UNKNOWN]
+        gate.set()
+        other.join()
+        presser.join()
+    assert texts == ["passed"]
+
+
+def test_a_handler_of_the_programs_own() -> None:
+    """It is called as if there were no Swarm; what it raises ends the run like any interruption."""
+    calls: list[int] = []
+
+    async def pressed() -> str:
+        interrupt()
+        return "went on"
+
+    with Swarm(BlockingClient(call("pressed"), "Done")) as swarm:
+        signal.signal(signal.SIGINT, lambda number, _: calls.append(number))
+        assert results(swarm.run(Agent(functions=[pressed]), "Go")) == ["went on"]
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert calls == [signal.SIGINT]
+
+
+def test_an_alarm_that_raises() -> None:
+    """What any signal handler raises while the loop waits leaves as itself, when the run has ended."""
+
+    def ring(*_: object) -> None:
+        raise TimeoutError("too long")
+
+    async def hang() -> str:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        await asyncio.Event().wait()
+        return "never"
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with Swarm(BlockingClient(call("hang"))) as swarm:
+            with pytest.raises(TimeoutError) as caught:
+                swarm.run(Agent(functions=[hang]), "Go")
+            assert results(caught.value.response) == [UNKNOWN]  # type: ignore[attr-defined]
+            swarm.client = BlockingClient("Still here")
+            assert in_notebook(lambda: swarm.run(Agent(), "Go")).text == "Still here"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,266 @@
+"""`Swarm` in programs of its own: `exit()`, real Ctrl-C, forks, and the end with something left open. All are silent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from blocking import keeping_server
+
+BEGIN = """
+import asyncio, os, sys, threading, time
+from aswarm import Agent, Swarm, ToolCallStarted, tool
+from aswarm.testing import Answer, call
+from plain_client import BlockingClient
+
+def place(work):
+    if {place!r} == "script":
+        return work()
+    async def cell():
+        return work()
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(cell())
+    finally:
+        loop.close()
+"""
+every_place = pytest.mark.parametrize("place", ["script", "notebook"])
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+def start(place: str, code: str, **environment: str) -> subprocess.Popen[str]:
+    """A program whose warnings are errors."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", BEGIN.replace("{place!r}", repr(place)) + code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+    )
+
+
+def ends(program: subprocess.Popen[str]) -> tuple[int, str]:
+    """Its exit code and what it said; on stderr it may not say anything."""
+    out, err = program.communicate(timeout=60)
+    assert not err
+    return program.returncode, out
+
+
+@every_place
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_exit_in_a_function(kind: str, place: str) -> None:
+    """The program ends with that code, and what was open is cleaned up on the way."""
+    code = f"""
+{kind} leave():
+    exit(7)
+
+async def beside():
+    try:
+        await asyncio.Event().wait()
+    finally:
+        print("cleaned")
+
+agent = Agent(functions=[leave, beside])
+swarm = Swarm(BlockingClient([call("beside"), call("leave")]))
+try:
+    place(lambda: swarm.run(agent, "Go"))
+finally:
+    print("finally")
+"""
+    expected = "cleaned\nfinally\n" if kind == "async def" else "finally\n"
+    if kind == "def":  # plain functions run alone, so nothing would run beside it
+        code = code.replace('[call("beside"), call("leave")]', 'call("leave")')
+    assert ends(start(place, code)) == (7, expected)
+
+
+@every_place
+def test_the_end_with_streams_left_open(place: str) -> None:
+    """Half read, in the middle of a function, or never read: nothing is printed, nothing hangs, all is closed."""
+    code = """
+class Source:
+    async def complete(self, request):
+        try:
+            yield {"choices": [{"delta": {"role": "assistant", "content": "Hi"}}]}
+            await asyncio.Event().wait()
+        finally:
+            print("closed")
+
+async def hang():
+    try:
+        await asyncio.Event().wait()
+    finally:
+        print("cancelled")
+
+def main():
+    swarm, tools = Swarm(Source()), Swarm(BlockingClient(call("hang")))
+    half = swarm.run(Agent(), "Go", stream=True)
+    next(half), next(half)
+    middle = tools.stream(Agent(functions=[hang]), "Go")
+    middle.__enter__()
+    while not isinstance(next(middle), ToolCallStarted):
+        pass
+    unread = tools.run(Agent(), "Go", stream=True)
+    return swarm, tools, half, middle, unread
+
+kept = place(main)
+print("end")
+"""
+    status, out = ends(start(place, code))
+    assert (status, sorted(out.splitlines())) == (0, ["cancelled", "closed", "end"])
+
+
+def test_the_end_with_daemon_threads() -> None:
+    """One waits for an async function, one is in its plain function: both go without a word, as daemon threads do."""
+    code = """
+began = threading.Barrier(3)
+
+async def waits():
+    began.wait()
+    await asyncio.Event().wait()
+
+def sleeps():
+    began.wait()
+    time.sleep(60)
+
+def run(function):
+    Swarm(BlockingClient(call(function.__name__))).run(Agent(functions=[function]), "Go")
+
+threading.Thread(target=run, args=[sleeps], daemon=True).start()
+threading.Thread(target=run, args=[waits], daemon=True).start()
+began.wait()
+"""
+    assert ends(start("script", code)) == (0, "")
+
+
+def test_the_end_with_a_function_that_does_not_stop() -> None:
+    """An async function that refuses to be cancelled holds the end of the program for two seconds, not for ever."""
+    code = """
+import aswarm._blocking.event_loop
+aswarm._blocking.event_loop._PATIENCE = 0.05
+
+async def refuse():
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+
+swarm = Swarm(BlockingClient(call("refuse")))
+stream = swarm.stream(Agent(functions=[refuse]), "Go").__enter__()
+while not isinstance(next(stream), ToolCallStarted):
+    pass
+"""
+    assert ends(start("script", code)) == (0, "")
+
+
+@every_place
+def test_ctrl_c(place: str) -> None:
+    """A real SIGINT, wherever the run waits; each time the swarm goes on to work."""
+    code = """
+def ready(*_):
+    print("ready", flush=True)
+
+async def waits():
+    ready()
+    await asyncio.Event().wait()
+
+def sleeps():
+    ready()
+    time.sleep(60)
+
+class Client(BlockingClient):
+    def _create(self, **request):
+        sleeps()
+
+def run(name):
+    client = Client() if name == "client" else BlockingClient(call(name))
+    agent = Agent(functions=[] if name == "client" else [globals()[name]])
+    with Swarm(client) as swarm:
+        try:
+            swarm.run(agent, "Go")
+        except KeyboardInterrupt as interrupt:
+            print(name, interrupt.response.stop)
+        swarm.client = BlockingClient("Still here")
+        print(swarm.run(Agent(), "Go").text, flush=True)
+
+for name in ("waits", "sleeps", "client"):
+    place(lambda: run(name))
+"""
+    program = start(place, code)
+    assert program.stdout is not None
+    said: list[str] = []
+    for line in program.stdout:
+        said.append(line.strip())
+        if said[-1] == "ready":
+            program.send_signal(signal.SIGINT)
+    names = ["waits", "sleeps", "client"]
+    assert said == [line for name in names for line in ("ready", f"{name} cancelled", "Still here")]
+    assert ends(program) == (0, "")
+
+
+@forks
+@every_place
+def test_a_function_that_forks(place: str) -> None:
+    """The child leaves by `exit()`, the parent's run goes on."""
+    code = """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of os.fork, where there are threads
+
+def forks():
+    child = os.fork()
+    if not child:
+        exit(4)
+    return str(os.waitpid(child, 0)[1] >> 8)
+
+swarm = Swarm(BlockingClient(call("forks"), "Done"))
+print(place(lambda: [message["content"] for message in swarm.run(Agent(functions=[forks]), "Go").messages]))
+"""
+    assert ends(start(place, code)) == (0, "[None, '4', 'Done']\n")
+
+
+@forks
+@pytest.mark.parametrize(
+    ("client", "place"),
+    [("AsyncOpenAI()", "script"), ("AsyncOpenAI()", "notebook"), ("OpenAI()", "script"), ("None", "notebook")],
+)
+def test_a_fork(client: str, place: str) -> None:
+    """Both processes go on with the same Swarm, and share no connection; a stream belongs to the one that began it."""
+    code = f"""
+import gc, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of os.fork, where there are threads
+from openai import AsyncOpenAI, OpenAI
+swarm = Swarm({client})
+def ask(who): return place(lambda: swarm.run(Agent(), who).text)
+before = ask("before")
+stream = Swarm(BlockingClient("Hi")).run(Agent(), "Go", stream=True)
+place(lambda: next(stream))
+child = os.fork()
+who = "parent" if child else "child"
+texts = [ask(who) for _ in range(5)]
+if not child:
+    try:
+        next(stream)
+    except RuntimeError as error:
+        texts.append(str(error))
+    stream.close()
+    del stream
+    gc.collect()
+    warnings.simplefilter("ignore", ResourceWarning)  # of what the parent had open
+    print(texts, flush=True)
+    sys.exit(5)
+_, status = os.waitpid(child, 0)
+print(texts, ask("after"), place(lambda: len(list(stream))), status >> 8, flush=True)
+"""
+    with keeping_server() as (url, seen):
+        status, out = ends(start(place, code, OPENAI_API_KEY="k", OPENAI_BASE_URL=url))
+    refused = "this run belongs to the process that began it, not to its fork"
+    child, parent = ["child"] * 5, ["parent"] * 5
+    assert (status, out) == (0, f"{[*child, refused]}\n{parent} after 4 5\n")
+    ports = {text: {port for port, said in seen if said == text} for text in ("before", "parent", "child", "after")}
+    assert ports["before"] == ports["parent"] == ports["after"], "the parent keeps its connection"
+    assert len(ports["child"]) == 1, "the child keeps one too"
+    assert ports["child"].isdisjoint(ports["parent"])

@@ -1,0 +1,266 @@
+"""The streams of `Swarm`: generators and iterators as Python knows them, live, and closed however they are left."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import threading
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import anyio
+import pytest
+from plain_client import BlockingClient
+
+from aswarm import (
+    Agent,
+    ClassicStream,
+    EventStream,
+    Swarm,
+    SyncClassicStream,
+    SyncEventStream,
+    TextDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from aswarm.testing import call, check_history
+from blocking import CLIENTS
+
+TOOL_EVENTS = (ToolCallStarted, ToolCallFinished)
+every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS.keys())
+
+
+@pytest.fixture
+def swarm() -> Iterator[Swarm]:
+    with Swarm(BlockingClient("Hello", "Hello")) as made:
+        yield made
+
+
+def test_what_they_are(swarm: Swarm) -> None:
+    """One is a generator, the other an iterator; both can be used with `with`."""
+    classic, typed = swarm.run(Agent(), "Go", stream=True), swarm.stream(Agent(), "Go")
+    assert isinstance(classic, SyncClassicStream)
+    assert isinstance(classic, Generator)
+    assert iter(classic) is classic
+    assert isinstance(typed, SyncEventStream)
+    assert isinstance(typed, Iterator)
+    assert iter(typed) is typed
+
+
+def test_they_show_what_their_async_twins_show() -> None:
+    """Every public name of the async streams has its counterpart."""
+    for ours, theirs in ((SyncClassicStream, ClassicStream), (SyncEventStream, EventStream)):
+        names = {name for name, _ in inspect.getmembers(theirs) if not name.startswith("_")}
+        renamed = {"aclose": "close", "asend": "send", "athrow": "throw"}
+        assert {renamed.get(name, name) for name in names} <= set(dir(ours))
+
+
+@every_client
+def test_nothing_is_asked_before_the_first_event(client: Any) -> None:
+    """As with any generator, nothing happens until somebody reads."""
+    made = client("Hello")
+    with Swarm(made) as swarm:
+        stream = swarm.run(Agent(), "Go", stream=True)
+        assert stream.response.messages == []
+        assert stream.partial == ""
+        assert next(stream) == {"delim": "start"}
+        next(stream)
+        assert next(stream)["content"] == "He"
+        assert stream.partial == "He"
+        assert stream.response.stop == "cancelled"
+        *_, last = stream
+        assert last["response"] is stream.response
+        check_history(stream.response.messages)
+
+
+def test_the_end(swarm: Swarm) -> None:
+    """After the last event, and after closing, there are no more; closing again does nothing."""
+    stream = swarm.run(Agent(), "Go", stream=True)
+    assert "response" in list(stream)[-1]
+    assert next(stream, None) is None
+    stream.close()
+    other = swarm.run(Agent(), "Go", stream=True)
+    next(other)
+    other.close()
+    other.close()
+    assert list(other) == []
+    unread = swarm.run(Agent(), "Go", stream=True)
+    unread.close()
+    assert list(unread) == []
+
+
+def test_in_a_fork(swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream is the parent's: it cannot be read in the child, and closing it there does nothing to it."""
+    stream = swarm.run(Agent(), "Go", stream=True)
+    next(stream)
+    parent = os.getpid()
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: parent + 1)
+        with pytest.raises(RuntimeError, match="not to its fork"):
+            next(stream)
+        stream.close()
+    assert list(stream)[-1]["response"].text == "Hello"
+
+
+def test_send_throw_and_delegation(swarm: Swarm) -> None:
+    """The rest of what a generator has."""
+
+    def relay() -> Generator[Any, None, str]:
+        yield from swarm.run(Agent(), "Go", stream=True)
+        return "over"
+
+    delims = [event["delim"] for event in relay() if "delim" in event]
+    assert delims == ["start", "end"]
+    stream = swarm.run(Agent(), "Go", stream=True)
+    assert stream.send(None) == {"delim": "start"}
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        stream.throw(ZeroDivisionError("mine"))
+    assert list(stream) == []
+    unread = swarm.run(Agent(), "Go", stream=True)
+    with pytest.raises(KeyError):
+        unread.throw(KeyError)
+
+
+@pytest.mark.parametrize("thrown", [(KeyError, "mine"), (KeyError, KeyError("mine")), (KeyError("mine"),)])
+def test_what_is_thrown(swarm: Swarm, thrown: tuple[Any, ...]) -> None:
+    """In one piece, or in the three of old."""
+    stream = swarm.run(Agent(), "Go", stream=True)
+    next(stream)
+    with pytest.raises(KeyError, match="mine"):
+        stream.throw(*thrown)
+    try:
+        raise ValueError
+    except ValueError as error:
+        traceback = error.__traceback__
+    with pytest.raises(KeyError) as caught:
+        swarm.run(Agent(), "Go", stream=True).throw(KeyError, None, traceback)
+    assert caught.traceback[-1].frame.code.name == "test_what_is_thrown"
+
+
+def test_a_typed_stream_wants_its_block(swarm: Swarm) -> None:
+    """So that leaving it ends the run, as with AsyncSwarm."""
+    with pytest.raises(RuntimeError, match=r"use `with swarm\.stream"):
+        next(swarm.stream(Agent(), "Go"))
+    with swarm.stream(Agent(), "Go") as run:
+        texts = [event.text for event in run if isinstance(event, TextDelta)]
+    assert "".join(texts) == "Hello"
+
+
+@every_client
+def test_a_call_is_shown_before_its_function_runs(client: Any) -> None:
+    """A terminal that asks for confirmation has already said what for."""
+    order: list[str] = []
+
+    def ask(what: str) -> str:
+        order.append(f"running {what}")
+        return "yes"
+
+    calls = [call("ask", what="a"), call("ask", what="b")]
+    with Swarm(client(calls, "Done")) as swarm, swarm.stream(Agent(functions=[ask]), "Go") as run:
+        order += (f"{kind.__name__} {event.index}" for event in run if (kind := type(event)) in TOOL_EVENTS)
+    assert order == [
+        "ToolCallStarted 0",
+        "running a",
+        "ToolCallFinished 0",
+        "ToolCallStarted 1",
+        "running b",
+        "ToolCallFinished 1",
+    ]
+
+
+def test_tool_events_come_in_completion_order() -> None:
+    """Async functions run together, and each is shown as it ends."""
+    gate = asyncio.Event()
+
+    async def slow() -> str:
+        await gate.wait()
+        return "slow"
+
+    async def fast() -> str:
+        return "fast"
+
+    finished = []
+    with Swarm(BlockingClient([call("slow"), call("fast")], "Done")) as swarm:
+        for event in swarm.stream(Agent(functions=[slow, fast]), "Go").__enter__():
+            if isinstance(event, ToolCallFinished):
+                gate.set()
+                finished.append(event.name)
+    assert finished == ["fast", "slow"]
+
+
+def test_leaving_while_a_function_runs() -> None:
+    """An async function is cancelled and awaited; what had happened is in the response."""
+    cleaned: list[str] = []
+
+    async def fast() -> str:
+        return "fast"
+
+    async def hang() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0)
+            cleaned.append("hang")
+        return "never"
+
+    with Swarm(BlockingClient([call("fast"), call("hang")])) as swarm:
+        with swarm.stream(Agent(functions=[fast, hang]), "Go") as run:
+            for event in run:
+                if isinstance(event, ToolCallFinished):
+                    break
+        assert cleaned == ["hang"]
+        contents = [message["content"] for message in run.response.messages if message["role"] == "tool"]
+        assert contents == ["fast", "cancelled; its outcome is unknown"]
+
+
+def test_reading_while_it_is_read(swarm: Swarm) -> None:
+    """A function of the run cannot read the run; another thread cannot either; nothing is lost by trying."""
+    told: list[str] = []
+
+    def read() -> str:
+        for attempt in (stream.__next__, stream.close):
+            with pytest.raises(RuntimeError, match="being read already") as caught:
+                attempt()
+            told.append(str(caught.value))
+        return "no"
+
+    swarm.client = BlockingClient(call("read"), "Done")
+    stream = swarm.run(Agent(functions=[read]), "Go", stream=True)
+    assert list(stream)[-1]["response"].text == "Done"
+    assert len(told) == 2
+
+
+def test_reading_in_an_async_function() -> None:
+    """It would wait for the event loop that it blocks; the stream can still be read by others."""
+
+    async def read() -> str:
+        next(stream)
+        return "never"
+
+    with Swarm(BlockingClient("Hello")) as swarm:
+        stream = swarm.run(Agent(), "Go", stream=True)
+        next(stream)
+        reader = Swarm(BlockingClient(call("read"), "Done"))
+        told = reader.run(Agent(functions=[read]), "Go").messages[1]["content"]
+        assert told.startswith("Error: ConfigurationError: an async function cannot wait for a Swarm")
+        assert list(stream)[-1]["response"].text == "Hello"
+
+
+def test_steps_in_different_threads() -> None:
+    """One after another, any thread may read; functions run in the one that reads."""
+    where: list[int] = []
+
+    def note() -> str:
+        where.append(threading.get_ident())
+        return "noted"
+
+    with Swarm(BlockingClient(call("note"), "Done")) as swarm:
+        stream = swarm.run(Agent(functions=[note]), "Go", stream=True)
+        next(stream)
+        reader = threading.Thread(target=lambda: list(stream))
+        reader.start()
+        reader.join()
+        assert where == [reader.ident]
+        assert stream.response.text == "Done"

@@ -1,0 +1,122 @@
+"""`Swarm`: the blocking face gives what the async one gives, from scripts and from notebooks."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from plain_client import BlockingClient
+
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    CompletionError,
+    ConfigurationError,
+    Response,
+    Result,
+    Swarm,
+)
+from aswarm.testing import Answer, Failure, ScriptedModel, call, check_history
+from blocking import CLIENTS, FACES, PLACES, consume, results
+
+every_face = pytest.mark.parametrize("face", FACES)
+Place = Callable[[Callable[[], Any]], Any]
+
+
+async def quick() -> str:
+    await asyncio.sleep(0)
+    return "quick"
+
+
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS.keys())
+@every_face
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
+def test_a_conversation(place: Place, face: str, client: Callable[..., Any]) -> None:
+    """Every client, through every face, in every place: the conversation that AsyncSwarm would have."""
+
+    def remember(what: str, context_variables: dict[str, Any]) -> Result:
+        context_variables["seen"] = context_variables.get("seen", 0) + 1
+        return Result(value=f"{what} noted", agent=other, context_variables={"last": what})
+
+    other = Agent(name="Other", functions=[quick])
+    agent = Agent(name="First", instructions=lambda context: f"For {context['user']}.", functions=[remember, quick])
+    steps = [[call("quick"), call("remember", what="it")], call("quick"), "Done"]
+    with Swarm(client(*steps)) as swarm:
+        response: Response = place(lambda: consume(swarm, agent, face, context_variables={"user": "Ann"}))
+    check_history(response.messages)
+    assert results(response) == ["quick", "it noted", "quick"]
+    assert (response.text, response.stop, response.agent) == ("Done", "answer", other)
+    assert response.context_variables == {"user": "Ann", "seen": 1, "last": "it"}
+    assert [message["sender"] for message in response.messages if message["role"] == "assistant"] == [
+        "First",
+        "Other",
+        "Other",
+    ]
+
+
+@every_face
+def test_errors_carry_what_had_happened(face: str) -> None:
+    """The provider's failure in the second turn leaves the first."""
+    model = ScriptedModel([call("quick"), Failure(400)])
+    with Swarm(model.client()) as swarm, pytest.raises(CompletionError) as caught:
+        consume(swarm, Agent(functions=[quick]), face)
+    assert caught.value.status_code == 400
+    assert caught.value.response is not None
+    assert results(caught.value.response) == ["quick"]
+
+
+def test_what_cannot_be_run_is_said_before_anything_is_asked() -> None:
+    """Mistakes of the caller are raised by the call itself, as with AsyncSwarm."""
+    with Swarm(BlockingClient()) as swarm:
+        for run in (swarm.run, swarm.run_and_stream, swarm.stream):
+            with pytest.raises(ConfigurationError, match="agent must be an Agent"):
+                run("no agent", "Go")  # type: ignore[arg-type, operator]
+    with pytest.raises(ConfigurationError, match="max_threads"):
+        Swarm(max_threads=0)
+    with pytest.raises(ConfigurationError, match="client must be"):
+        Swarm(client=object())
+
+
+def test_the_keywords_are_those_of_async_swarm() -> None:
+    """But for `transport`; and so are the parameters of all three ways to run, with their order and defaults."""
+    for name in ("__init__", "run", "run_and_stream", "stream"):
+        ours, theirs = (inspect.signature(getattr(kind, name)).parameters for kind in (Swarm, AsyncSwarm))
+        expected = [parameter for parameter in theirs.values() if parameter.name != "transport"]
+        assert list(ours.values()) == expected, name
+
+
+def test_all_arguments_arrive() -> None:
+    """Positional and by keyword, for all three ways."""
+    history = [{"role": "user", "content": "Hi"}]
+    client = BlockingClient(*["Hello"] * 4)
+    with Swarm(client) as swarm:
+        assert swarm.run(Agent(), history, {"a": 1}, "m", False, False, 1, True, resume=True).context_variables == {
+            "a": 1
+        }
+        *_, last = swarm.run(Agent(), history, None, "m", True)
+        *_, last_too = swarm.run_and_stream(Agent(), history, None, "m", False, 1, True, resume=True)
+        with swarm.stream(Agent(), history, None, "m", False, 1, True, resume=True) as run:
+            assert list(run)[-1].response is run.response  # type: ignore[union-attr]
+        assert swarm.run(Agent(), "Hi", max_turns=0).stop == "max_turns"
+    assert last["response"].text == last_too["response"].text == "Hello"
+    assert [request["model"] for request in client.requests] == ["m"] * 4
+
+
+def test_resuming() -> None:
+    """`execute_tools=False` leaves the calls open, `resume=True` runs them."""
+    with Swarm(BlockingClient(call("quick"), Answer("Done"))) as swarm:
+        agent, history = Agent(functions=[quick]), [{"role": "user", "content": "Go"}]
+        response = swarm.run(agent, history, execute_tools=False)
+        assert response.stop == "tool_calls"
+        rest = swarm.run(agent, [*history, *response.messages], resume=True)
+    assert (results(rest), rest.text) == (["quick"], "Done")
+
+
+def test_debug_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """In Swarm's wording."""
+    with Swarm(BlockingClient("Done")) as swarm:
+        swarm.run(Agent(), "Go", debug=True)
+    assert "Getting chat completion for...:" in capsys.readouterr().out

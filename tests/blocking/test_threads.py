@@ -1,0 +1,234 @@
+"""One `Swarm` in several threads at once: turns are taken at one event loop, and every function stays in its thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from loopback import Reply, whole
+from openai import AsyncOpenAI, OpenAI
+from plain_client import BlockingClient
+
+from aswarm import Agent, Swarm, ToolCallFinished, ToolCallStarted, tool
+from aswarm.testing import Answer, Request, ScriptedModel, call, check_history, completion
+from blocking import FACES, consume, in_notebook, results, server_beside, until
+
+THREADS = 8
+
+
+def name() -> str:
+    return threading.current_thread().name
+
+
+async def quick() -> str:
+    await asyncio.sleep(0.0005)
+    return "quick"
+
+
+def answer(messages: list[dict[str, Any]]) -> Answer:
+    """Calls everything once, then is done; a run inside a function is done at once."""
+    if messages[-1]["content"] == "Deeper" or messages[-1]["role"] == "tool":
+        return Answer("Done")
+    return Answer(calls=[call("name"), call("quick"), call("deeper"), call("quick"), call("apart")])
+
+
+class Client(BlockingClient):
+    """Answers any number of requests at once."""
+
+    def _create(self, **request: Any) -> Any:
+        made = answer(request["messages"])
+        return self._streamed(made) if request["stream"] else completion(made)
+
+
+def scripted() -> AsyncOpenAI:
+    def step(request: Request) -> Answer:
+        return answer(request.messages)
+
+    return ScriptedModel(step, cut=3).client()
+
+
+@pytest.mark.parametrize("client", [Client, scripted])
+@pytest.mark.parametrize("notebooks", [0, THREADS // 2, THREADS])
+def test_eight_threads(client: Callable[[], Any], notebooks: int) -> None:
+    """Threads of scripts and threads with an event loop, all ways to run, runs inside functions, worker threads."""
+    swarm = Swarm(client())
+
+    def deeper() -> str:
+        return f"{swarm.run(Agent(), 'Deeper').text} in {name()}"
+
+    @tool(concurrent=True)
+    def apart() -> str:
+        return "here" if name().startswith("runner") else "apart"
+
+    agent = Agent(functions=[name, quick, deeper, apart])
+
+    def runs() -> str:
+        here = name()
+        for number in range(6):
+            response = consume(swarm, agent, FACES[number % 3])
+            check_history(response.messages)
+            assert results(response) == [here, "quick", f"Done in {here}", "quick", "apart"]
+        return here
+
+    def work(number: int) -> str:
+        return in_notebook(runs) if number < notebooks else runs()  # type: ignore[no-any-return]
+
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="runner") as pool:
+        assert len(list(pool.map(work, range(THREADS)))) == THREADS
+    until(lambda: not [thread for thread in threading.enumerate() if "worker" in thread.name])
+
+
+@pytest.mark.parametrize("kind", [OpenAI, AsyncOpenAI])
+def test_one_client_over_sockets(kind: Any) -> None:
+    """The connections of an `AsyncOpenAI` belong to one event loop, whichever threads wait."""
+
+    def reply(request: dict[str, Any]) -> Reply:
+        return whole(Answer(request["messages"][-1]["content"]))
+
+    with server_beside(reply) as server:
+        swarm = Swarm(kind(base_url=server.base_url, api_key="k", max_retries=0))
+        with swarm, ThreadPoolExecutor(4) as pool:
+            texts = [str(number) for number in range(24)]
+            assert list(pool.map(lambda text: swarm.run(Agent(), text).text, texts)) == texts
+
+
+def test_a_function_of_one_thread_does_not_hold_up_the_others() -> None:
+    """While one caller is busy with its plain function, another steps the loop."""
+    gate = threading.Event()
+
+    def hold() -> str:
+        return "passed" if gate.wait(10) else "waited in vain"
+
+    swarm = Swarm(BlockingClient(call("hold"), "Done"))
+    holder = Agent(functions=[hold])
+    with swarm, ThreadPoolExecutor(1) as pool:
+        held = pool.submit(swarm.run, holder, "Go")
+        until(lambda: swarm.client.requests)
+        other = Swarm(BlockingClient(call("quick"), "Done"))
+        assert results(other.run(Agent(functions=[quick]), "Go")) == ["quick"]
+        gate.set()
+        assert results(held.result()) == ["passed"]
+
+
+def test_who_waits_takes_over_when_the_leader_has_its_answer() -> None:
+    """A thread that waits behind another goes on when that one is done, and steps the loop itself."""
+    second_began = threading.Event()
+
+    async def until_second() -> str:
+        while not second_began.is_set():
+            await asyncio.sleep(0.001)
+        return "first"
+
+    async def after_first() -> str:
+        second_began.set()
+        await asyncio.sleep(0.02)
+        return "second"
+
+    agents = [Agent(functions=[until_second]), Agent(functions=[after_first])]
+    clients = [BlockingClient(call("until_second"), "Done"), BlockingClient(call("after_first"), "Done")]
+    swarm = Swarm(clients[0])
+    with swarm, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(swarm.run, agents[0], "Go")
+        until(lambda: clients[0].requests)
+        time.sleep(0.01)
+        swarm.client = clients[1]
+        assert results(swarm.run(agents[1], "Go")) == ["second"]
+        assert results(first.result()) == ["first"]
+
+
+def holding() -> tuple[threading.Event, threading.Event, Callable[[], Awaitable[str]]]:
+    """A function that says that it has begun, and ends when the gate is open."""
+    began, gate = threading.Event(), threading.Event()
+
+    async def hold() -> str:
+        began.set()
+        while not gate.is_set():
+            await asyncio.sleep(0.001)
+        return "held"
+
+    return began, gate, hold
+
+
+def test_closing_while_another_thread_runs() -> None:
+    """What is idle is closed; a run in another thread goes on, and so does a stream that is being read."""
+    model = ScriptedModel([Answer("Hello", pause=0.001)], cut=1)
+    began, gate, hold = holding()
+    swarm = Swarm(model.client())
+    idle = swarm.run(Agent(), "Go", stream=True)
+    next(idle)
+    swarm.client = BlockingClient(call("hold"), "Done")
+    busy = swarm.run(Agent(functions=[hold]), "Go", stream=True)
+    with ThreadPoolExecutor(1) as pool:
+        events = pool.submit(list, busy)
+        began.wait()
+        swarm.close()
+        gate.set()
+        assert events.result()[-1]["response"].text == "Done"
+    assert not model.open_streams
+    assert list(idle) == []
+
+
+def test_a_stream_dropped_while_another_thread_steps() -> None:
+    """Whoever steps the loop closes it."""
+    model = ScriptedModel([Answer("Hello", pause=0.001)], cut=1)
+    began, gate, hold = holding()
+    with Swarm(model.client()) as swarm, ThreadPoolExecutor(1) as pool:
+        stream = swarm.run(Agent(), "Go", stream=True)
+        next(stream)
+        swarm.client = BlockingClient(call("hold"), "Done")
+        run = pool.submit(swarm.run, Agent(functions=[hold]), "Go")
+        began.wait()
+        del stream
+        until(lambda: not model.open_streams)
+        gate.set()
+        assert run.result().text == "Done"
+
+
+def test_a_stream_dropped_where_nobody_can_step() -> None:
+    """In a thread with a running event loop: the portal closes it."""
+    model = ScriptedModel([Answer("Hello", pause=0.001)], cut=1)
+    with Swarm(model.client()) as swarm:
+        streams = [swarm.run(Agent(), "Go", stream=True)]
+        next(streams[0])
+        in_notebook(streams.clear)
+        until(lambda: not model.open_streams)
+
+
+def test_a_live_function_while_the_consumer_does_something_else() -> None:
+    """Between two events of its own stream, the loop is stepped by others; a plain function waits for its caller."""
+    done = threading.Event()
+    order: list[str] = []
+
+    async def soon() -> str:
+        await asyncio.sleep(0.001)
+        done.set()
+        return "done"
+
+    def note() -> str:
+        order.append(f"note in {name()}")
+        return "noted"
+
+    first = BlockingClient([call("soon"), call("note")], "Done")
+    with Swarm(first) as swarm, swarm.stream(Agent(functions=[soon, note]), "Go") as run:
+        for event in run:
+            if isinstance(event, ToolCallStarted | ToolCallFinished):
+                order.append(f"{type(event).__name__} {event.name}")
+            if order == ["ToolCallStarted soon"]:
+                while not done.is_set():
+                    swarm.client = BlockingClient(call("quick"), "Done")
+                    swarm.run(Agent(functions=[quick]), "Go")
+                swarm.run(Agent(), "Go", max_turns=0)
+                swarm.client = first
+    assert results(run.response) == ["done", "noted"]
+    assert order == [
+        "ToolCallStarted soon",
+        "ToolCallFinished soon",
+        "ToolCallStarted note",
+        f"note in {name()}",
+        "ToolCallFinished note",
+    ]

@@ -1,0 +1,423 @@
+"""`aswarm batch` in this process: what is read, written and told, and the exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runs import AGENTS, invoke, model, refused
+from click.testing import Result
+from loopback import LoopbackServer
+
+from aswarm.cli._exits import Mistake
+from aswarm.cli.batch import _command
+from aswarm.testing import Answer, call
+
+pytestmark = pytest.mark.usefixtures("project")
+OUT = "out.jsonl"
+KEEPER = '''
+class Nameless:
+    def __repr__(self) -> str:
+        raise RuntimeError("no words for it")
+
+async def keep(context_variables: dict) -> str:
+    """Keep something that cannot be shown."""
+    context_variables["kept"] = Nameless()
+    return "kept"
+
+keeper = Agent(name="Keeper", functions=[keep])
+'''
+
+
+@pytest.fixture
+def project(folder: Path) -> Path:
+    """A module `agents` in the current directory."""
+    (folder / "agents.py").write_text(AGENTS + KEEPER, encoding="utf-8")
+    return folder
+
+
+def batch(server: LoopbackServer, *options: str, stdin: str | bytes | None = None) -> Result:
+    """The command, one at a time: the steps of the model are in the order of the input."""
+    return invoke("batch", "agents:orders", *options, "--concurrency", "1", server=server, stdin=stdin)
+
+
+def write(*records: Any, name: str = "in.jsonl") -> str:
+    """A file of JSON Lines; a str is written as it is."""
+    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+    Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return name
+
+
+def outcomes(text: str | None = None) -> list[dict[str, Any]]:
+    """The lines of the output."""
+    return [json.loads(line) for line in (Path(OUT).read_text("utf-8") if text is None else text).splitlines()]
+
+
+def statuses() -> dict[Any, str]:
+    """Status by id; one line for each."""
+    found = outcomes()
+    assert len({line["id"] for line in found}) == len(found)
+    return {line["id"]: line["status"] for line in found}
+
+
+def test_a_batch() -> None:
+    """An outcome on each line, a summary on stderr, exit code 0."""
+    items = [
+        {"id": "T-1", "input": "Where is it?", "metadata": {"from": "web"}, "context_variables": {"user": "Bob"}},
+        {"messages": [{"role": "user", "content": "Hi"}]},
+    ]
+    with model(call("look_up", order_id=7), "On its way.", "Hello! ä") as server:
+        result = batch(server, write(*items), "-o", OUT, "-c", "user=Ann", "-c", "shop=1")
+    assert (result.exit_code, result.stdout) == (0, "")
+    first, second = outcomes()
+    assert first == {
+        "id": "T-1",
+        "status": "answer",
+        "text": "On its way.",
+        "agent": "Orders",
+        "usage": {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30, "requests": 2, "details": {}},
+        "attempts": 1,
+        "duration": first["duration"],
+        "error": None,
+        "metadata": {"from": "web"},
+        "context_variables": {"user": "Bob", "shop": "1"},
+        "input_digest": first["input_digest"],
+        "messages": first["messages"],
+    }
+    assert [message["role"] for message in first["messages"]] == ["assistant", "tool", "assistant"]
+    assert first["messages"][1]["content"] == "Order 7 of Bob"
+    assert (second["id"], second["text"], second["context_variables"]) == (2, "Hello! ä", {"user": "Ann", "shop": "1"})
+    assert result.stderr.splitlines()[0] == "looking up"
+    assert re.fullmatch(r"2 items in \d+ s \([\d.]+/s\): 2 answered", result.stderr.splitlines()[1])
+    assert result.stderr.splitlines()[2:] == [
+        "45 tokens (30 in, 15 out) in 3 completions",
+        "Outcomes are in out.jsonl",
+    ]
+
+
+def test_from_stdin_to_stdout() -> None:
+    """`-` is read; without --output, stdout has the lines and nothing else. --no-messages leaves the messages out."""
+    with model("A", "B") as server:
+        result = batch(server, "-", "--no-messages", stdin='{"input": "a"}\n{"input": "b"}\n')
+    assert result.exit_code == 0
+    lines = outcomes(result.stdout)
+    assert [(line["id"], line["text"]) for line in lines] == [(1, "A"), (2, "B")]
+    assert "messages" not in lines[0]
+    assert "Outcomes are in" not in result.stderr
+
+
+def test_csv() -> None:
+    """With a column for the text, and one for the id."""
+    Path("in.csv").write_text("number;ticket\n7;Hello\n8;\n", encoding="utf-8")
+    with model("Hi") as server:
+        result = batch(server, "in.csv", "-o", OUT, "--column", "ticket", "--id-column", "number")
+    assert result.exit_code == 1
+    assert statuses() == {"7": "answer"}
+    assert server.requests[0]["messages"][-1]["content"] == "Hello"
+
+
+def test_csv_from_stdin() -> None:
+    """--format says what a name would; a column that is not there is a mistake, whenever that is found out."""
+    with model("Hi") as server:
+        result = batch(server, "-", "--format", "csv", stdin="input\nHello\n")
+        assert (result.exit_code, len(outcomes(result.stdout))) == (0, 1)
+        result = batch(server, "-", "--format", "csv", stdin="a,b\nHello,x\n")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: there is no column 'input' or 'question'; columns are: 'a', 'b'.")
+
+
+def test_bad_lines_are_told_and_kept_aside() -> None:
+    """The others run; the exit code is 1, and the file that has them is named."""
+    with model("Hi") as server:
+        result = batch(server, write("{", {"id": 5, "input": "a"}, {"id": "5", "input": "b"}), "-o", OUT)
+    assert result.exit_code == 1
+    assert statuses() == {5: "answer"}
+    assert "line 1: not JSON: Expecting property name enclosed in double quotes (column 2)\n" in result.stderr
+    assert "line 3: another line before has the id '5' too\n" in result.stderr
+    assert "\n2 lines could not be used: they are in out.rejected.jsonl\n" in result.stderr
+    aside = outcomes(Path("out.rejected.jsonl").read_text("utf-8"))
+    assert [(line["line"], line["text"]) for line in aside] == [(1, "{"), (3, '{"id": "5", "input": "b"}')]
+
+
+def test_a_failed_item_has_what_had_happened() -> None:
+    """The error, and what there was of the run; the others go on; exit code 1."""
+    with model(call("look_up", order_id=7), refused("400 Bad Request", "too long"), "Hi") as server:
+        result = batch(server, write({"input": "a"}, {"input": "b"}), "-o", OUT, "-c", "user=Ann")
+    assert result.exit_code == 1
+    failed, answered = outcomes()
+    assert (failed["status"], answered["status"]) == ("error", "answer")
+    assert failed["error"]["type"] == "CompletionError"
+    assert failed["error"]["status_code"] == 400
+    assert [message["role"] for message in failed["messages"]] == ["assistant", "tool"]
+    assert "line 1 (id 1) failed: " in result.stderr
+    assert "1 answered, 1 failed" in result.stderr
+
+
+def test_an_item_that_is_no_conversation() -> None:
+    """What the run refuses fails that item alone; there is no agent, and nothing happened."""
+    open_call = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f"}}]}
+    with model("Hi") as server:
+        result = batch(server, write({"messages": [open_call]}, {"input": "b"}), "-o", OUT)
+    assert result.exit_code == 1
+    failed, answered = outcomes()
+    assert (failed["error"]["type"], failed["messages"], failed["text"]) == ("ConfigurationError", [], "")
+    assert answered["status"] == "answer"
+
+
+def test_numbers_that_json_has_not() -> None:
+    """They are read, and written as text: each line of the output is JSON for everybody."""
+    item = '{"input": "a", "metadata": {"s": [1e999, 1]}, "context_variables": {"x": NaN}}'
+    with model("A") as server:
+        result = batch(server, write(item), "-o", OUT)
+    assert result.exit_code == 0
+    [line] = map(partial(json.loads, parse_constant=pytest.fail), Path(OUT).read_text("utf-8").splitlines())
+    assert (line["metadata"], line["context_variables"]) == ({"s": ["inf", 1]}, {"x": "nan"})
+
+
+def test_an_outcome_that_cannot_be_written() -> None:
+    """That item has failed, and says why; the others go on."""
+    with model(call("keep"), "A", "B") as server:
+        result = invoke(
+            *("batch", "agents:keeper", write({"input": "a"}, {"input": "b"}), "-o", OUT, "--concurrency", "1"),
+            server=server,
+        )
+    assert result.exit_code == 1
+    failed, answered = outcomes()
+    assert failed["error"]["message"] == "what came of it cannot be written: RuntimeError: no words for it"
+    assert (failed["status"], failed["usage"]["requests"], failed["messages"]) == ("error", 2, [])
+    assert answered["status"] == "answer"
+    assert "line 1 (id 1) failed: what came of it cannot be written" in result.stderr
+
+
+def test_on_error_stop() -> None:
+    """The first failure is the last; what was not begun is not written, but told, with how to go on."""
+    with model(refused("400 Bad Request", "no")) as server:
+        items = write("{", *({"input": "a"} for _ in range(20)))
+        result = batch(server, items, "-o", OUT, "--on-error", "stop")
+    assert result.exit_code == 1
+    assert len(server.requests) == 1
+    assert statuses() == {2: "error"}
+    assert (
+        "\nStopped: an item failed, 19 lines were not begun. To go on, give the same command again with --resume."
+        in (result.stderr)
+    )
+
+
+def test_on_error_stop_where_nobody_knows_how_many_there_are() -> None:
+    """From a pipe: it stopped, unless the end had been read."""
+    with model(*[refused("400 Bad Request", "no")] * 2) as server:
+        result = batch(server, "-", "--on-error", "stop", stdin='{"input": "a"}\n' * 20)
+        assert "\nStopped: an item failed. What is not written has to run again;" in result.stderr
+        result = invoke("batch", "agents:orders", "-", "--on-error", "stop", server=server, stdin='{"input": "a"}\n')
+    assert result.exit_code == 1
+    assert "Stopped" not in result.stderr
+
+
+def test_on_error_stop_where_the_last_item_fails() -> None:
+    """There was nothing to be stopped."""
+    with model("A", refused("400 Bad Request", "no")) as server:
+        result = batch(server, write({"input": "a"}, {"input": "b"}), "-o", OUT, "--on-error", "stop")
+    assert result.exit_code == 1
+    assert "Stopped" not in result.stderr
+
+
+def test_no_answer() -> None:
+    """A refusal and --max-turns are outcomes, and no answers: exit code 3."""
+    with model(Answer(extra={"refusal": "No."}), call("look_up", order_id=7)) as server:
+        result = batch(server, write({"input": "a"}, {"input": "b"}), "-o", OUT, "--max-turns", "1", "-c", "user=x")
+    assert result.exit_code == 3
+    assert statuses() == {1: "refusal", 2: "max_turns"}
+    assert "1 ended by --max-turns, 1 refused" in result.stderr
+
+
+def test_going_on_with_an_output() -> None:
+    """With --resume: what is there is not run again, failures are; in the end each item has one line."""
+    items = write({"input": "a"}, {"input": "b"}, {"input": "c"})
+    with model("A", refused("400 Bad Request", "no"), "C", "B") as server:
+        assert batch(server, items, "-o", OUT).exit_code == 1
+        refusal = batch(server, items, "-o", OUT)
+        result = batch(server, items, "-o", OUT, "--resume")
+    assert refusal.exit_code == 2
+    assert "--resume goes on" in refusal.stderr
+    assert result.exit_code == 0
+    assert re.search(r"^1 items in ", result.stderr, re.MULTILINE)
+    assert "2 were there before" in result.stderr
+    assert statuses() == {1: "answer", 3: "answer", 2: "answer"}
+
+
+def test_what_was_there_before_counts_for_the_exit_code() -> None:
+    """An item that ended without an answer is not run again, and is none still."""
+    Path(OUT).write_text('{"id": 1, "status": "max_turns"}\n')
+    with model() as server:
+        assert batch(server, write({"input": "a"}), "-o", OUT, "--resume").exit_code == 3
+
+
+def test_an_output_of_another_input() -> None:
+    """The same command over tomorrow's file does not skip what has the numbers of today's lines: exit code 2."""
+    with model("A") as server:
+        batch(server, write({"input": "a"}), "-o", OUT)
+        result = batch(server, write({"input": "b"}), "-o", OUT, "--resume")
+    assert result.exit_code == 2
+    assert "line 1: the output has another conversation with the id 1" in result.stderr
+    assert [line["text"] for line in outcomes()] == ["A"]
+
+
+def test_a_new_journal_for_an_output_that_has_lines() -> None:
+    """It is not of this batch, as far as one can know: exit code 2."""
+    with model("A") as server:
+        batch(server, write({"input": "a"}), "-o", OUT)
+        result = batch(server, "in.jsonl", "-o", OUT, "--journal", "run.sqlite")
+    assert result.exit_code == 2
+    assert "out.jsonl has lines already" in result.stderr
+
+
+def test_a_journal() -> None:
+    """The same command again goes on: nothing that was answered is asked for again, nor written again."""
+    items = write({"id": "a", "input": "a"}, {"id": "b", "input": "b"})
+    options = ["-o", OUT, "--journal", "run.sqlite", "-c", "user=Ann"]
+    with model("A", call("look_up", order_id=7), refused("400 Bad Request", "no"), "B") as server:
+        assert batch(server, items, *options).exit_code == 1
+        result = batch(server, items, *options)
+        assert (result.exit_code, statuses()) == (0, {"a": "answer", "b": "answer"})
+        assert "looking up" not in result.stderr
+        Path(OUT).unlink()
+        assert batch(server, items, *options).exit_code == 0
+        assert [line["text"] for line in outcomes()] == ["A", "B"]
+    assert len(server.requests) == 4
+
+
+def test_a_journal_of_another_batch() -> None:
+    """It is refused, with exit code 2; nothing is told that did not happen."""
+    with model("A") as server:
+        batch(server, write({"input": "a"}), "-o", OUT, "--journal", "run.sqlite")
+        result = batch(
+            server, "in.jsonl", "-o", "2.jsonl", "--journal", "run.sqlite", "-c", "user=another", "-m", "tiny"
+        )
+    assert result.exit_code == 2
+    assert "run.sqlite" in result.stderr
+    assert "items in" not in result.stderr
+    assert not Path("2.jsonl").exists()
+
+
+def test_limits_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--rpm and --tpm are the swarm's limits, whatever the transport; auto is the batch's concurrency."""
+    made: list[Any] = []
+
+    class Swarm(_command.AsyncSwarm):
+        def __init__(self, **options: Any) -> None:
+            made.append(options)
+            super().__init__(**options)
+
+        def batch(self, *arguments: Any, **options: Any) -> Any:
+            made.append(options["concurrency"])
+            return super().batch(*arguments, **options)
+
+    monkeypatch.setattr(_command, "AsyncSwarm", Swarm)
+    with model("A") as server:
+        options = ["--rpm", "600", "--tpm", "90000", "--transport", "aiohttp", "--concurrency", "auto"]
+        result = invoke("batch", "agents:orders", write({"input": "a"}), "-o", OUT, *options, server=server)
+    assert result.exit_code == 0
+    assert made == [{"transport": "aiohttp", "limits": _command.RateLimits(600, 90000)}, "auto"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["none.jsonl"], "there is no file 'none.jsonl'"),
+        (["in.jsonl", "-o", "in.jsonl"], "is both INPUT and --output"),
+        (["in.jsonl", "-o", OUT, "--journal", OUT], "is both --output and --journal"),
+        (["out.rejected.jsonl", "-o", OUT], "is both INPUT and the file for bad lines"),
+        (["in.jsonl", "--concurrency", "0"], "Invalid value for '--concurrency'"),
+        (["in.jsonl", "--concurrency", "many"], "Invalid value for '--concurrency'"),
+        (["in.jsonl", "--rpm", "0"], "Invalid value for '--rpm'"),
+        (["in.jsonl", "-o", "none/out.jsonl"], "cannot be written"),
+    ],
+)
+def test_what_is_no_batch(options: list[str], text: str) -> None:
+    """A mistake: exit code 2, and nothing is sent."""
+    write({"input": "a"})
+    result = invoke("batch", "agents:orders", *options)
+    assert result.exit_code == 2
+    assert text in result.stderr
+
+
+def test_standard_input_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`aswarm batch agents:orders - <&-`: nothing can be read from it."""
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(Mistake, match="standard input is closed"):
+        _command.batch.main(["agents:orders", "-"], standalone_mode=False)
+
+
+def test_devices_may_be_anything_at_once() -> None:
+    """/dev/null for input and output is no mistake."""
+    result = invoke("batch", "agents:orders", "/dev/null", "-o", "/dev/null", server=None)
+    assert result.exit_code == 2  # there is no key
+    with model() as server:
+        assert batch(server, "/dev/null", "-o", "/dev/null").exit_code == 0
+
+
+def test_an_output_that_cannot_take_more() -> None:
+    """Exit code 1; nothing is told that is not written."""
+    # One item: before 4.16, anyio leaves a socket to the garbage collector where it is cancelled while it connects.
+    with model("A") as server:
+        result = batch(server, write({"input": "a"}), "-o", "/dev/full")
+    assert result.exit_code == 1
+    assert "No space left on device" in result.stderr
+
+
+def test_a_batch_that_cannot_go_on() -> None:
+    """What was done until then is told, with how to go on, and then what is wrong: exit code 1."""
+    Path("out.rejected.jsonl").mkdir()
+    with model("A") as server:
+        result = batch(server, write({"input": "a"}, "{"), "-o", OUT)
+    assert result.exit_code == 1
+    assert statuses() == {1: "answer"}
+    assert "\nStopped. To go on, give the same command again with --resume." in result.stderr
+    assert result.stderr.endswith("Error: out.rejected.jsonl cannot be written: Is a directory\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--journal", "run.sqlite"], "To go on, give the same command again: what is done is in run.sqlite"),
+        (["-o", OUT], "To go on, give the same command again with --resume. (With --journal,"),
+        ([], "What is not written has to run again; with --journal, or with --output and --resume, it can go on"),
+    ],
+)
+def test_ctrl_c(options: list[str], words: str) -> None:
+    """What was done is told, and how to go on; exit code 130."""
+    items = write({"input": "a"}, {"input": "b"}, {"input": "c"})
+    with model("A", call("stop")) as server:
+        result = invoke("batch", "agents:triage", items, "--concurrency", "1", *options, server=server)
+    assert result.exit_code == 130
+    assert re.search(r"^1 items in .*: 1 answered$", result.stderr, re.MULTILINE)
+    assert f"\nStopped. {words}" in result.stderr
+
+
+def test_ctrl_c_before_anything_has_ended() -> None:
+    """There was something to do."""
+    with model(call("stop")) as server:
+        result = invoke("batch", "agents:triage", write({"input": "a"}), server=server)
+    assert result.exit_code == 130
+    assert re.search(r"^0 items in .*: none has ended$", result.stderr, re.MULTILINE)
+
+
+def test_a_bar_only_beside_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the terminal is the output, a bar would be drawn over it."""
+
+    class Terminal(io.TextIOWrapper):
+        def isatty(self) -> bool:
+            return True
+
+    shown: list[bool] = []
+    monkeypatch.setattr(_command._Work, "run", lambda work, stderr, *, bar: shown.append(bar) or 0)
+    monkeypatch.setattr("sys.stdout", Terminal(io.BytesIO()))
+    for output in ("-", OUT):
+        with pytest.raises(SystemExit):
+            _command.batch(["agents:orders", write({"input": "a"}), "-o", output])
+    assert shown == [False, True]

@@ -1,0 +1,210 @@
+"""`aswarm batch` as a process: Ctrl-C, pipes that break or stay silent, and kill -9 in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+from cli_runs import ended, environment
+from loopback import LoopbackServer, Reply, serve, whole
+from terminal import terminal
+
+from aswarm.testing import Answer, call
+
+Process = subprocess.Popen[bytes]
+
+AGENTS = '''\
+import pathlib
+from aswarm import Agent
+
+async def note(number: int) -> str:
+    """Note a number."""
+    with pathlib.Path("noted").open("a") as file:
+        file.write(f"{number}\\n")
+    return "noted"
+
+noter = Agent(name="Noter", functions=[note])
+'''
+OUT = "out.jsonl"
+UNKNOWN = "cancelled; its outcome is unknown"
+
+
+@pytest.fixture(autouse=True)
+def project(folder: Path) -> Path:
+    """A module `agents` and a file of forty items in the current directory."""
+    (folder / "agents.py").write_text(AGENTS, encoding="utf-8")
+    lines = [json.dumps({"id": f"item-{number}", "input": f"note {number}"}) for number in range(40)]
+    (folder / "in.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for it."""
+    give_up = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < give_up, "it did not happen"
+        time.sleep(0.005)
+
+
+def lines() -> list[dict[str, Any]]:
+    """The whole lines of the output."""
+    text = Path(OUT).read_bytes() if Path(OUT).exists() else b""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+@contextmanager
+def server(stalls_after: int | None = None) -> Generator[LoopbackServer]:
+    """A model that calls the function, then answers; after so many requests it says nothing any more."""
+    asked = count(1)
+
+    def reply(body: dict[str, Any]) -> Reply:
+        if stalls_after is not None and next(asked) > stalls_after:
+            return Reply([], silent=True)
+        last = body["messages"][-1]
+        if last["role"] == "tool":
+            answer = Answer("done")
+        else:
+            answer = Answer(calls=[call("note", number=int(last["content"].split()[1]))])
+        return replace(whole(answer), pause=0.01)
+
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serve(reply)) as running:
+        yield running
+
+
+def start(model: LoopbackServer, source: str = "in.jsonl", *options: str, stdin: int | None = None) -> Process:
+    """The command, five items at a time."""
+    command = [sys.executable, "-m", "aswarm", "batch", "agents:noter", source, "--concurrency", "5", *options]
+    pipe = subprocess.PIPE
+    own = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI_")}
+    return subprocess.Popen(
+        command, stdin=stdin or subprocess.DEVNULL, stdout=pipe, stderr=pipe, env={**own, **environment(model)}
+    )
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_end_cleanly_and_say_how_to_go_on(number: signal.Signals, expected: int) -> None:
+    """Exit code 130 or 143, whole lines, no traceback; the same command with --resume does what is left, once."""
+    with server(stalls_after=30) as model:
+        process = start(model, "in.jsonl", "-o", OUT)
+        until(lambda: len(model.requests) >= 35)
+        until(lambda: len(lines()) >= 5)
+        process.send_signal(number)
+        code, stdout, stderr = ended(process)
+    assert (code, stdout) == (expected, "")
+    assert "Traceback" not in stderr
+    assert "Stopped. To go on, give the same command again with --resume." in stderr
+    done = len(lines())
+    assert f"{done} items in" in stderr
+    with server() as model:
+        code, _, stderr = ended(start(model, "in.jsonl", "-o", OUT, "--resume"))
+    assert code == 0
+    assert f"{40 - done} items in" in stderr
+    assert sorted(line["id"] for line in lines()) == sorted(f"item-{number}" for number in range(40))
+
+
+def test_outcomes_come_while_the_input_is_open() -> None:
+    """A line from a pipe is run before the next one comes; Ctrl-C does not wait for it."""
+    with server() as model:
+        process = start(model, "-", "-o", OUT, stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        process.stdin.write(b'{"input": "note 1"}\n')
+        process.stdin.flush()
+        until(lambda: len(lines()) == 1)
+        process.send_signal(signal.SIGINT)
+        until(lambda: process.poll() is not None)
+        code, _, stderr = ended(process)
+    assert code == 130
+    assert "1 items in" in stderr
+
+
+def test_stdin_to_its_end() -> None:
+    """`cat in.jsonl | aswarm batch agents:noter - > out.jsonl`."""
+    with server() as model:
+        process = start(model, "-", stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        stdout, stderr = process.communicate(Path("in.jsonl").read_bytes(), timeout=60)
+    assert process.returncode == 0
+    assert len(stdout.splitlines()) == 40
+    assert b"40 items in" in stderr
+
+
+def test_a_pipe_that_breaks_ends_the_batch() -> None:
+    """`aswarm batch ... | head -1`: nothing more is asked for, and the exit code is 141."""
+    with server(stalls_after=40) as model:
+        process = start(model)
+        head = subprocess.run(["head", "-1"], stdin=process.stdout, capture_output=True, check=True, timeout=60)
+        assert json.loads(head.stdout)["status"] == "answer"
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        code, _, stderr = ended(process)
+    assert code == 141
+    assert "Traceback" not in stderr
+    assert "Exception ignored" not in stderr
+
+
+def test_a_reader_that_pauses() -> None:
+    """Runs go on while there is room; Ctrl-C does not wait for the reader, and each line that it was given is counted."""
+    items = [json.dumps({"input": f"note {number}", "metadata": "x" * 10_000}) for number in range(40)]
+    Path("long.jsonl").write_text("\n".join(items), encoding="utf-8")
+    with server() as model:
+        process = start(model, "long.jsonl")
+        until(lambda: len(model.requests) >= 20)  # six lines fill the pipe, five more outcomes wait
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        until(lambda: process.poll() is not None)
+        code, stdout, stderr = ended(process)
+    assert code == 130
+    assert "Traceback" not in stderr
+    assert "Fatal" not in stderr
+    whole = [line for line in stdout.splitlines(keepends=True) if line.endswith("\n")]
+    assert f"{len(whole)} items in" in stderr
+
+
+@pytest.mark.parametrize("options", [["--resume"], ["--journal", "run.sqlite"]], ids=["output", "journal"])
+def test_kill_9_costs_nothing_that_was_written(options: list[str]) -> None:
+    """Killed again and again, and started again: each item has one line in the end, and none is done once more."""
+    with server() as model:
+        for enough in (5, 20):
+            process = start(model, "in.jsonl", "-o", OUT, *options)
+            until(lambda enough=enough: len(lines()) >= enough)
+            process.kill()
+            ended(process)
+        before = [line["id"] for line in lines()]
+        code, _, stderr = ended(start(model, "in.jsonl", "-o", OUT, *options))
+    assert code == 0, stderr
+    after = [line["id"] for line in lines()]
+    assert after[: len(before)] == before
+    assert sorted(after) == sorted(f"item-{number}" for number in range(40))
+    if "--journal" not in options:
+        return
+    noted = Path("noted").read_text().split()
+    # Where it was killed between the record of a start and the first step of the function, nobody can tell; it is said so.
+    unknown = {line["id"].removeprefix("item-") for line in lines() if UNKNOWN in json.dumps(line["messages"])}
+    assert {str(number) for number in range(40)} - unknown <= set(noted)
+    assert len(unknown) <= 2 * 5
+    assert len(noted) == len(set(noted))
+
+
+def test_a_terminal_has_a_bar() -> None:
+    """It moves, and is gone when the summary comes."""
+    program = "import sys; sys.argv[0] = 'aswarm'\nfrom aswarm.cli import main\nmain()"
+    with server() as model:
+        options = ["batch", "agents:noter", "in.jsonl", "-o", OUT]
+        with terminal(program, *options, **environment(model)) as screen:
+            assert screen.end() == 0
+            shown = screen.screen.text
+    assert "40/40" in shown
+    assert "40 items in" in shown

@@ -1,0 +1,247 @@
+"""What all commands have in common: help, version, exits, and the demo."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import re
+import runpy
+import sys
+import tomllib
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from cli_runs import AGENTS, invoke, model
+from loopback import Reply
+
+import aswarm
+import aswarm.cli
+from aswarm import ConfigurationError, RunError
+from aswarm.cli import demo_agents
+from aswarm.cli._app import app
+from aswarm.cli._eval import _evaluate
+from aswarm.cli._exits import HELP, Code, exits
+from aswarm.cli._output import clipped, write
+from aswarm.evals import load_cases
+
+COMMANDS = ["run", "chat", "batch", "graph", "eval", "demo"]
+ROOT = Path(__file__).parents[2]
+
+
+class Terminal(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_commands() -> None:
+    """Those that the docstring names, no others."""
+    assert sorted(app.commands) == sorted(COMMANDS)
+    named = re.findall(r"^    aswarm (\w+)", aswarm.cli.__doc__ or "", re.MULTILINE)
+    assert list(dict.fromkeys(named)) == COMMANDS
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_tells_the_exit_codes(command: str) -> None:
+    """In every command; they are those of the code and of the docstring."""
+    result = invoke(*[part for part in (command, "-h") if part])
+    assert result.exit_code == 0
+    told = re.findall(r"^    (\d+) ", result.stdout, re.MULTILINE)
+    assert list(map(int, told)) == list(Code)
+    table = re.findall(r"^\| (\d+) \|", aswarm.cli.__doc__ or "", re.MULTILINE)
+    assert list(map(int, table)) == list(Code)
+    assert HELP.count("\n") == len(Code) + 2
+
+
+def test_version() -> None:
+    """The version of the library."""
+    assert invoke("--version").stdout == f"aswarm {aswarm.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["nothing"], ["run"], ["run", "a:b", "?", "--max-turns", "-1"]])
+def test_what_is_no_command(arguments: list[str]) -> None:
+    """A mistake on the command line is exit code 2."""
+    assert invoke(*arguments).exit_code == 2
+
+
+def test_the_demo() -> None:
+    """It says that the model is a script, shows the whole conversation, and how to go on with a real one."""
+    result = invoke("demo")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "The model of this demo is a script" in result.stdout
+    shown = result.stdout.partition("You: ")[2].partition("\n(")[0]
+    assert shown.splitlines()[1:] == [
+        "  Triage calls transfer_to_refunds({})",
+        '  transfer_to_refunds: {"assistant": "Refunds"}',
+        "  Triage hands over to Refunds",
+        "Refunds: I am sorry to hear that. Let me look at the order.",
+        '  Refunds calls look_up_order({"order_id": 4711})',
+        "  look_up_order: Order 4711: a lamp for 39.90 EUR, delivered.",
+        '  Refunds calls refund_order({"order_id": 4711, "reason": "arrived broken"})',
+        "  refund_order: Refunded 39.90 EUR for order 4711.",
+        "Refunds: You get 39.90 EUR back for the broken lamp of order 4711. Is there anything else?",
+    ]
+
+
+def test_the_shop_of_the_demo() -> None:
+    """A model of one's own may ask it anything: it refunds what it knows, once."""
+    assert demo_agents.transfer_to_triage() is demo_agents.triage
+
+    async def asked() -> list[str]:
+        refunds = [await demo_agents.refund_order(815, "x"), await demo_agents.refund_order(815, "x")]
+        return [*refunds, await demo_agents.look_up_order(815), await demo_agents.look_up_order(1)]
+
+    assert asyncio.run(asked()) == [
+        "Refunded 5.00 EUR for order 815.",
+        "Order 815 cannot be refunded.",
+        "Order 815: a lamp for 5.00 EUR, delivered, refunded.",
+        "There is no order 1.",
+    ]
+
+
+def test_the_commands_that_the_demo_names(folder: Path) -> None:
+    """They work as they stand."""
+    named = re.findall(r"^  aswarm (.*)$", invoke("demo").stdout, re.MULTILINE)
+    with model("Welcome!") as server:
+        for line in named:
+            result = invoke(*line.split(), server=server, stdin="Hello\n")
+            assert result.exit_code == 0
+    assert len(named) == 2
+
+
+# --- exits ---
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigurationError("mend it"), 2),
+        (RunError("it failed"), 1),
+        (KeyboardInterrupt(), 130),
+        (BrokenPipeError(), 141),
+        (SystemExit(7), 7),
+    ],
+)
+def test_what_ends_a_command(error: BaseException, code: int) -> None:
+    """Each has its exit code."""
+
+    @click.command()
+    def failing() -> None:
+        with exits():
+            raise error
+
+    from click.testing import CliRunner
+
+    result = CliRunner().invoke(failing)
+    assert result.exit_code == code
+    assert result.stderr == (f"Error: {error}\n" if code in (1, 2) else "\n" if code == 130 else "")
+
+
+def test_other_errors_are_not_hidden() -> None:
+    """A bug shows itself."""
+    with pytest.raises(ZeroDivisionError), exits():
+        raise ZeroDivisionError
+
+
+# --- output ---
+
+
+def test_a_terminal_gets_no_commands_of_a_model() -> None:
+    """Control characters are left out; a pipe gets what was said."""
+    text = "\x1b]0;title\x07a\tb\nc\r\x9b1m"
+    terminal, pipe = Terminal(), io.StringIO()
+    write(terminal, text)
+    write(pipe, text)
+    assert terminal.getvalue() == "]0;titlea\tb\nc1m"
+    assert pipe.getvalue() == text
+    assert clipped(text) == "]0;titlea b c 1m"
+    assert clipped("x" * 400) == "x" * 297 + "..."
+
+
+def test_a_png_is_not_for_a_terminal(folder: Path) -> None:
+    """It would be noise."""
+    with redirect_stdout(Terminal()), pytest.raises(click.ClickException, match="not for a terminal"):
+        app.main(["graph", "agents:triage", "-f", "png"], standalone_mode=False)
+
+
+@pytest.mark.asyncio
+async def test_evals_that_are_stopped_tell_what_was_done(folder: Path) -> None:
+    """The report until then is on stdout."""
+    (folder / "agents.py").write_text(AGENTS, encoding="utf-8")
+    (folder / "cases.json").write_text('[{"conversation": "a", "function": "None", "agent": "agents:triage"}]')
+    sys.path.insert(0, str(folder))
+    stdout = io.StringIO()
+    with model(Reply([], silent=True)) as server:
+        from openai import AsyncOpenAI
+
+        from aswarm import AsyncSwarm
+
+        swarm = AsyncSwarm(AsyncOpenAI(base_url=server.base_url, api_key="x"))
+        running = asyncio.ensure_future(_evaluate(load_cases("cases.json"), stdout, {"swarm": swarm}))
+        while not (server.requests or running.done()):
+            await asyncio.sleep(0.01)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await swarm.client.close()
+    assert "0/0" in stdout.getvalue()
+    assert "(interrupted)" in stdout.getvalue()
+
+
+# --- the entry point ---
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
+    monkeypatch.setattr(sys, "argv", ["aswarm", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        aswarm.cli.main()
+    return caught.value.code
+
+
+def test_the_script_of_the_package() -> None:
+    """pyproject.toml names this entry point."""
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["scripts"] == {"aswarm": f"{aswarm.cli.__name__}:{aswarm.cli.main.__name__}"}
+
+
+def test_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command of sys.argv, as a process would run it."""
+    assert run_main(monkeypatch, "--version") == 0
+    assert sys.stdout.errors == "backslashreplace"
+    assert capsys.readouterr().out == f"aswarm {aswarm.__version__}\n"
+    with redirect_stdout(io.StringIO()) as out:
+        assert run_main(monkeypatch, "--version") == 0
+    assert out.getvalue() == f"aswarm {aswarm.__version__}\n"
+
+
+def test_main_with_stdout_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then Python has none at all; what would be written goes nowhere."""
+    monkeypatch.setattr(sys, "stdout", None)
+    assert run_main(monkeypatch, "--version") == 0
+    assert sys.stdout.name == os.devnull
+    sys.stdout.close()
+
+
+def test_python_m(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`python -m aswarm` is the same."""
+    monkeypatch.setattr(sys, "argv", ["aswarm", "--version"])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_module("aswarm", run_name="__main__")
+    assert capsys.readouterr().out == f"aswarm {aswarm.__version__}\n"
+
+
+def test_main_without_click(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What to install; any other module that is missing is a bug, and shows itself."""
+    monkeypatch.delitem(sys.modules, "aswarm.cli._app")
+    monkeypatch.setitem(sys.modules, "click", None)
+    assert run_main(monkeypatch, "--version") == 2
+    assert capsys.readouterr().err == 'aswarm: the command line needs click: pip install "aswarm[cli]"\n'
+    monkeypatch.setitem(sys.modules, "click", click)
+    monkeypatch.setitem(sys.modules, "aswarm.cli._chat", None)
+    with pytest.raises(ModuleNotFoundError):
+        aswarm.cli.main()

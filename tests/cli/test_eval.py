@@ -1,0 +1,120 @@
+"""`aswarm eval`: the report, the exit codes, and what the options reach."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runs import AGENTS, invoke, model, refused
+
+from aswarm.testing import call
+
+CASES = [
+    {"conversation": "Where is my order?", "function": "transfer_to_orders"},
+    {"conversation": "Hello", "function": "None"},
+]
+
+
+@pytest.fixture(autouse=True)
+def project(folder: Path) -> Path:
+    """A module `agents` in the current directory, and cases that name it."""
+    (folder / "agents.py").write_text(AGENTS, encoding="utf-8")
+    write(folder / "cases.json", {"agent": "agents:triage", "cases": CASES})
+    return folder
+
+
+def write(path: Path, data: Any) -> None:
+    path.write_text(json.dumps(data), encoding="utf-8")
+
+
+def test_the_report_is_on_stdout() -> None:
+    """All passed: exit code 0."""
+    with model(call("transfer_to_orders"), "Hello!") as server:
+        result = invoke("eval", "cases.json", "--concurrency", "1", "--threshold", "1", server=server)
+    assert result.exit_code == 0
+    assert "2/2" in result.stdout
+    assert result.stderr == ""
+
+
+def test_context_variables_of_every_case(project: Path) -> None:
+    """What a case says itself counts more."""
+    said = "from aswarm import Agent\ntold = Agent(instructions=lambda context: f\"{context['user']}\")\n"
+    (project / "told.py").write_text(said, encoding="utf-8")
+    cases = [{"conversation": "Hi", "function": "None"}, {**CASES[1], "context_variables": {"user": "Bob"}}]
+    write(project / "told.json", {"agent": "told:told", "cases": cases})
+    with model("Hello!", "Hello!") as server:
+        result = invoke("eval", "told.json", "-c", "user=Ann", "--concurrency", "1", server=server)
+    assert result.exit_code == 0
+    assert [request["messages"][0]["content"] for request in server.requests] == ["Ann", "Bob"]
+
+
+def test_below_the_threshold() -> None:
+    """Exit code 4, and by how much."""
+    with model("No idea", "Hello!") as server:
+        result = invoke("eval", "cases.json", "--concurrency", "1", "--threshold", "0.9", server=server)
+    assert result.exit_code == 4
+    assert "1/2" in result.stdout
+    assert result.stderr == "Below the threshold: 50.0% of 90.0%\n"
+
+
+def test_without_a_threshold_every_report_is_a_success() -> None:
+    """Whoever wants to be told of failures says from where on."""
+    with model("No idea", call("stop")) as server:
+        assert invoke("eval", "cases.json", "--concurrency", "1", server=server).exit_code == 0
+
+
+def test_a_provider_that_fails() -> None:
+    """Where no attempt could be told, the run failed: exit code 1, and the report says why."""
+    with model(*[refused("400 Bad Request", "no such model")] * 2) as server:
+        result = invoke("eval", "cases.json", "--threshold", "0.5", server=server)
+    assert result.exit_code == 1
+    assert "no such model" in result.stdout
+    assert result.stderr == "Error: every attempt ended in an error\n"
+
+
+def test_options(project: Path) -> None:
+    """An agent in place of the file's, repeats, model, results."""
+    (project / "elsewhere").mkdir()
+    write(project / "elsewhere" / "cases.json", {"agent": "nowhere:agent", "cases": CASES[1:]})
+    arguments = ["--agent", "agents.py:orders", "-n", "3", "-m", "tiny", "--results", "results.json"]
+    with model(*["Hello"] * 3) as server:
+        result = invoke("eval", "elsewhere/cases.json", *arguments, server=server)
+    assert result.exit_code == 0
+    assert [request["model"] for request in server.requests] == ["tiny"] * 3
+    assert server.requests[0]["tools"][0]["function"]["name"] == "look_up"
+    [record] = json.loads((project / "results.json").read_text(encoding="utf-8"))
+    assert record["total_evals"] == 3
+
+
+def test_agents_beside_the_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of cases is run from anywhere."""
+    elsewhere = project / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    with model("Hello", "Hello") as server:
+        assert invoke("eval", "../cases.json", server=server).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([], "expected a list of cases"),
+        ([{"conversation": "Hello", "function": "None"}], "no agent for the case"),
+        ([{"conversation": "Hello", "function": "None", "agent": "agents:nobody"}], "no agent 'agents:nobody'"),
+    ],
+)
+def test_cases_that_cannot_be_run(project: Path, data: Any, said: str) -> None:
+    """The mistake is told, nothing is sent: exit code 2."""
+    write(project / "cases.json", data)
+    result = invoke("eval", "cases.json", "--base-url", "http://127.0.0.1:9/v1")
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_a_file_that_is_not_there() -> None:
+    """click's own words."""
+    result = invoke("eval", "nowhere.json")
+    assert result.exit_code == 2
+    assert "nowhere.json" in result.stderr

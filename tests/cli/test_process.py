@@ -1,0 +1,186 @@
+"""The command line as a process: pipes that break, Ctrl-C, encodings, and what is not installed."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_runs import AGENTS, ended, model, started
+from loopback import LoopbackServer, Reply, sse
+
+from aswarm.testing import Answer, call
+
+MORE = """
+import time
+
+def wait() -> str:
+    print("waiting")
+    time.sleep(60)
+    return "waited"
+
+waiter = Agent(functions=[wait])
+"""
+STALLS = Reply(sse(Answer("Hello, world"), cut=5).pieces[:3], end="stall")
+
+
+@pytest.fixture(autouse=True)
+def project(folder: Path) -> Path:
+    """A module `agents` in the current directory."""
+    (folder / "agents.py").write_text(AGENTS + MORE, encoding="utf-8")
+    return folder
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for it."""
+    give_up = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < give_up, "it did not happen"
+        time.sleep(0.01)
+
+
+def read_some(process: subprocess.Popen[bytes], stream: str, text: bytes) -> None:
+    """Wait until the process has written this."""
+    pipe = getattr(process, stream)
+    seen = b""
+    while text not in seen:
+        assert select.select([pipe], [], [], 30)[0], f"only {seen!r} was written"
+        piece = os.read(pipe.fileno(), 4096)
+        assert piece, f"only {seen!r} was written"
+        seen += piece
+
+
+def left(server: LoopbackServer) -> bool:
+    """Whether the client has closed its connection before the answer had ended."""
+    return bool(server.closed_at) and not server.open_now
+
+
+def test_the_whole_way_in_any_encoding() -> None:
+    """`python -m aswarm` answers; what the output's encoding does not know is written as an escape, not lost."""
+    with model(call("transfer_to_orders"), "Grüße 🎉") as server:
+        process = started("run", "agents:triage", "?", server=server, PYTHONIOENCODING="ascii")
+        assert ended(process) == (0, "Gr\\xfc\\xdfe \\U0001f389\n", "")
+
+
+def test_a_pipe_that_breaks_ends_the_run() -> None:
+    """`aswarm run ... | head -1`: the model's stream is closed, there is no traceback, and the exit code is 141."""
+    with model(sse(Answer("a line of text\n" * 5000), cut=15, pause=0.002)) as server:
+        process = started("run", "agents:triage", "?", server=server)
+        head = subprocess.run(["head", "-1"], stdin=process.stdout, capture_output=True, check=True, timeout=60)
+        assert head.stdout == b"a line of text\n"
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        assert ended(process) == (141, "", "")
+        until(lambda: left(server))
+
+
+def test_ctrl_c_in_a_stream() -> None:
+    """The response is closed, the line is ended, there is no traceback, and the exit code is 130."""
+    with model(STALLS) as server:
+        process = started("run", "agents:triage", "?", server=server)
+        read_some(process, "stdout", b"wor")
+        process.send_signal(signal.SIGINT)
+        assert ended(process) == (130, "\n", "\n")
+        until(lambda: left(server))
+
+
+def test_ctrl_c_in_a_function() -> None:
+    """A plain function is interrupted where it is."""
+    with model(call("wait")) as server:
+        process = started("run", "agents:waiter", "?", server=server, PYTHONUNBUFFERED="1")
+        read_some(process, "stderr", b"waiting\n")
+        process.send_signal(signal.SIGINT)
+        assert ended(process) == (130, "", "\n")
+
+
+def test_ctrl_c_in_evals(project: Path) -> None:
+    """What was done until then is told."""
+    cases = '[{"conversation": "a", "function": "None"}, {"conversation": "b", "function": "None"}]'
+    (project / "cases.json").write_text(cases)
+    with model("Hello", Reply([], silent=True)) as server:
+        options = ["--agent", "agents:triage", "--concurrency", "1"]
+        process = started("eval", "cases.json", *options, server=server)
+        until(lambda: len(server.requests) == 2)
+        process.send_signal(signal.SIGINT)
+        code, stdout, stderr = ended(process)
+    assert code == 130
+    assert "1/1" in stdout
+    assert stderr == "\n"
+
+
+def test_a_graph_is_utf_8_in_any_encoding(project: Path) -> None:
+    """A drawing is a file for others to read."""
+    (project / "more.py").write_text("from aswarm import Agent\na = Agent(name='Grüße 🎉')\n", encoding="utf-8")
+    code, stdout, stderr = ended(started("graph", "more:a", PYTHONIOENCODING="ascii"))
+    assert (code, stderr) == (0, "")
+    assert "Grüße 🎉" in stdout
+
+
+def test_stdout_that_is_closed() -> None:
+    """With `>&-` there is nobody to write for, and nothing breaks."""
+    command = ["sh", "-c", f"exec {sys.executable} -m aswarm graph agents:triage >&-"]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+WITHOUT = """
+import sys
+for name in {names}:
+    sys.modules[name] = None
+from aswarm.cli import main
+sys.argv = {arguments}
+main()
+"""
+
+
+def without(names: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command where these modules are not installed."""
+    code = WITHOUT.format(names=names, arguments=["aswarm", *arguments])
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+
+EXTRAS = ["rich", "prompt_toolkit", "yaml"]
+
+
+def test_without_the_extra() -> None:
+    """How to install it, exit code 2, and no traceback."""
+    done = without(["click", *EXTRAS], "run", "agents:triage", "?")
+    assert done.returncode == 2
+    assert done.stderr == 'aswarm: the command line needs click: pip install "aswarm[cli]"\n'
+
+
+def test_with_click_alone(project: Path) -> None:
+    """What does not need the rest works; what does says what is missing."""
+    (project / "cases.yaml").write_text("- conversation: Hello\n  function: null\n")
+    assert without(EXTRAS, "graph", "agents:triage").returncode == 0
+    done = without(EXTRAS, "eval", "cases.yaml", "--agent", "agents:triage")
+    assert done.returncode == 2
+    assert "pip install" in done.stderr
+
+
+IMPORTS = f"""
+import sys
+import aswarm.cli
+print("click" in sys.modules)
+from aswarm.cli._app import app
+for arguments in (["--version"], ["graph", "agents:triage"], ["run", "agents:nobody", "?"]):
+    try:
+        app(arguments)
+    except SystemExit:
+        pass
+print([name for name in {["openai", "httpx", "httpx2", *EXTRAS]} if name in sys.modules])
+"""
+
+
+def test_what_is_imported() -> None:
+    """The SDK comes when a run begins, the extras with the commands that need them."""
+    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True, timeout=60)
+    lines = done.stdout.splitlines()
+    assert (lines[0], lines[-1]) == ("False", "[]")

@@ -1,0 +1,273 @@
+"""`aswarm run` in this process: what is written where, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runs import AGENTS, invoke, model, refused
+from loopback import Reply, sse
+
+from aswarm.testing import Answer, call, check_history
+
+pytestmark = pytest.mark.usefixtures("project")
+QUESTION = ["agents:triage", "Where is my order?"]
+
+
+def handoff() -> list[Any]:
+    """The steps of a conversation: a handoff, a look-up with a word beside it, an answer."""
+    return [call("transfer_to_orders"), Answer("One moment.", [call("look_up", order_id=7)]), "It is on its way."]
+
+
+def test_the_answer_goes_to_stdout() -> None:
+    """What the model says is on stdout, a line for each completion; what functions print is not."""
+    with model(*handoff()) as server:
+        result = invoke("run", *QUESTION, "-c", "user=Ann", server=server)
+    assert result.exit_code == 0
+    assert result.stdout == "One moment.\nIt is on its way.\n"
+    assert result.stderr == "looking up\n"
+    assert server.requests[2]["messages"][-1]["content"] == "Order 7 of Ann"
+
+
+def test_verbose_tells_the_rest_on_stderr() -> None:
+    """Who speaks, what is called, who takes over."""
+    with model(*handoff()) as server:
+        result = invoke("run", "-v", *QUESTION, "-c", "user=Ann", server=server)
+    assert result.stdout == "One moment.\nIt is on its way.\n"
+    assert result.stderr.replace("looking up\n", "") == (
+        "  Triage calls transfer_to_orders({})\n"
+        '  transfer_to_orders: {"assistant": "Orders"}\n'
+        "  Triage hands over to Orders\n"
+        "Orders:\n"
+        '  Orders calls look_up({"order_id": 7})\n'
+        "  look_up: Order 7 of Ann\n"
+        "Orders:\n"
+    )
+
+
+def test_not_streamed() -> None:
+    """With --no-stream nothing is asked for in pieces, and the last answer is all that is written."""
+    with model(*handoff()) as server:
+        result = invoke("run", "--no-stream", *QUESTION, "-c", "user=Ann", server=server)
+    assert (result.exit_code, result.stdout) == (0, "It is on its way.\n")
+    assert not any(request.get("stream") for request in server.requests)
+
+
+def test_the_question_may_come_from_stdin() -> None:
+    """`-` reads all of it, as UTF-8, without the last line break."""
+    with model("Hi") as server:
+        result = invoke("run", "agents:triage", "-", server=server, stdin="\ufeffWo ist\nmeine Bestellung? ä\n")
+    assert result.exit_code == 0
+    assert server.requests[0]["messages"][-1]["content"] == "Wo ist\nmeine Bestellung? ä"
+
+
+@pytest.mark.parametrize(("stdin", "text"), [(b"\xff\xfe", "not UTF-8"), (b" \n", "there is no question")])
+def test_what_is_no_question(stdin: bytes, text: str) -> None:
+    """What is no text, and what has none, is a mistake; nothing is sent."""
+    result = invoke("run", "agents:triage", os.fsdecode(stdin))
+    assert result.exit_code == 2
+    assert text in result.stderr
+    result = invoke("run", "agents:triage", "-", stdin=stdin)
+    assert result.exit_code == 2
+    assert text in result.stderr
+
+
+def test_context_variables() -> None:
+    """Text by key=value, anything as JSON; the later counts."""
+    with model(call("show"), "done") as server:
+        variables = ["-c", "a=1=2", "-c", '{"b": [1], "c": null}', "--context", "c=x"]
+        result = invoke("run", "agents:shower", "?", *variables, server=server)
+    assert result.exit_code == 0
+    assert json.loads(server.requests[1]["messages"][-1]["content"]) == {"a": "1=2", "b": [1], "c": "x"}
+
+
+@pytest.mark.parametrize("wrong", ["text", "=x", "{1}", "{"])
+def test_context_that_is_none(wrong: str) -> None:
+    """What is neither key=value nor a JSON object is refused."""
+    result = invoke("run", *QUESTION, "-c", wrong)
+    assert result.exit_code == 2
+    assert "--context" in result.stderr
+
+
+def test_the_model_takes_the_place_of_all() -> None:
+    """--model holds after a handoff too."""
+    with model(*handoff()) as server:
+        invoke("run", *QUESTION, "-m", "tiny", "-c", "user=x", server=server)
+    assert [request["model"] for request in server.requests] == ["tiny"] * 3
+
+
+def test_the_base_url_takes_the_place_of_the_environment() -> None:
+    """--base-url is the server, which needs no key; the environment is as it was."""
+    with model("Hi") as server:
+        result = invoke("run", *QUESTION, "--base-url", server.base_url)
+        assert (result.exit_code, result.stdout) == (0, "Hi\n")
+    with model() as other, model("Hi") as server:
+        before = dict(os.environ)
+        result = invoke("run", *QUESTION, "--base-url", server.base_url, server=other)
+        assert (result.exit_code, result.stdout) == (0, "Hi\n")
+        assert dict(os.environ) == before
+    assert not other.requests
+
+
+def test_a_base_url_that_is_none() -> None:
+    """An address without its scheme is refused, with what is missing."""
+    result = invoke("run", *QUESTION, "--base-url", "localhost:8080")
+    assert result.exit_code == 2
+    assert "http://" in result.stderr
+
+
+def test_without_a_key() -> None:
+    """No key, no base URL: what is to be set is said; nothing is sent."""
+    result = invoke("run", *QUESTION)
+    assert result.exit_code == 2
+    assert "OPENAI_API_KEY" in result.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--no-stream",), ("--no-stream", "--json")])
+def test_a_provider_that_fails(options: tuple[str, ...]) -> None:
+    """Exit code 1, the provider's words on stderr; in JSON, a last line that has what is known."""
+    with model(refused("400 Bad Request", "no such model")) as server:
+        result = invoke("run", *options, *QUESTION, server=server)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: the provider failed: BadRequestError:")
+    assert "no such model" in result.stderr
+    if "--json" in options:
+        last = json.loads(result.stdout.splitlines()[-1])
+        assert (last["type"], last["status_code"], last["retryable"]) == ("RunFailed", 400, False)
+        assert last["error"].startswith("CompletionError: the provider failed")
+        assert last["response"]["stop"] == "error"
+    else:
+        assert result.stdout == ""
+
+
+def test_a_stream_that_breaks() -> None:
+    """What was said is on stdout, and its line ends."""
+    broken = Reply(sse(Answer("Hello, world"), cut=5).pieces[:3], end="reset")
+    with model(broken) as server:
+        result = invoke("run", *QUESTION, server=server)
+    assert result.exit_code == 1
+    assert result.stdout == "Hello, wor\n"
+    assert "the stream" in result.stderr  # broke, or, where httpx takes a reset for an end, ended
+
+
+@pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
+def test_max_turns(stream: str) -> None:
+    """A run that ends at its limit has no answer: exit code 3, said on stderr."""
+    with model(call("look_up", order_id=1)) as server:
+        result = invoke("run", stream, "agents:orders", "?", "-c", "user=x", "--max-turns", "1", server=server)
+    assert result.exit_code == 3
+    assert result.stderr.endswith("No answer: 1 completions were made (--max-turns)\n")
+
+
+def test_a_refusal_is_no_answer() -> None:
+    """It is written like one, and told by the exit code."""
+    with model(Answer(extra={"refusal": "I will not."})) as server:
+        result = invoke("run", *QUESTION, server=server)
+    assert (result.exit_code, result.stdout) == (3, "I will not.\n")
+    assert result.stderr == "No answer: the model refused\n"
+
+
+@pytest.mark.parametrize("options", [(), ("--no-stream",), ("--json",), ("--json", "--no-stream")])
+def test_ctrl_c(options: tuple[str, ...]) -> None:
+    """Exit code 130, no traceback; JSON says what is left."""
+    with model(Answer("Wait", [call("stop")])) as server:
+        result = invoke("run", *options, *QUESTION, server=server)
+    assert result.exit_code == 130
+    assert result.stderr == "\n"
+    if "--json" in options:
+        last = json.loads(result.stdout.splitlines()[-1])
+        assert last["type"] == "RunStopped"
+        assert last["error"] == "KeyboardInterrupt: "
+        check_history([{"role": "user", "content": "?"}, *last["response"]["messages"]])
+    else:
+        assert result.stdout == ("Wait\n" if "--no-stream" not in options else "")
+
+
+def test_debug_tells_on_stderr() -> None:
+    """Swarm's words, which would else be in the answer."""
+    with model("Hi") as server:
+        result = invoke("run", "--debug", *QUESTION, server=server)
+    assert result.stdout == "Hi\n"
+    assert "Getting chat completion for...:" in result.stderr
+
+
+def test_json_lines() -> None:
+    """Every typed event is a JSON object on a line of ASCII; the last one has the response."""
+    with model(call("transfer_to_orders"), [call("look_up", order_id="x")], "Grüße") as server:
+        result = invoke("run", "--json", *QUESTION, "-c", '{"user": "Ann"}', server=server)
+    assert result.exit_code == 0
+    assert result.stdout.isascii()
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    kinds = list(dict.fromkeys(event["type"] for event in events))
+    assert kinds == [
+        "TurnStarted",
+        "ToolCallDelta",
+        "CompletionFinished",
+        "ToolCallStarted",
+        "ToolCallFinished",
+        "HandedOff",
+        "TextDelta",
+        "RunFinished",
+    ]
+    assert events[0] == {"type": "TurnStarted", "agent": "Triage", "turn": 1}
+    [handed_off] = [event for event in events if event["type"] == "HandedOff"]
+    assert handed_off == {"type": "HandedOff", "source": "Triage", "target": "Orders"}
+    _, wrong = [event for event in events if event["type"] == "ToolCallFinished"]
+    assert wrong["error"].startswith("ArgumentsError: ")
+    response = events[-1]["response"]
+    assert (response["agent"], response["stop"], response["text"]) == ("Orders", "answer", "Grüße")
+    assert response["context_variables"] == {"user": "Ann"}
+    assert response["usage"]["requests"] == 3
+
+
+def test_json_of_a_run_that_is_not_streamed() -> None:
+    """One line, as the last one of a stream; what is no JSON in the context is text."""
+    with model(call("keep"), "done") as server:
+        result = invoke("run", "--json", "--no-stream", "agents:keeper", "?", server=server)
+    event = json.loads(result.stdout)
+    assert event["type"] == "RunFinished"
+    assert event["response"]["context_variables"]["object"].startswith("<object object")
+    assert event["response"]["context_variables"]["number"] == ["inf"]
+
+
+def test_json_of_a_circle() -> None:
+    """A container in itself is written as Python would."""
+    with model(call("circle"), "done") as server:
+        result = invoke("run", "--json", "--no-stream", "agents:keeper", "?", server=server)
+    assert json.loads(result.stdout)["response"]["context_variables"].startswith("{'self': {")
+
+
+def test_an_agent_that_cannot_run() -> None:
+    """The caller's mistake is exit code 2, before anything is sent."""
+    result = invoke("run", "agents:broken", "?", "--base-url", "http://127.0.0.1:9/v1")
+    assert result.exit_code == 2
+    assert "positional-only" in result.stderr
+
+
+MORE = """
+def show(context_variables: dict):
+    return {key: context_variables[key] for key in "abc"}
+
+def keep(context_variables: dict):
+    context_variables["object"] = object()
+    context_variables["number"] = [float("inf")]
+
+def circle(context_variables: dict):
+    context_variables["self"] = context_variables
+
+def odd(a, /):
+    pass
+
+shower = Agent(functions=[show])
+keeper = Agent(functions=[keep, circle])
+broken = Agent(functions=[odd])
+"""
+
+
+@pytest.fixture
+def project(folder: Path) -> None:
+    """A module `agents` in the current directory."""
+    (folder / "agents.py").write_text(AGENTS + MORE, encoding="utf-8")

@@ -1,0 +1,149 @@
+"""What `aswarm` shows: its names, their docstrings, and what importing it costs."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aswarm
+import aswarm.core
+import aswarm.testing
+import aswarm.types
+import aswarm.util
+
+SOURCE = Path(aswarm.__file__).parent
+# `Event` and the like: an alias has no docstring of its own.
+ALIASES = {"Event"}
+
+
+def public(module: Any) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_") and not inspect.ismodule(value) and name != "annotations"
+    }
+
+
+def test_all_is_what_the_package_exports() -> None:
+    """`__all__` names exactly what has no underscore, each once."""
+    assert sorted(aswarm.__all__) == sorted(public(aswarm))
+
+
+def test_the_names_of_swarm_are_there() -> None:
+    """Code that comes from Swarm finds its names."""
+    assert {"Swarm", "Agent", "Result", "Response", "function_to_json"} <= set(aswarm.__all__)
+
+
+@pytest.mark.parametrize("name", sorted(set(aswarm.__all__) - ALIASES))
+def test_every_public_name_says_what_it_is(name: str) -> None:
+    """A docstring of its own, not one that dataclass or a base class made."""
+    value = getattr(aswarm, name)
+    doc = value.__doc__ or ""
+    assert doc.strip()
+    assert not doc.startswith(f"{name}("), "the docstring that dataclass makes"
+    if inspect.isclass(value):
+        assert "__doc__" in vars(value)
+        assert all(doc != base.__doc__ for base in value.__mro__[1:])
+
+
+@pytest.mark.parametrize("name", sorted(set(aswarm.__all__) - ALIASES))
+def test_every_public_method_says_what_it_does(name: str) -> None:
+    """So have the public methods and properties that a class defines."""
+    value = getattr(aswarm, name)
+    if not inspect.isclass(value):
+        return
+    for key, member in vars(value).items():
+        if key.startswith(("_", "model_")):
+            continue
+        if inspect.isfunction(member) or isinstance(member, property | classmethod | staticmethod):
+            assert inspect.getdoc(member), f"{name}.{key}"
+
+
+def test_every_public_name_of_testing_says_what_it_is() -> None:
+    """`aswarm.testing` is for users too."""
+    for name, value in public(aswarm.testing).items():
+        if getattr(value, "__module__", None) == "aswarm.testing":
+            assert (value.__doc__ or "").strip(), name
+
+
+def test_every_module_says_what_it_decides() -> None:
+    """Each module has a docstring."""
+    for path in SOURCE.glob("**/*.py"):
+        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path.name
+
+
+def test_no_name_is_left_over() -> None:
+    """Every function, class and constant of a module is used somewhere in the package, or is public."""
+    defined: dict[str, str] = {}
+    used: Counter[str] = Counter()
+    for path in SOURCE.glob("**/*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        defined.update(dict.fromkeys(_defined(tree), path.name))
+        used.update(_used(tree))
+    exported = {*aswarm.__all__, *public(aswarm.testing), "__all__", "__version__"}
+    exported |= {*aswarm.core.__all__, *aswarm.types.__all__, *aswarm.util.__all__, "__getattr__"}
+    left = {name: place for name, place in defined.items() if not used[name] and name not in exported}
+    assert not left
+
+
+def _defined(tree: ast.Module) -> list[str]:
+    names: list[str] = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.append(node.name)
+        elif isinstance(node, ast.Assign):
+            names += [target.id for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.append(node.target.id)
+    return names
+
+
+def _used(tree: ast.Module) -> list[str]:
+    """Names that are read, not those that are only defined or imported."""
+    read = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    attributes = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    quoted = [
+        part
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for part in node.value.replace("[", " ").replace("]", " ").split()
+    ]
+    return read + attributes + quoted
+
+
+def _run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("module", ["aswarm", "aswarm._providers.openai", "aswarm.core", "aswarm.types", "aswarm.util"])
+def test_importing_aswarm_imports_no_client(module: str) -> None:
+    """openai is imported when a client is made; httpx, httpx2 and trio not at all."""
+    heavy = ["openai", "httpx", "httpx2", "trio"]
+    code = f"import {module}, sys; print([name for name in {heavy} if name in sys.modules])"
+    assert _run(code) == "[]"
+
+
+def test_importing_aswarm_says_nothing() -> None:
+    """No output, no warning, no logging handler of ours."""
+    code = "import warnings; warnings.simplefilter('error'); import aswarm, logging; print(logging.root.handlers)"
+    assert _run(code) == "[]"
+
+
+def test_star_import_gives_the_public_names() -> None:
+    """`from aswarm import *` works and gives `__all__`."""
+    code = "from aswarm import *; import aswarm; print(set(aswarm.__all__) <= set(dir()))"
+    assert _run(code) == "True"
+
+
+def test_the_package_is_typed() -> None:
+    """`py.typed` is there for type checkers."""
+    assert (SOURCE / "py.typed").exists()

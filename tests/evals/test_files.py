@@ -1,0 +1,146 @@
+"""Cases from files, Swarm's own among them, and agents by name."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import evaluated
+import pytest
+from evaluated import desk
+
+from aswarm import Agent, ConfigurationError
+from aswarm.evals import FORMATS, Case, import_agent, load_cases
+
+SWARMS = [
+    {"conversation": [{"role": "user", "content": "My bag is lost!"}], "function": "transfer_to_lost_baggage"},
+    {"conversation": [{"role": "user", "content": "What is life?"}], "function": "None"},
+]
+YAML = """
+agent: evaluated:desk
+cases:
+  - conversation: Is it warm?
+    function: ~
+  - name: dates stay text
+    conversation:
+      - {role: user, content: Book Rome}
+    function: [book]
+    arguments: {city: Rome, nights: 2, day: 2026-05-01, flexible: true}
+    context_variables: {name: Ada}
+  - conversation: Goodbye
+    judge: Is the answer polite?
+    agent: evaluated:sales
+"""
+
+
+def write(folder: Path, name: str, text: object) -> Path:
+    path = folder / name
+    path.write_text(text if isinstance(text, str) else json.dumps(text), encoding="utf-8")
+    return path
+
+
+def test_swarms_files_are_read_as_they_are(tmp_path: Path) -> None:
+    """A JSON list of conversation and function; "None" expects no call."""
+    cases = load_cases(write(tmp_path, "cases.json", SWARMS))
+    assert cases == [Case(**case) for case in SWARMS]
+    assert [case.calls_nothing for case in cases] == [False, True]
+
+
+@pytest.mark.parametrize("ending", [".yaml", ".yml", ".YAML"])
+def test_yaml(tmp_path: Path, ending: str) -> None:
+    """The same in YAML; a date stays the text that a model would write."""
+    first, second, third = load_cases(str(write(tmp_path, f"cases{ending}", YAML)))
+    assert first == Case("Is it warm?", function=None, agent="evaluated:desk")
+    assert second == Case(
+        [{"role": "user", "content": "Book Rome"}],
+        function=["book"],
+        arguments={"city": "Rome", "nights": 2, "day": "2026-05-01", "flexible": True},
+        agent="evaluated:desk",
+        context_variables={"name": "Ada"},
+        name="dates stay text",
+    )
+    assert third == Case("Goodbye", judge="Is the answer polite?", agent="evaluated:sales")
+
+
+def test_what_stands_beside_cases_holds_for_each_that_says_nothing_else(tmp_path: Path) -> None:
+    """Any field of a case may stand there."""
+    data = {"run": "whole", "function": "f", "cases": [{"conversation": "a"}, {"conversation": "b", "function": "g"}]}
+    cases = load_cases(write(tmp_path, "cases.json", data))
+    assert cases == [Case("a", function="f", run="whole"), Case("b", function="g", run="whole")]
+
+
+@pytest.mark.parametrize("agent", [desk, "evaluated:desk"])
+def test_the_agents_of_a_file_can_be_overridden(tmp_path: Path, agent: Agent | str) -> None:
+    """That of the whole file and that of a case."""
+    cases = load_cases(write(tmp_path, "cases.yaml", YAML), agent=agent)
+    assert [case.agent for case in cases] == [agent] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("cases.toml", "", "cases.toml: cases come as .json, .yaml, .yml"),
+        ("cases.json", "[", "cases.json: Expecting value"),
+        ("cases.yaml", "a: [", "cases.yaml: while parsing"),
+        ("cases.yaml", "!!python/object/apply:os.getcwd []", "could not determine a constructor"),
+        ("cases.json", "[]", "expected a list of cases, or an object with one under 'cases'"),
+        ("cases.json", "{}", "expected a list of cases"),
+        ("cases.json", "3", "expected a list of cases"),
+        ("cases.json", "[3]", "case 1: a case is an object with a conversation, not 3"),
+        ("cases.json", [*SWARMS, {"conversation": "Hi"}], "case 3: the case expects nothing"),
+        ("cases.json", {"model": "x", "cases": SWARMS}, "case 1: a case has no 'model'"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_where(tmp_path: Path, name: str, text: object, says: str) -> None:
+    """The error names the file, the case and the fault; YAML never makes objects."""
+    path = write(tmp_path, name, text)
+    with pytest.raises(ConfigurationError) as caught:
+        load_cases(path)
+    assert says in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_without_pyyaml_the_error_says_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON still works."""
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(ConfigurationError, match=r'pip install "aswarm\[evals\]"'):
+        load_cases(write(tmp_path, "cases.yaml", YAML))
+    assert load_cases(write(tmp_path, "cases.json", SWARMS))
+
+
+def test_the_formats_are_told() -> None:
+    """For a command line to say which files it takes."""
+    assert FORMATS == (".json", ".yaml", ".yml")
+
+
+def test_an_agent_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attribute may be one of an attribute."""
+    monkeypatch.setattr(Agent, "of_tests", desk, raising=False)
+    assert import_agent("evaluated:desk") is evaluated.desk
+    assert import_agent("aswarm:Agent.of_tests") is desk
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        ("evaluated", "named as module:attribute, not 'evaluated'"),
+        (":desk", "named as module:attribute"),
+        ("evaluated:", "named as module:attribute"),
+        ("no_such_module:desk", "no agent 'no_such_module:desk': ModuleNotFoundError: No module named"),
+        ("evaluated:nobody", "no agent 'evaluated:nobody': AttributeError"),
+        ("evaluated:book", "'evaluated:book' is no Agent but <function book"),
+    ],
+)
+def test_a_name_that_names_no_agent(reference: str, says: str) -> None:
+    """Each way of being wrong has its words."""
+    with pytest.raises(ConfigurationError) as caught:
+        import_agent(reference)
+    assert says in str(caught.value)
+
+
+def test_numbers_of_yaml_are_those_of_json(tmp_path: Path) -> None:
+    """A time or an octal number stays the text that a model would write."""
+    said = "- {conversation: Hi, function: f, arguments: {at: 12:30, mode: 010, n: -7, x: 1.5}}"
+    (case,) = load_cases(write(tmp_path, "cases.yaml", said))
+    assert case.arguments == {"at": "12:30", "mode": "010", "n": -7, "x": 1.5}

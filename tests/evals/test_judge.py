@@ -1,0 +1,165 @@
+"""The judge: how it is asked, and what is a verdict. Whatever is none is an error, never a pass."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from evaluated import desk, one, swarm_that
+
+from aswarm import Agent, AsyncSwarm
+from aswarm.evals import Case, evaluate
+from aswarm.testing import Answer, Failure, Request, ScriptedModel, Step, call
+
+pytestmark = pytest.mark.anyio
+
+QUESTION = "Is the answer polite?"
+YES = '{"reason": "It greets.", "value": true}'
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome", "reason"),
+    [
+        (YES, "passed", "the judge said yes: It greets."),
+        ('{"value": false, "reason": "It is rude."}', "failed", "the judge said no: It is rude."),
+        ('{"value": false}', "failed", "the judge said no: it gave no reason"),
+        (f"```json\n{YES}\n```", "passed", "the judge said yes: It greets."),
+        (f"<think>{{hm}} a {{ and [1]</think> So:\n{YES}", "passed", "the judge said yes: It greets."),
+        (f"{YES} {YES}", "passed", "the judge said yes: It greets."),
+        ('{"reason": "a\nb", "value": "True"}', "passed", "the judge said yes: a\nb"),
+        ("false", "failed", "the judge said no: it gave no reason"),
+        (" Yes.\n", "passed", "the judge said yes: it gave no reason"),
+        ("It is polite.", "error", "the judge gave no verdict: 'It is polite.'"),
+        ("", "error", "the judge gave no verdict: ''"),
+        ('{"value": 1}', "error", "the judge gave no verdict: '{\"value\": 1}'"),
+        ('{"value": null}', "error", "the judge gave no verdict: '{\"value\": null}'"),
+        ('{"value": "perhaps"}', "error", 'the judge gave no verdict: \'{"value": "perhaps"}\''),
+        ('{"reason": "It greets.", "val', "error", 'the judge gave no verdict: \'{"reason": "It greets.", "val\''),
+        ('{"value": true} {"value": false}', "error", 'gave no verdict: \'{"value": true} {"value": false}\''),
+        ('{"verdict": {"value": true}}', "error", 'gave no verdict: \'{"verdict": {"value": true}}\''),
+        (f"No. {'x' * 999}", "error", "x..."),
+    ],
+)
+async def test_what_is_a_verdict(verdict: str, outcome: str, reason: str) -> None:
+    """True or false, with whatever prose around it; both, or neither, is no verdict."""
+    report = await one(Case("Hi", judge=QUESTION), {QUESTION: Answer(verdict), "Hi": "Hello!"})
+    [attempt] = report.attempts
+    assert attempt.outcome == outcome
+    assert attempt.reason.endswith(reason)
+    assert attempt.text == "Hello!"
+
+
+async def test_how_it_is_asked() -> None:
+    """The whole conversation as JSON, the question, and a schema that is strict."""
+    model = ScriptedModel([call("book", city="Rom"), "Gebucht, schöner Ort.", YES])
+    report = await evaluate(desk, [Case("Hi", judge=QUESTION)], swarm=AsyncSwarm(model.client()))
+    assert report.accuracy == 1
+    body = model.requests[2].body
+    assert "tools" not in body
+    schema = body["response_format"]["json_schema"]
+    assert schema["strict"] is True
+    assert schema["schema"]["required"] == ["reason", "value"]
+    assert schema["schema"]["additionalProperties"] is False
+    system, user = body["messages"]
+    assert "JSON object" in system["content"]
+    conversation, _, question = user["content"].removeprefix("Conversation:\n").partition("\n\n")
+    assert question == f"Question: {QUESTION}"
+    assert [message["role"] for message in json.loads(conversation)] == ["user", "assistant", "tool", "assistant"]
+    assert "schöner" in conversation
+
+
+async def test_what_happened_is_read_whole_and_only_that() -> None:
+    """A finished conversation is judged as it is: nobody is run, no agent is needed, its history need not be sendable."""
+    conversation = [
+        {"role": "user", "content": "A refund, please."},
+        {"role": "tool", "tool_name": "transfer_to_refunds"},
+        {"role": "assistant", "content": "You're welcome!"},
+    ]
+    model = ScriptedModel([YES])
+    report = await evaluate(None, [Case(conversation, judge=QUESTION)], swarm=AsyncSwarm(model.client()))
+    assert report.accuracy == 1
+    [asked] = model.requests
+    assert json.dumps(conversation) in asked.messages[1]["content"]
+    assert report.cases[0].attempts[0].did == ""
+    assert (report.cases[0].agent, report.cases[0].model) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "agent", "model"),
+    [
+        ({}, Agent(model="small"), "small"),
+        ({"model_override": "local"}, Agent(model="small"), "local"),
+        ({"model_override": "local", "judge_model": "wise"}, Agent(model="small"), "wise"),
+        ({}, None, "gpt-4o"),
+    ],
+)
+async def test_which_model_judges(options: dict[str, Any], agent: Agent | None, model: str) -> None:
+    """`judge_model`, or the model of the runs, or that of the agent."""
+    scripted = ScriptedModel(lambda _: YES)
+    conversation = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    await evaluate(agent, [Case(conversation, judge=QUESTION)], swarm=AsyncSwarm(scripted.client()), **options)
+    assert scripted.requests[0].body["model"] == model
+
+
+async def test_the_judge_may_be_on_another_server() -> None:
+    """`judge_swarm` answers the question, `swarm` the user."""
+    judge = ScriptedModel([YES])
+    report = await evaluate(
+        desk, [Case("Hi", judge=QUESTION)], swarm=swarm_that({"Hi": "Hello!"}), judge_swarm=AsyncSwarm(judge.client())
+    )
+    assert report.accuracy == 1
+    assert len(judge.requests) == 1
+
+
+@pytest.mark.parametrize("status", [400, 422])
+async def test_a_server_that_refuses_the_schema_is_asked_without_it(status: int) -> None:
+    """Once refused, it is not sent again."""
+
+    def script(request: Request) -> Step:
+        return Failure(status, "what is response_format?") if "response_format" in request.body else YES
+
+    model = ScriptedModel(script)
+    case = Case("Hi", judge=QUESTION, run="nothing")
+    report = await evaluate(None, [case], swarm=AsyncSwarm(model.client()), repeats=3, concurrency=1)
+    assert report.accuracy == 1
+    assert ["response_format" in request.body for request in model.requests] == [True, False, False, False]
+
+
+async def test_a_request_that_is_refused_for_another_reason_says_nothing_about_the_schema() -> None:
+    """The next question is asked with it again."""
+    steps: list[Step] = [Failure(400), Failure(400, "too long"), YES]
+    model = ScriptedModel(steps)
+    case = Case("Hi", judge=QUESTION, run="nothing")
+    report = await evaluate(None, [case], swarm=AsyncSwarm(model.client()), repeats=2, concurrency=1)
+    assert ["response_format" in request.body for request in model.requests] == [True, False, True]
+    first, second = report.cases[0].attempts
+    assert first.outcome == "error"
+    assert "the judge failed" in first.reason
+    assert "too long" in first.reason
+    assert second.outcome == "passed"
+
+
+async def test_a_judge_that_fails_is_an_error_and_what_the_agent_did_is_kept() -> None:
+    """Not the judge's own response is shown, but that of the agent."""
+    report = await one(Case("Hi", judge=QUESTION), {QUESTION: Failure(500), "Hi": "Hello!"})
+    [attempt] = report.attempts
+    assert attempt.outcome == "error"
+    assert attempt.reason.startswith("the judge failed: the provider failed")
+    assert attempt.text == "Hello!"
+    assert (report.accuracy, report.errors) == (0, 1)
+
+
+async def test_the_judge_is_asked_last() -> None:
+    """What plain code can tell costs no question."""
+    case = Case("Hi", function="book", judge=QUESTION)
+    [attempt] = (await one(case, {"Hi": "Hello!"})).attempts
+    assert attempt.outcome == "failed"
+    assert attempt.usage.requests == 1
+
+
+async def test_the_usage_of_an_attempt_is_that_of_run_and_judge() -> None:
+    """Both cost."""
+    report = await one(Case("Hi", judge=QUESTION), {QUESTION: YES, "Hi": "Hello!"})
+    assert report.attempts[0].usage.requests == 2
+    assert report.attempts[0].usage.total_tokens == 30

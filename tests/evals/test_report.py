@@ -1,0 +1,116 @@
+"""The report: counts that add up, a table that shows what the model did, plain data for JSON."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any, get_args
+
+import pytest
+from evaluated import desk, one, swarm_that
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aswarm.evals import Attempt, Case, CaseReport, Outcome, Report, evaluate
+from aswarm.testing import Failure, call
+
+outcomes = st.lists(st.lists(st.sampled_from(get_args(Outcome)), max_size=8), max_size=6)
+
+
+@given(outcomes, st.randoms(use_true_random=False))
+def test_the_counts_add_up_in_whatever_order_attempts_end(drawn: list[list[Outcome]], shuffle: random.Random) -> None:
+    """Accuracy is passed / all, errors among all; the overall counts are the sums; attempts stand by number."""
+    report = Report([CaseReport(Case(f"case {place}", function=None)) for place in range(len(drawn))])
+    attempts = [
+        (case, Attempt(number, outcome))
+        for case, told in zip(report.cases, drawn, strict=True)
+        for number, outcome in enumerate(told, 1)
+    ]
+    shuffle.shuffle(attempts)
+    for case, attempt in attempts:
+        case.add(attempt)
+    for case, told in zip(report.cases, drawn, strict=True):
+        assert [attempt.outcome for attempt in case.attempts] == told
+        assert case.passed == told.count("passed")
+        assert case.accuracy == (told.count("passed") / len(told) if told else 0)
+    assert report.total == sum(case.total for case in report.cases) == len(attempts)
+    assert report.passed == sum(case.passed for case in report.cases)
+    assert report.errors == sum(case.errors for case in report.cases)
+    assert report.accuracy == (report.passed / len(attempts) if attempts else 0)
+    assert 0 <= report.accuracy <= 1
+    assert json.loads(json.dumps(report.to_dict()))["total_evals"] == report.total
+
+
+async def three_cases() -> Report:
+    cases = [
+        Case("Sell!", function="transfer_to_sales"),
+        Case("Down", function=None),
+        Case("Rome", arguments={"city": "Rome", "nights": int}, name="to Rome"),
+    ]
+    steps = {
+        "Sell": call("book", city="Rome"),
+        "Down": Failure(503, "busy"),
+        "Rome": call("book", city="Rome", nights=2),
+    }
+    return await evaluate(desk, cases, swarm=swarm_that(steps), repeats=2)
+
+
+TABLE = """\
+ passed accuracy  case
+    0/2     0.0%  Sell!
+                  2x failed: expected transfer_to_sales; the model called book({"city": "Rome"})
+    0/2     0.0%  Down
+                  2x error: the provider failed: InternalServerError: Error code: 503 - busy
+    2/2   100.0%  to Rome
+    2/6    33.3%  all, 2 errors"""
+
+
+@pytest.mark.anyio
+async def test_the_table() -> None:
+    """By case; below it what went wrong and what the model did, equal ones once; then the sum."""
+    report = await three_cases()
+    assert str(report).replace("{'error': {'message': 'busy', 'code': None, 'type': None}}", "busy") == TABLE
+    report.interrupted = True
+    assert str(report).endswith("33.3%  all, 2 errors (interrupted)")
+
+
+@pytest.mark.anyio
+async def test_plain_data_has_swarms_keys() -> None:
+    """Who reads Swarm's results finds them again; "attempts" says more."""
+    record: dict[str, Any] = json.loads(json.dumps((await three_cases()).to_dict(), default=str))
+    assert (record["correct_evals"], record["total_evals"], record["error_evals"]) == (2, 6, 2)
+    assert record["overall_accuracy_percent"] == "33.33%"
+    assert record["interrupted"] is False
+    assert record["id"]
+    assert record["timestamp"]
+    sold, _, rome = record["results"]
+    assert (sold["agent"], sold["model"]) == ("Desk", "gpt-4o")
+    assert sold["messages"] == [{"role": "user", "content": "Sell!"}]
+    assert sold["expected_function"] == "transfer_to_sales"
+    assert sold["actual_function"] == ["book", "book"]
+    assert sold["actual_message"] == ["None", "None"]
+    assert sold["case_accuracy"] == "0.00%"
+    assert sold["attempts"][0]["calls"] == [{"name": "book", "arguments": '{"city": "Rome"}'}]
+    assert "expected_function" not in rome
+    assert rome["name"] == "to Rome"
+    assert rome["arguments"]["city"] == "Rome"
+
+
+def test_none_is_written_as_swarm_does() -> None:
+    """ "None" for no call, expected or made."""
+    case = CaseReport(Case("Hi", function=None), [Attempt(1, "passed", text="Hello")])
+    [told] = Report([case]).to_dict()["results"]
+    assert (told["expected_function"], told["actual_function"], told["actual_message"]) == ("None", ["None"], ["Hello"])
+
+
+def test_a_passed_attempt_in_words() -> None:
+    """What it did; the reason where the judge gave one."""
+    assert str(Attempt(1, "passed", text="Hello")) == "passed: the model answered 'Hello'"
+    assert str(Attempt(1, "passed", reason="the judge said yes: ok")) == "passed: the judge said yes: ok"
+
+
+@pytest.mark.anyio
+async def test_an_empty_answer_is_told() -> None:
+    """The model was asked and said nothing."""
+    [attempt] = (await one(Case("Hi", function="book"), {"Hi": ""})).attempts
+    assert str(attempt) == "failed: expected book; the model said nothing"

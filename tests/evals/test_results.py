@@ -1,0 +1,156 @@
+"""The results file: appended to, never half written, and kept when an evaluation is interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from evaluated import desk, swarm_that
+
+from aswarm import AsyncSwarm, ConfigurationError, Response
+from aswarm.evals import Case, Report, evaluate
+from aswarm.testing import Request, ScriptedModel, Step
+
+HI = Case("Hi", function=None)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return records
+
+
+@pytest.mark.anyio
+async def test_each_evaluation_appends_a_record(tmp_path: Path) -> None:
+    """The folder is made; nothing else stays in it."""
+    path = tmp_path / "deep" / "results.json"
+    reports = [await evaluate(desk, [HI], swarm=swarm_that({"Hi": "Hello"}), results=path) for _ in range(2)]
+    assert [record["id"] for record in read(path)] == [report.id for report in reports]
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("before", ['[{"id": "swarm\'s"}]', '{"id": "swarm\'s"}', ""])
+async def test_what_the_file_holds_stays(tmp_path: Path, before: str) -> None:
+    """A list of Swarm's results; one record alone becomes the first of a list; an empty file is none."""
+    path = tmp_path / "results.json"
+    path.write_text(before, encoding="utf-8")
+    await evaluate(desk, [HI], swarm=swarm_that({"Hi": "Hello"}), results=str(path))
+    assert [record["id"] for record in read(path)][:-1] == (["swarm's"] if before else [])
+
+
+@pytest.mark.anyio
+async def test_a_file_that_is_no_json_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    """And left as it is."""
+    path = tmp_path / "results.json"
+    path.write_text("notes", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="is no results file"):
+        await evaluate(desk, [HI], swarm=AsyncSwarm(ScriptedModel([]).client()), results=path)
+    assert path.read_text(encoding="utf-8") == "notes"
+
+
+@pytest.mark.anyio
+async def test_what_json_does_not_know_is_written_in_words(tmp_path: Path) -> None:
+    """Functions by their name; half a surrogate pair by its escape."""
+    path = tmp_path / "results.json"
+    case = Case("Hi", check=Response.model_validate, name="\ud83d ü")
+    await evaluate(desk, [case], swarm=swarm_that({"Hi": "Hello"}), results=path)
+    [record] = read(path)
+    [told] = record["results"]
+    assert told["check"] == "model_validate"
+    assert told["name"] == "\ud83d ü"
+    assert "ü" in path.read_text(encoding="utf-8")
+
+
+def stuck_after(answers: int) -> tuple[AsyncSwarm, anyio.Event]:
+    """A swarm whose model answers so many times, then sets the event and says no more."""
+    stuck = anyio.Event()
+
+    class Stuck(ScriptedModel):
+        async def respond(self, request: Request) -> Any:
+            if len(self.requests) == answers:
+                stuck.set()
+                await anyio.sleep_forever()
+            return await super().respond(request)
+
+    return AsyncSwarm(Stuck(lambda _: "Hello").client()), stuck
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_evaluation_keeps_what_was_done(tmp_path: Path) -> None:
+    """In the file, and in the exception's report."""
+    path = tmp_path / "results.json"
+    swarm, stuck = stuck_after(3)
+    kept: list[Report] = []
+
+    async def run() -> None:
+        try:
+            await evaluate(desk, [HI, HI], swarm=swarm, repeats=2, concurrency=1, results=path)
+        except anyio.get_cancelled_exc_class() as error:
+            kept.append(error.report)
+            raise
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await stuck.wait()
+            group.cancel_scope.cancel()
+    [report], [record] = kept, read(path)
+    assert report.interrupted
+    assert (report.passed, report.total) == (3, 3)
+    assert [case.total for case in report.cases] == [2, 1]
+    assert (record["interrupted"], record["total_evals"]) == (True, 3)
+
+
+CTRL_C = """
+import asyncio, os, signal, sys
+from aswarm import Agent, AsyncSwarm
+from aswarm.evals import Case, evaluate
+from aswarm.testing import ScriptedModel
+
+def script(request):
+    if len(model.requests) == 3:
+        signal.raise_signal(signal.SIGINT)
+    return "Hello"
+
+model = ScriptedModel(script)
+cases = [Case("Hi", function=None)]
+swarm = AsyncSwarm(model.client())
+try:
+    asyncio.run(evaluate(Agent(), cases, swarm=swarm, repeats=99, concurrency=1, results=sys.argv[1]))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
+    """A real interrupt of a script; it leaves as KeyboardInterrupt, with nothing on stderr."""
+    path = tmp_path / "results.json"
+    command = [sys.executable, "-W", "error", "-c", CTRL_C, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
+    [record] = read(path)
+    assert record["interrupted"] is True
+    assert 2 <= record["total_evals"] < 99
+
+
+def test_code_that_exits_ends_the_evaluation_and_what_was_done_is_kept(tmp_path: Path) -> None:
+    """`exit()` is no error of an attempt."""
+    path = tmp_path / "results.json"
+
+    def check(response: Response) -> bool:
+        if response.text == "Bye":
+            raise SystemExit(3)
+        return True
+
+    steps: list[Step] = ["Hello", "Hello", "Bye"]
+    swarm = AsyncSwarm(ScriptedModel(steps).client())
+    with pytest.raises(SystemExit):
+        asyncio.run(evaluate(desk, [Case("Hi", check=check)], swarm=swarm, repeats=5, concurrency=1, results=path))
+    [record] = read(path)
+    assert (record["correct_evals"], record["interrupted"]) == (2, True)

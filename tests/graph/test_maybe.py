@@ -1,0 +1,297 @@
+"""Handoffs that only calling a function would tell: drawn as maybe, and said to be so."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any, Union
+
+import pytest
+from graphs import told
+
+from aswarm import Agent, Result
+from aswarm.graph._mentions import mentioned_agents
+from aswarm.graph._subject import subject_of
+
+sales = Agent(name="Sales")
+refunds = Agent(name="Refunds")
+AGENTS = {"sales": sales, "nested": [("x", refunds)]}
+
+
+def from_dict(name: str):
+    return AGENTS[name]
+
+
+def from_get(name: str) -> Agent | None:
+    return AGENTS.get(name)
+
+
+def through_helper(name: str):
+    return helper(name)
+
+
+def helper(name: str):
+    return from_dict(name)
+
+
+def by_loop(name: str):
+    for agent in (sales, refunds):
+        if agent.name == name:
+            return agent
+    return None
+
+
+def unpacked(name: str):
+    agent, _ = sales, name
+    return agent
+
+
+def inside(name: str):
+    def inner():
+        return sales
+
+    return inner()
+
+
+def with_fields(name: str):
+    fields: dict[str, Any] = {"agent": sales}
+    return Result(**fields)
+
+
+async def awaited(name: str) -> Any:
+    return await anything(name, sales)
+
+
+async def anything(*args: Any) -> Any:
+    return args
+
+
+def counted(name: str):
+    agent: Any = sales
+    agent += name
+    return agent
+
+
+def by_called_item(name: str):
+    return {"x": lambda: refunds}[name]()
+
+
+def by_itself(name: str):
+    return by_itself(refunds.name)
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.agents = {"sales": sales}
+        self.log = functools.partial(print)
+
+    @property
+    def current(self):
+        raise AssertionError("the graph called a property")
+
+    @functools.cached_property
+    def cached(self):
+        return self.agents["sales"]
+
+    def by_name(self, name: str):
+        return self.agents[name]
+
+    def by_helper(self, name: str):
+        return self.by_name(name)
+
+    def by_cached(self):
+        return self.cached
+
+    def by_property(self):
+        print(refunds)
+        return self.current
+
+    @classmethod
+    def of_all(cls):
+        return refunds
+
+    @staticmethod
+    def plain():
+        return sales
+
+    def by_its_class(self, name: str):
+        return self.of_all() if name else self.plain()
+
+
+class Slotted:
+    __slots__ = ("agents", "empty")
+
+    def __init__(self) -> None:
+        self.agents = AGENTS
+
+    def by_name(self, name: str):
+        return self.agents[name]
+
+    def by_empty_slot(self, name: str):
+        print(self.agents)
+        return self.empty
+
+
+registry = types.SimpleNamespace(desk=Desk(), agents=AGENTS)
+graphs_module = types.ModuleType("graphs_module")
+graphs_module.held = [refunds]
+
+
+def from_registry(name: str):
+    return registry.agents[name]
+
+
+def from_module(name: str):
+    return graphs_module.held[0]
+
+
+def from_desk(desk: Desk, name: str):
+    return desk.by_name(name)
+
+
+MAYBE: list[tuple[Any, list[str]]] = [
+    (from_dict, ["Sales", "Refunds"]),
+    (from_get, ["Sales", "Refunds"]),
+    (through_helper, ["Sales", "Refunds"]),
+    (by_loop, ["Sales", "Refunds"]),
+    (unpacked, ["Sales"]),
+    (inside, ["Sales"]),
+    (with_fields, ["Sales"]),
+    (awaited, ["Sales"]),
+    (counted, []),
+    (Desk().by_name, ["Sales"]),
+    (Desk().by_helper, ["Sales"]),
+    (Desk().by_cached, ["Sales"]),
+    (Desk().by_property, ["Refunds"]),
+    (Desk().by_its_class, ["Refunds", "Sales"]),
+    (Slotted().by_name, ["Sales", "Refunds"]),
+    (Slotted().by_empty_slot, ["Sales", "Refunds"]),
+    (by_called_item, ["Refunds"]),
+    (by_itself, ["Refunds"]),
+    (from_registry, ["Sales", "Refunds"]),
+    (from_module, ["Refunds"]),
+    (functools.partial(from_desk, Desk()), ["Sales"]),
+]
+
+
+@pytest.mark.parametrize(("function", "expected"), MAYBE)
+def test_what_is_only_named_may_be(function: Any, expected: list[str]) -> None:
+    """The agents that a function can reach by its names, or by those of its helpers, may be handed off to."""
+    _, found = told(function)
+    assert [target for _, target in found] == expected
+
+
+def test_a_local_name_hides_a_global_one() -> None:
+    """A variable of the function is not the agent of the same name outside."""
+
+    def hiding(sales: str, text: str):
+        return text.format(sales)
+
+    assert told(hiding) == ([], [])
+
+
+def test_names_of_attributes_are_no_globals() -> None:
+    """`report.sales` has nothing to do with the agent `sales`."""
+
+    def reporting(report: dict[str, Any]):
+        return report.sales()
+
+    assert told(reporting) == ([], [])
+
+
+def makes_one() -> Agent:
+    return Agent(name="New")
+
+
+def makes_unhinted():
+    return Agent(name="New")
+
+
+def by_factory() -> Agent:
+    return makes_one()
+
+
+async def by_annotation(name: str) -> Union[Result, str]:  # noqa: UP007 - both spellings are read
+    return await anything(name)
+
+
+def not_yet() -> Agent:
+    return there_later  # noqa: F821
+
+
+def by_result():
+    return Result(agent=makes_one())
+
+
+@pytest.mark.parametrize("function", [makes_one, makes_unhinted, by_factory, by_annotation, not_yet, by_result])
+def test_an_agent_that_is_not_there_is_a_question_mark(function: Any) -> None:
+    """A function that makes an agent, or says that it returns one, hands off to one that cannot be found."""
+    assert told(function) == ([], [(function.__name__, "?")])
+
+
+def test_a_closure_that_is_not_filled_yet() -> None:
+    """A name that gets its value later is not found, and that is no error."""
+
+    def early() -> Agent:
+        return later
+
+    found = told(early)
+    later = sales
+    assert found == ([], [("early", "?")])
+    assert told(early) == ([("early", "Sales")], [])
+
+
+def test_what_has_no_python_function() -> None:
+    """A class as a function makes an object, and a builtin knows no agents; neither hands off."""
+
+    def largest(name: str):
+        return max(name)
+
+    assert told(Desk, largest) == ([], [])
+
+
+def test_a_wrapper_that_wraps_itself() -> None:
+    """The search ends."""
+
+    def transfer():
+        return sales
+
+    transfer.__wrapped__ = transfer  # type: ignore[attr-defined]
+    subject = subject_of(transfer)
+    assert subject is not None
+    assert mentioned_agents(subject) == [sales]
+
+
+def test_arguments_that_do_not_fit() -> None:
+    """A partial that could not be called binds nothing."""
+
+    def transfer(*, agent: Any = None):
+        return agent or sales
+
+    subject = subject_of(functools.partial(transfer, 1, 2))
+    assert subject is not None
+    assert subject.bound == {}
+
+
+def test_large_data_is_not_searched_to_its_end() -> None:
+    """A table of a million rows beside an agent costs nothing to speak of, and containers in themselves end."""
+    rows: list[Any] = [list(range(10))] * 1_000_000
+    rows.append(rows)
+
+    def search(query: str):
+        return rows[0], rows.index(query)
+
+    def pick(query: str):
+        return rows.index(sales)
+
+    assert told(search) == ([], [])
+    assert told(pick) == ([], [("pick", "Sales")])
+
+
+def test_a_certain_agent_is_not_a_maybe_too() -> None:
+    """What is seen and also named is drawn once."""
+
+    def either(name: str):
+        return refunds if name == "refunds" else AGENTS[name]
+
+    assert told(either) == ([("either", "Refunds")], [("either", "Sales")])

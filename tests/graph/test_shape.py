@@ -1,0 +1,90 @@
+"""The whole graph: every agent once, by name, with its functions and its notes."""
+
+from __future__ import annotations
+
+import pytest
+from graphs import certain, maybe
+
+from aswarm import Agent, ConfigurationError, tool
+from aswarm.graph import agent_graph
+
+sales = Agent(name="Sales")
+
+
+def to_sales():
+    return sales
+
+
+def from_dict(name: str):
+    return {"sales": sales, "refunds": Agent(name="Refunds")}[name]
+
+
+def makes_one() -> Agent:
+    return Agent(name="New")
+
+
+def test_agents_that_point_at_each_other() -> None:
+    """Cycles end; every agent is there once, the first one first."""
+
+    def back():
+        return one
+
+    one = Agent(name="One")
+    two = Agent(name="Two", functions=[back])
+    one.functions = [two, two, one]
+    graph = agent_graph(one)
+    assert [node.label for node in graph.agents] == ["One", "Two"]
+    assert certain(graph) == [
+        ("One", "transfer_to_two", "Two"),
+        ("One", "transfer_to_one", "One"),
+        ("Two", "back", "One"),
+    ]
+    assert maybe(graph) == []
+    assert graph.notes == ()
+
+
+def test_two_agents_of_one_name_are_two() -> None:
+    """Agents are told apart by what they are, and numbered to be read."""
+
+    def first():
+        return same
+
+    def second():
+        return other
+
+    same, other = Agent(name="Same"), Agent(name="Same")
+    graph = agent_graph(Agent(name="Same", functions=[first, second]))
+    assert [node.label for node in graph.agents] == ["Same", "Same (2)", "Same (3)"]
+    assert [node.id for node in graph.agents] == ["a1", "a2", "a3"]
+    assert certain(graph) == [("Same", "first", "Same (2)"), ("Same", "second", "Same (3)")]
+
+
+def test_functions_are_listed_beside_handoffs() -> None:
+    """A node has the functions that are no certain handoffs, by their names for the model, in order."""
+
+    @tool(name="look_up")
+    def find(order: int) -> str:
+        return ""
+
+    graph = agent_graph(Agent(functions=[find, to_sales, print_nothing := tool(name="log")(print_it), print_nothing]))
+    assert graph.agents[0].functions == ("look_up", "log")
+
+
+def print_it(text: str) -> None:
+    print(text)
+
+
+def test_functions_that_cannot_be_offered_are_told() -> None:
+    """As in a run: the graph of an agent that could not run is not drawn."""
+    with pytest.raises(ConfigurationError, match="two different functions named 'print_it'"):
+        agent_graph(Agent(functions=[print_it, tool(name="print_it")(to_sales)]))
+
+
+def test_the_notes_say_what_is_not_certain() -> None:
+    """One sentence for each function that only calling would tell."""
+    graph = agent_graph(Agent(name="Start", functions=[from_dict, makes_one, sales]))
+    assert graph.notes == (
+        "from_dict of Start may hand off to Sales: only calling it would tell.",
+        "makes_one of Start may hand off to an agent that is not there yet, or cannot be found: only calling it would tell.",
+    )
+    assert graph.agents[0].functions == ("from_dict", "makes_one")

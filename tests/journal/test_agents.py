@@ -1,0 +1,130 @@
+"""A journal holds no agents: what it says when they have changed, and how it finds them again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from journaled import BATCH, Died, Script, calls, dies, noting, rerun, says
+
+from aswarm import Agent, ConfigurationError, Result
+from aswarm._journal import Journal
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.sqlite"
+
+
+# --- requests ---
+
+
+def agent_of(instructions: str = "Help.", **options: Any) -> Agent:
+    return Agent(instructions=instructions, functions=[noting([], "one")], **options)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"instructions": "Help more."}, "other instructions"),
+        ({"model": "gpt-5"}, "other model"),
+        ({"functions": []}, "other tools"),
+        ({"instructions": None}, "other instructions"),
+    ],
+)
+async def test_a_request_that_is_another_now(path: Path, change: dict[str, Any], named: str) -> None:
+    """An item in the middle whose agents have changed is refused, and what has changed is named; nothing is asked."""
+    with pytest.raises(Died):
+        await rerun(path, Script(calls("one"), dies()), agent_of())
+    model = Script()
+    with pytest.raises(ConfigurationError, match=f"'a' cannot be resumed: request 1 .*; {named}.*another id"):
+        await rerun(path, model, agent_of().model_copy(update=change))
+    assert not model.asked
+    assert (await rerun(path, Script(says("Done")), agent_of())).text == "Done"
+
+
+# --- handoffs ---
+
+
+@pytest.mark.asyncio
+async def test_a_handoff_is_found_again(path: Path) -> None:
+    """Agents in `functions` and agents that functions are seen to return are found by their names, back and forth."""
+
+    def to_second() -> Agent:
+        return second
+
+    def to_first() -> Result:
+        return Result(value="back", agent=first)
+
+    first = Agent(name="First", functions=[to_second])
+    third = Agent(name="Third")
+    second = Agent(name="Second", functions=[to_first, third])
+    with pytest.raises(Died):
+        await rerun(path, Script(calls("to_second"), calls("to_first"), calls("to_second"), dies()), first)
+    response = await rerun(path, Script(calls("transfer_to_third"), says("Done")), first)
+    assert response.agent is third
+    assert [message["sender"] for message in response.messages if message["role"] == "assistant"] == [
+        *("First", "Second", "First", "Second", "Third")
+    ]
+
+
+@pytest.mark.asyncio
+async def test_a_ready_handoff_needs_no_record(path: Path) -> None:
+    """An agent in `functions` is handed to again when the item is resumed, whatever else has its name."""
+    agent = Agent(name="First", functions=[Agent(name="Twin", functions=[Agent(name="Twin")])])
+    wrong = calls("transfer_to_twin", transfer_to_twin='{"why": 1}')
+    with pytest.raises(Died):
+        await rerun(path, Script(wrong, calls("transfer_to_twin"), calls("transfer_to_twin"), dies()), agent)
+    response = await rerun(path, Script(says("Done")), agent)
+    assert response.agent is agent.functions[0].functions[0]
+    assert [message["content"][:9] for message in response.messages if message["role"] == "tool"] == [
+        *("Error: wh", '{"assista', '{"assista')
+    ]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", ["Hidden", "Twin"])
+async def test_a_handoff_that_could_not_be_found_again(path: Path, name: str) -> None:
+    """An agent that is nowhere to be seen, or shares its name, is refused at the handoff; once seen, the item goes on."""
+    box = [Agent(name=name)]
+    twins = [Agent(name="Twin"), Agent(name="Twin")]
+
+    def over() -> Any:
+        return getattr(box, "pop")()  # noqa: B009 - what it returns shall not be seen
+
+    first = Agent(name="First", functions=[over, twins[0]])
+    with pytest.raises(ConfigurationError, match=f"over handed off to the agent '{name}'.*aswarm graph") as caught:
+        await rerun(path, Script(calls("over")), first)
+    assert caught.value.response is not None and caught.value.response.messages[-1]["role"] == "tool"
+    if name == "Hidden":
+        with pytest.raises(
+            ConfigurationError, match=r"the journal has a handoff to the agent 'Hidden', .*no such agent"
+        ):
+            await rerun(path, Script(), first)
+    seen = Agent(name="First", functions=[over, Agent(name="Hidden"), twins[0]])
+    with pytest.raises(ConfigurationError, match="other tools"):
+        await rerun(path, Script(says("Done")), seen)
+
+
+@pytest.mark.asyncio
+async def test_an_agent_that_is_gone_does_not_take_the_results(path: Path) -> None:
+    """A finished item whose last agent cannot be found any more is given back without it."""
+
+    def over() -> Agent:
+        return second
+
+    second = Agent(name="Second")
+    await rerun(path, Script(calls("over"), says("Done")), Agent(functions=[over]))
+    again = await rerun(path, Script(), Agent())
+    assert (again.agent, again.text) == (None, "Done")
+
+
+@pytest.mark.asyncio
+async def test_agents_made_for_each_item(path: Path) -> None:
+    """Every item may have an agent of its own."""
+    async with Journal(path, BATCH) as journal:
+        for number in range(70):
+            entry = await journal.begin(f"{number}", Agent(), "Hi")
+            assert entry.agents.find("Agent") is entry.agents.start

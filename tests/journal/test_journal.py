@@ -1,0 +1,233 @@
+"""The journal of a batch: what a rerun skips, what it resumes, and what it never does twice."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from journaled import BATCH, Died, Json, Script, calls, dies, noting, rerun, run, says
+
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    CompletionError,
+    CompletionRequest,
+    Response,
+    Result,
+    RunError,
+    tool,
+)
+from aswarm._journal import Journal
+from aswarm._journal.sqlite import Step
+from aswarm._run.loop import Doors
+from aswarm._run.options import Arguments
+from aswarm.testing import check_history
+
+UNKNOWN = "cancelled; its outcome is unknown"
+
+
+def contents(response: Response) -> list[Any]:
+    return [message["content"] for message in response.messages if message["role"] == "tool"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.sqlite"
+
+
+@pytest.mark.anyio
+async def test_a_finished_item_is_given_back(path: Path) -> None:
+    """The recorded Response is given back whole: messages, agent, context, usage, stop; nothing runs and nothing is asked."""
+
+    async def order(context_variables: Json) -> Result:
+        context_variables["cart"]["items"].append("pen")
+        del context_variables["old"]
+        return Result(value="ordered", agent=second, context_variables={"paid": True})
+
+    second = Agent(name="Second")
+    first = Agent(name="First", functions=[order])
+    lock = object()
+    context = {"cart": {"items": ["ink"]}, "old": 1, "lock": lock}
+    model = Script(calls("order"), says("Done"))
+    response = await rerun(path, model, first, "Hi", context)
+    again = await rerun(path, Script(), first, [{"role": "user", "content": "Hi"}], context)
+    assert again == response
+    assert again.agent is second
+    assert again.context_variables == {"cart": {"items": ["ink", "pen"]}, "lock": lock, "paid": True}
+    assert again.usage.requests == 2
+    assert again.usage.details == {"prompt_tokens_details": {"cached": 4}}
+    assert context["cart"] == {"items": ["ink"]}
+
+
+@pytest.mark.anyio
+async def test_an_item_in_the_middle_is_resumed(path: Path) -> None:
+    """What was recorded is answered from the record: no completion is asked for again and no call runs again."""
+    notes: list[str] = []
+    agent = Agent(functions=[noting(notes, "one"), noting(notes, "two")])
+    with pytest.raises(Died):
+        await rerun(path, Script(calls("one", "two"), calls("one"), dies()), agent)
+    model = Script(says("Done"))
+    response = await rerun(path, model, agent)
+    assert sorted(notes) == ["one", "one", "two"]
+    assert contents(response) == ["done", "done", "done"]
+    assert len(model.asked) == 1
+    assert response.usage.requests == 3
+    check_history(response.messages)
+
+
+@pytest.mark.anyio
+async def test_a_call_without_an_outcome_is_not_repeated(path: Path) -> None:
+    """Of the calls of a turn, one that was started and has no outcome is answered as unknown; the later one runs."""
+    notes: list[str] = []
+
+    def die() -> str:
+        raise Died
+
+    agent = Agent(
+        functions=[noting(notes, "one"), tool(concurrent=False)(noting(notes, "two", die)), noting(notes, "three")]
+    )
+    with pytest.raises(Died):
+        await rerun(path, Script(calls("one", "two", "three")), agent)
+    response = await rerun(path, Script(says("Done")), agent)
+    assert notes == ["one", "two", "three"]
+    assert contents(response) == ["done", UNKNOWN, "done"]
+    assert contents(await rerun(path, Script(), agent)) == ["done", UNKNOWN, "done"]
+
+
+@pytest.mark.anyio
+async def test_a_call_that_waits_for_its_limiter_has_not_started(path: Path) -> None:
+    """A call that was not let in is not recorded as started: the rerun runs it."""
+    notes: list[str] = []
+    limiter = anyio.CapacityLimiter(1)
+    function = tool(limiter=limiter)(noting(notes, "one"))
+    agent = Agent(functions=[function])
+    async with Journal(path, BATCH) as journal:
+        entry = await journal.begin("a", agent, "Hi")
+        await limiter.acquire_on_behalf_of("another")
+        with anyio.move_on_after(0.05):
+            await run(entry, Script(calls("one")), agent)
+        limiter.release_on_behalf_of("another")
+    response = await rerun(path, Script(says("Done")), agent)
+    assert notes == ["one"]
+    assert contents(response) == ["done"]
+
+
+@pytest.mark.anyio
+async def test_a_start_is_on_the_disk_before_the_function_runs(path: Path) -> None:
+    """Whoever looks into the file while a function runs finds that it was started, and the completion that asked for it."""
+    kinds: list[str] = []
+
+    async def look() -> str:
+        journal_file = entry.writer._file  # no other process may look while it is open
+        rows = journal_file._connection.execute("SELECT kind FROM step ORDER BY seq").fetchall()
+        kinds.extend(kind for (kind,) in rows)
+        return "seen"
+
+    agent = Agent(functions=[look])
+    async with Journal(path, BATCH) as journal:
+        entry = await journal.begin("a", agent, "Hi")
+        await entry.finish(await run(entry, Script(calls("look"), says("Done")), agent))
+    assert kinds == ["completion", "started"]
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_start_is_withdrawn(path: Path) -> None:
+    """A call that is cancelled while its start is being written has not run, and runs in the rerun."""
+    notes: list[str] = []
+    agent = Agent(functions=[noting(notes, "one")])
+    async with Journal(path, BATCH) as journal:
+        entry = await journal.begin("a", agent, "Hi")
+        with anyio.CancelScope() as scope:
+            commit, entry.writer.commit = entry.writer.commit, partial(_cancelled, scope, entry.writer.commit)
+            await run(entry, Script(calls("one")), agent)
+        entry.writer.commit = commit
+        assert notes == []
+    assert contents(await rerun(path, Script(says("Done")), agent)) == ["done"]
+    assert notes == ["one"]
+
+
+async def _cancelled(scope: anyio.CancelScope, commit: Callable[[Step], Awaitable[None]], step: Step) -> None:
+    scope.cancel()
+    await commit(step)
+
+
+@pytest.mark.anyio
+async def test_another_attempt_replays_the_first(path: Path) -> None:
+    """A second attempt in the same process goes on where the first failed."""
+    notes: list[str] = []
+    agent = Agent(functions=[noting(notes, "one")])
+    model = Script(calls("one"), CompletionError("later", retryable=True), says("Done"))
+    async with Journal(path, BATCH) as journal:
+        entry = await journal.begin("a", agent, "Hi")
+        with pytest.raises(CompletionError):
+            await run(entry, model, agent)
+        assert (await run(entry, model, agent)).text == "Done"
+    assert notes == ["one"]
+
+
+@pytest.mark.anyio
+async def test_what_the_record_answers_stays_in_front_of_other_doors(path: Path) -> None:
+    """Doors that are wrapped behind the journal (limits, attempts) see only what is not answered from the record."""
+    asked: list[str] = []
+
+    def telling(doors: Doors) -> Doors:
+        def complete(request: CompletionRequest) -> Any:
+            asked.append(request.body["messages"][-1]["role"])
+            return doors.complete(request)
+
+        return Doors(complete, doors.call_tool)
+
+    agent = Agent(functions=[noting([], "one")])
+    with pytest.raises(Died):
+        await rerun(path, Script(calls("one"), dies()), agent)
+    swarm = AsyncSwarm(client=Script(says("Done")))
+    async with Journal(path, BATCH) as journal:
+        await journal.run("a", Arguments(agent, "Hi"), swarm._run_to_end, telling)
+    assert asked == ["tool"]
+
+
+@pytest.mark.anyio
+async def test_a_failed_call_stays_failed(path: Path) -> None:
+    """What the model was told of a call that failed, it is told again."""
+    ran: list[str] = []
+
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    async def one() -> str:
+        ran.append("one")
+        raise ValueError("no ink")
+
+    async def two() -> str:
+        raise Mute
+
+    agent = Agent(functions=[one, two])
+    with pytest.raises(Died):
+        await rerun(path, Script(calls("one", "two", "missing"), dies()), agent)
+    response = await rerun(path, Script(says("Done")), agent)
+    assert contents(response) == ["Error: ValueError: no ink", "Error: Mute", "Error: Tool missing not found."]
+    assert ran == ["one"]
+
+
+@pytest.mark.anyio
+async def test_a_call_that_ended_the_run_by_its_error(path: Path) -> None:
+    """Where `tool_error` ends the run after the function has failed, the call has ended, and is not run again."""
+    ran: list[str] = []
+
+    async def one() -> str:
+        ran.append("one")
+        raise ValueError("no ink")
+
+    def end(_: Any) -> str:
+        raise RuntimeError("stop here")
+
+    agent = Agent(functions=[one])
+    with pytest.raises(RunError, match="stop here"):
+        await rerun(path, Script(calls("one")), agent, tool_error=end)
+    assert contents(await rerun(path, Script(says("Done")), agent)) == ["Error: the call failed."]
+    assert ran == ["one"]

@@ -1,0 +1,191 @@
+"""The form of what a journal records: context variables, calls, completions; what has no form in it is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from journaled import BATCH, Died, Json, Script, calls, dies, noting, rerun, says
+
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    CompletionError,
+    ConfigurationError,
+    Response,
+    Result,
+)
+from aswarm._journal import Journal
+from aswarm._journal.record import completion_data, whole
+from aswarm._run.options import Arguments
+from aswarm._wire.accumulator import Accumulator
+
+UNKNOWN = "cancelled; its outcome is unknown"
+
+
+def contents(response: Response) -> list[Any]:
+    return [message["content"] for message in response.messages if message["role"] == "tool"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.sqlite"
+
+
+@pytest.mark.anyio
+async def test_context_changes_are_replayed(path: Path) -> None:
+    """What calls did to the context is done again without them: written in place, removed, returned."""
+    seen: list[Json] = []
+
+    async def change(context_variables: Json) -> Result:
+        context_variables["count"] = context_variables.get("count", 0) + 1
+        context_variables.pop("old", None)
+        return Result(value="changed", context_variables={"last": [1.5, None, {"a": True}]})
+
+    async def look(context_variables: Mapping[str, Any]) -> str:
+        seen.append({**context_variables})
+        return "seen"
+
+    agent = Agent(functions=[change, look])
+    with pytest.raises(Died):
+        await rerun(path, Script(calls("change"), calls("change"), dies()), agent, context={"old": 1})
+    await rerun(path, Script(calls("look"), says("Done")), agent, context={"old": 1})
+    assert seen == [{"count": 2, "last": [1.5, None, {"a": True}]}]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [({1, 2}, r"cart was set to \{1, 2\}"), ({"pens": [1, (2,)]}, r"cart\['pens'\]\[1\] was set"), ({1: 2}, "its key")],
+)
+async def test_what_json_has_not_is_refused_when_it_is_recorded(path: Path, value: Any, text: str) -> None:
+    """A context variable that is not JSON ends the item with an error that names it; the call has its result there."""
+
+    async def change(context_variables: Json) -> str:
+        context_variables["cart"] = value
+        return "changed"
+
+    agent = Agent(functions=[change])
+    with pytest.raises(ConfigurationError, match=text) as caught:
+        await rerun(path, Script(calls("change")), agent)
+    assert caught.value.response is not None
+    assert contents(caught.value.response) == ["changed"]
+    assert contents(await rerun(path, Script(says("Done")), agent)) == [UNKNOWN]
+
+
+@pytest.mark.anyio
+async def test_what_a_result_changes_must_be_json_too(path: Path) -> None:
+    """The same holds for `Result.context_variables`, and for what an item ends with."""
+
+    async def change() -> Result:
+        return Result(context_variables={"when": object()})
+
+    async def reach(context_variables: Mapping[str, Any]) -> str:
+        context_variables["held"].append(object())
+        return "reached"
+
+    agent = Agent(functions=[change, reach])
+    with pytest.raises(ConfigurationError, match="variable when"):
+        await rerun(path, Script(calls("change")), agent)
+    with pytest.raises(ConfigurationError, match=r"variable held\[0\]") as caught:
+        await rerun(path.with_name("other"), Script(calls("reach"), says("Done")), agent, context={"held": []})
+    assert caught.value.response is not None
+    assert caught.value.response.text == "Done"
+
+
+def asking_without_ids() -> Json:
+    asked = calls("one", "one")
+    for call in asked["tool_calls"]:
+        del call["id"]
+    return asked
+
+
+@pytest.mark.anyio
+async def test_calls_without_ids_have_the_same_ids_again(path: Path) -> None:
+    """The id that is made for a call without one is recorded with it: the history is the same when it is resumed."""
+    notes: list[str] = []
+    agent = Agent(functions=[noting(notes, "one")])
+    model = Script(asking_without_ids(), dies())
+    with pytest.raises(Died):
+        await rerun(path, model, agent)
+    response = await rerun(path, Script(says("Done")), agent)
+    made = [call["id"] for call in response.messages[0]["tool_calls"]]
+    assert made == [call["id"] for call in model.asked[1].body["messages"][2]["tool_calls"]]
+    assert len(set(made)) == 2
+
+
+@pytest.mark.anyio
+async def test_open_calls_at_the_start_are_recorded_too(path: Path) -> None:
+    """The calls that a resumed history begins with run once."""
+    notes: list[str] = []
+    agent = Agent(functions=[noting(notes, "one")])
+    history = [{"role": "user", "content": "Hi"}, calls("one")]
+
+    async def attempt(model: Script) -> Response:
+        async with Journal(path, BATCH) as journal:
+            entry = await journal.begin("a", agent, history)
+            arguments = Arguments(agent, history, resume=True)
+            return await AsyncSwarm(client=model)._run_to_end(arguments, wrap_doors=entry.doors)
+
+    with pytest.raises(Died):
+        await attempt(Script(dies()))
+    assert contents(await attempt(Script(says("Done")))) == ["done"]
+    assert notes == ["one"]
+
+
+def test_the_record_of_a_completion_is_what_the_provider_said() -> None:
+    """A recorded completion is folded to what it was: parts, refusals, reasoning, odd calls, unknown keys, no usage."""
+    odd = [
+        {"id": "c", "type": "function", "function": {"name": "", "arguments": ""}},
+        {"id": "c", "type": "function", "function": {"name": "one", "arguments": "{"}},
+        {"id": "c", "type": "custom", "custom": {"name": "two", "input": "x"}, "index": 7},
+    ]
+    messages = [
+        says(""),
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "a"}, {"type": "image", "url": "u"}],
+            "x": {"y": [1]},
+        },
+        {"role": "assistant", "content": None, "refusal": "No", "reasoning_details": [{"index": 0, "text": "a"}]},
+        {"role": "assistant", "content": "t \ud83d", "tool_calls": odd, "reasoning_content": "r"},
+    ]
+    for message in messages:
+        answer = {"choices": [{"message": message}]}
+        for answers in ([answer], [answer, {"choices": []}]):
+            first, recorded = Accumulator(), whole(answers)
+            first.feed(recorded)
+            replayed = Accumulator()
+            replayed.feed(json.loads(completion_data({}, recorded))["chunk"])
+            assert replayed.finish() == first.finish()
+    without_ids = {"choices": [{"message": asking_without_ids()}]}
+    assert all(call["id"] for call in whole([without_ids])["choices"][0]["message"]["tool_calls"])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"error": {"message": "overloaded"}},
+        {"object": "error"},
+        {"choices": []},
+        {"choices": [{"index": 1, "message": says("Hi")}]},
+        {"choices": [{"message": {}}]},
+        {"choices": ["Hi"]},
+        {"choices": [{"message": says("Hi"), "finish_reason": "error"}]},
+        {"choices": [{"message": {**says("Hi"), "tool_calls": 7}}]},
+    ],
+)
+@pytest.mark.asyncio
+async def test_what_is_no_completion_is_not_recorded(path: Path, answer: Json) -> None:
+    """An answer that the loop refuses is asked for again."""
+
+    class Odd:
+        async def complete(self, request: Any) -> AsyncGenerator[Json, None]:
+            yield answer
+
+    with pytest.raises(CompletionError):
+        await rerun(path, Odd(), Agent())
+    assert (await rerun(path, Script(says("Done")), Agent())).text == "Done"

@@ -1,0 +1,292 @@
+"""What a journal refuses, and what it says then: other batches, other items, other files, a disk that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from journaled import BATCH, Script, calls, noting, rerun, run, says
+
+from aswarm import Agent, ConfigurationError, RunError
+from aswarm._journal import Journal
+from aswarm._journal.record import Place
+from aswarm._journal.sqlite import JournalFile
+
+HOLD = """
+import sys
+from aswarm._journal.sqlite import JournalFile
+held = JournalFile.open(sys.argv[1], {"agent": "Agent"})
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.sqlite"
+
+
+async def made(path: Path) -> None:
+    """A journal with one item that has ended, and one that has not."""
+    await rerun(path, Script(says("Done")), Agent())
+
+
+# --- files ---
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("fingerprint", [{"agent": "Other"}, {}, {**BATCH, "model": "gpt-5"}])
+async def test_the_journal_of_another_batch(path: Path, fingerprint: dict[str, str]) -> None:
+    """A journal whose fingerprint differs is refused by the name of what differs, and stays as it is."""
+    await made(path)
+    with pytest.raises(
+        ConfigurationError, match=r"journal of another batch: its (agent|model) is .*journal of its own"
+    ):
+        async with Journal(path, fingerprint):
+            pass
+    assert (await rerun(path, Script(), Agent())).text == "Done"
+
+
+@pytest.mark.asyncio
+async def test_the_journal_of_another_version(path: Path) -> None:
+    """A journal in another format is refused, and says which."""
+    await made(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 7")
+    connection.close()
+    with pytest.raises(
+        ConfigurationError, match=r"written by another version of aswarm .its format is 7, this one's is 1"
+    ):
+        async with Journal(path, BATCH):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_database_of_something_else(path: Path) -> None:
+    """Another program's database is refused, and not changed."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE t (x)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(ConfigurationError, match="a database, but no journal"):
+        async with Journal(path, BATCH):
+            pass
+    assert path.read_bytes() == before
+
+
+@pytest.mark.asyncio
+async def test_a_file_that_is_no_database(path: Path) -> None:
+    """A file of another kind is refused, and not changed."""
+    path.write_text("once upon a time, " * 100)
+    with pytest.raises(ConfigurationError, match="is no journal of aswarm: file is not a database"):
+        async with Journal(path, BATCH):
+            pass
+    assert path.read_text().startswith("once")
+
+
+@pytest.mark.asyncio
+async def test_a_path_that_leads_nowhere(path: Path) -> None:
+    """A folder that is not there is said to be the trouble."""
+    with pytest.raises(ConfigurationError, match=r"missing.run\.sqlite cannot be opened: unable to open"):
+        async with Journal(path.parent / "missing" / "run.sqlite", BATCH):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_path_that_cannot_be_written(path: Path) -> None:
+    """What SQLite says of a file that it could open and not use is passed on."""
+    path.mkdir()
+    with pytest.raises(ConfigurationError, match="cannot be opened"):
+        async with Journal(path, BATCH):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_two_processes(path: Path) -> None:
+    """A journal that another process has open is refused; it is free as soon as that process is killed."""
+    await made(path)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        with pytest.raises(ConfigurationError, match="is in use: another batch has it open"):
+            async with Journal(path, BATCH):
+                pass
+        holder.kill()
+    assert (await rerun(path, Script(), Agent())).text == "Done"
+
+
+@pytest.mark.asyncio
+async def test_twice_in_one_process(path: Path) -> None:
+    """The same holds for two batches of one process."""
+    async with Journal(path, BATCH):
+        with pytest.raises(ConfigurationError, match="is in use"):
+            async with Journal(path, BATCH):
+                pass
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", ["", ":memory:"])
+async def test_a_path_that_would_keep_nothing(name: str) -> None:
+    """What SQLite takes for a database in memory, as from an environment variable that is not set, is refused."""
+    with pytest.raises(ConfigurationError, match="journal must be the path of a file"):
+        async with Journal(name, BATCH):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_file_system_without_a_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where SQLite cannot have its write-ahead log, it says so by keeping another one."""
+
+    class Connection(sqlite3.Connection):
+        def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+            return super().execute(statement.replace("= WAL", "= DELETE"), *values)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *given, **more: connect(*given, **more, factory=Connection))
+    with pytest.raises(ConfigurationError, match="write-ahead log"):
+        async with Journal(path, BATCH):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_batch_whose_agent_has_no_name_in_utf_8(path: Path) -> None:
+    """Half a surrogate pair is no text."""
+    with pytest.raises(ConfigurationError, match=r"cannot be opened: .*surrogates"):
+        async with Journal(path, {"agent": "A\ud800"}):
+            pass
+
+
+# --- items ---
+
+
+@pytest.mark.asyncio
+async def test_an_id_that_is_no_text_is_the_trouble_of_that_item(path: Path) -> None:
+    """The journal takes the others."""
+    async with Journal(path, BATCH) as journal:
+        with pytest.raises(ConfigurationError, match="is no text that a journal can hold"):
+            await journal.begin("a\ud800", Agent(), "Hi")
+        assert (await journal.begin("b", Agent(), "Hi")).response is None
+
+
+@pytest.mark.asyncio
+async def test_an_item_with_other_context_variables(path: Path) -> None:
+    """Those of the item tell it from another; what is no JSON is compared by its kind, and what cannot be, not at all."""
+    odd: dict[Any, Any] = {1: "a", "b": 2}
+    given: list[tuple[Any, Any, bool]] = [
+        ({"user": "alice"}, {"user": "bob"}, False),
+        ({"a": 1, "b": {"c"}}, {"b": {"d"}, "a": 1}, True),
+        ({"a": object()}, {"a": object()}, True),
+        (odd, {"c": 1}, False),
+    ]
+    async with Journal(path, BATCH) as journal:
+        for number, (first, _, _) in enumerate(given):
+            await journal.begin(f"{number}", Agent(), "Hi", own_context=first)
+    for number, (_, second, is_same) in enumerate(given):
+        expected = nullcontext() if is_same else pytest.raises(ConfigurationError, match="its context variables")
+        async with Journal(path, BATCH) as journal:
+            with expected:
+                await journal.begin(f"{number}", Agent(), "Hi", own_context=second)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("agent", "messages"), [("Agent", "Bye"), ("Other", "Hi")])
+async def test_another_item_under_the_same_id(path: Path, agent: str, messages: str) -> None:
+    """An item with other messages, or for another agent, is refused by itself; the others go on."""
+    await made(path)
+    async with Journal(path, BATCH) as journal:
+        with pytest.raises(ConfigurationError, match=r"'a' is not the one that the journal .*run\.sqlite has"):
+            await journal.begin("a", Agent(name=agent), messages)
+        assert (await journal.begin("b", Agent(), messages)).response is None
+
+
+@pytest.mark.asyncio
+async def test_one_id_twice(path: Path) -> None:
+    """Two items of one batch with one id are an error of the second, whether the first was there before or not."""
+    await made(path)
+    async with Journal(path, BATCH) as journal:
+        for item in ("a", "new"):
+            await journal.begin(item, Agent(), "Hi")
+            with pytest.raises(ConfigurationError, match=f"two items have the id '{item}'"):
+                await journal.begin(item, Agent(), "Hi")
+
+
+@pytest.mark.asyncio
+async def test_messages_that_are_none(path: Path) -> None:
+    """Bad messages are that item's error, and odd ones can be told apart all the same."""
+    async with Journal(path, BATCH) as journal:
+        with pytest.raises(ConfigurationError, match="messages must be a list"):
+            await journal.begin("a", Agent(), 7)
+        for item in ("half \ud83d", [{"role": "user", "content": [{"type": "x", "data": object()}]}]):
+            await journal.begin(str(item).encode(errors="replace").decode(), Agent(), item)
+
+
+# --- a disk that fails ---
+
+
+def full(*_: object, **__: object) -> Any:
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+@pytest.mark.asyncio
+async def test_a_disk_that_is_full(path: Path) -> None:
+    """Where nothing can be recorded no function runs, the run ends with what is wrong, and so does whatever comes later."""
+    notes: list[str] = []
+    agent = Agent(functions=[noting(notes, "one")])
+    async with Journal(path, BATCH) as journal:
+        entry = await journal.begin("a", agent, "Hi")
+        journal._writer._file.work = full  # type: ignore[method-assign]
+        with pytest.raises(RunError, match="the journal cannot be written: database or disk is full") as raised:
+            await run(entry, Script(calls("one")), agent, tool_error=lambda failure: notes.append(failure.text) or "")
+        assert raised.value.response is not None
+        assert [message["role"] for message in raised.value.response.messages] == ["assistant"]  # the call stays open
+        with pytest.raises(RunError, match="disk is full"):
+            await journal.begin("b", agent, "Hi")
+        assert isinstance(journal.failure, sqlite3.OperationalError)
+    assert notes == []
+    assert (await rerun(path, Script(calls("one"), says("Done")), agent)).text == "Done"
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_written_after_a_hole(path: Path) -> None:
+    """What waits behind a write that failed fails too, though the disk would take it: it must not be there alone."""
+    taken, go_on = threading.Event(), threading.Event()
+
+    def work(*_: object, **__: object) -> Any:
+        taken.set()
+        go_on.wait()
+        return full()
+
+    async with Journal(path, BATCH) as journal:
+        entry = await journal.begin("a", Agent(), "Hi")
+        file = journal._writer._file
+        sound, file.work = file.work, work  # type: ignore[method-assign]
+        first = asyncio.ensure_future(entry.commit("started", Place(1, 0)))
+        await asyncio.to_thread(taken.wait)
+        file.work = sound  # type: ignore[method-assign]
+        second = asyncio.ensure_future(journal.begin("b", Agent(), "Hi"))
+        await asyncio.sleep(0)
+        go_on.set()
+        for waiting in (first, second):
+            with pytest.raises(RunError, match="disk is full"):
+                await waiting
+    file = JournalFile.open(path, BATCH)
+    assert file.work([("b", "x")], [], is_durable=True)[0].content == "x"
+    file.close()
+
+
+@pytest.mark.asyncio
+async def test_a_journal_that_is_closed(path: Path) -> None:
+    """A closed journal takes nothing, and may be closed again."""
+    async with Journal(path, BATCH) as journal:
+        await journal.aclose()
+    with pytest.raises(RunError, match="the journal is closed"):
+        await journal.begin("a", Agent(), "Hi")

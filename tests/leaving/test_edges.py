@@ -1,0 +1,165 @@
+"""Leaving runs inside tools and runs beside runs, and streams at their very beginning and end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+from faces import FACES, answers, cancel_when, consume, swarm_of
+
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, tool
+from aswarm.testing import Answer, ScriptedModel, call, check_history
+from leaving import UNKNOWN, USER, nothing_left_behind, until
+
+# --- runs in tools, runs beside runs ----------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("outer", FACES)
+@pytest.mark.parametrize("inner", FACES)
+async def test_a_run_inside_a_tool_is_left_with_it(inner: str, outer: str) -> None:
+    """An agent that is asked by a tool ends when the run around it is cancelled: its response is closed."""
+    model = ScriptedModel(lambda _: Answer("Hello", pause=0.01 if inner != "run" else 0, delay=30 * (inner == "run")))
+    slow = ScriptedModel(lambda _: Answer("Hello, world" * 100, delay=0, pause=0.01), cut=1)
+    asked = slow if inner != "run" else model
+    left: list[Response] = []
+
+    async def ask() -> str:
+        await consume(AsyncSwarm(asked.client()), Agent(name="inner"), inner, left)
+        return "never"
+
+    async with nothing_left_behind():
+        response = await cancel_when(lambda: asked.requests, swarm_of("ask"), Agent(functions=[ask]), outer)
+        assert answers(response) == {"ask": UNKNOWN}
+        assert left[0].messages == []
+        assert asked.open_streams == 0
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("face", FACES)
+async def test_a_neighbour_does_not_notice(face: str) -> None:
+    """Leaving one run of a swarm and an agent does not touch another; limiter and threads are as before."""
+    token = anyio.CapacityLimiter(1)
+    gate = anyio.Event()
+    holds: list[str] = []
+
+    @tool(limiter=token)
+    async def work() -> str:
+        holds.append("work")
+        await gate.wait()
+        return "worked"
+
+    swarm, agent = swarm_of("work"), Agent(functions=[work])
+    left: list[Response] = []
+    async with anyio.create_task_group() as group:
+        await cancel_when(lambda: holds, swarm, agent, face)
+        assert token.available_tokens == 1
+        group.start_soon(consume, swarm, agent, face, left)
+        await until(lambda: len(holds) == 2)
+        await cancel_when(lambda: token.statistics().tasks_waiting, swarm, agent, face)
+        gate.set()
+    assert left[0].text == "done"
+    assert answers(left[0]) == {"work": "worked"}
+    assert token.available_tokens == 1
+
+
+# --- edges of streams -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_a_stream_that_never_began_leaves_nothing() -> None:
+    """Made, and dropped or closed without a step: no request, no task, an empty response."""
+    model = ScriptedModel([])
+    swarm, agent = AsyncSwarm(model.client()), Agent()
+    async with nothing_left_behind():
+        swarm.stream(agent, [USER])
+        swarm.run(agent, [USER], stream=True)
+        closed = swarm.run(agent, [USER], stream=True)
+        await closed.aclose()
+        async with swarm.stream(agent, [USER]) as run:
+            pass
+        gc.collect()
+        assert closed.response.messages == run.response.messages == []
+        assert closed.response.stop == run.response.stop == "cancelled"
+        with pytest.raises(StopAsyncIteration):
+            await anext(closed)
+    assert model.requests == []
+
+
+@pytest.mark.anyio
+async def test_a_stream_read_to_its_end_is_not_cancelled_by_being_left() -> None:
+    """Leaving after the last event changes nothing."""
+    swarm = AsyncSwarm(ScriptedModel(["done"]).client())
+    async with swarm.stream(Agent(), [USER]) as run:
+        async for _ in run:
+            pass
+    await run.aclose()
+    assert run.response.stop == "answer"
+    assert run.partial == ""
+
+
+@pytest.mark.asyncio
+async def test_each_step_may_have_a_timeout_of_its_own() -> None:
+    """`asyncio.wait_for` around single steps moves the run from task to task; a timeout ends the run."""
+    model = ScriptedModel([Answer("Hello", pause=0.03), "never"], cut=1)
+    stream = AsyncSwarm(model.client()).run(Agent(), [USER], stream=True)
+    async with nothing_left_behind():
+        with pytest.raises(TimeoutError):  # noqa: PT012 - some step times out
+            while True:
+                seconds = 0.001 if stream.partial == "He" else 5
+                await asyncio.wait_for(anext(stream), seconds)
+        assert (stream.partial, stream.response.messages, stream.response.stop) == ("He", [], "cancelled")
+        assert model.open_streams == 0
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+
+
+@pytest.mark.parametrize("face", FACES[1:])
+def test_the_event_loop_may_end_around_a_stream(face: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """`asyncio.run` that returns while a stream is held closes it, and has nothing to complain of."""
+    ended: list[str] = []
+    kept: list[Any] = []
+
+    async def work() -> str:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append("work")
+        return ""
+
+    async def own() -> AsyncIterator[Any]:
+        async with swarm_of("work").stream(Agent(functions=[work]), [USER]) as run:
+            async for event in run:
+                yield event
+
+    async def main() -> None:
+        reported: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        kept.append(reported)
+        source = own() if face == "stream" else swarm_of("work").run(Agent(functions=[work]), [USER], stream=True)
+        kept.append(source)
+        async for event in source:
+            if event == {"delim": "end"} or type(event).__name__ == "ToolCallStarted":
+                break
+        await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert kept[0] == []
+    assert ended == (["work"] if face == "stream" else [])
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.anyio
+async def test_a_configuration_error_after_a_handoff_ends_everything_too() -> None:
+    """An agent that is broken is met in a handoff: the error carries a valid response."""
+    broken = Agent(name="broken", functions=[42])
+    swarm = AsyncSwarm(ScriptedModel([call("transfer_to_broken")]).client())
+    with pytest.raises(ConfigurationError) as caught:
+        await swarm.run(Agent(functions=[broken]), [USER])
+    assert caught.value.response is not None
+    check_history([USER, *caught.value.response.messages])
+    assert caught.value.response.agent is broken

@@ -1,0 +1,160 @@
+"""Leaving a run while it waits: every way by every moment by every face, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import anyio
+import openai
+import pytest
+from leaving_moments import MOMENTS, check_left, scene_of
+
+from leaving import Journey, nothing_left_behind, settle, until
+
+# --- a scene, and a run in it -----------------------------------------------------------------------------------------
+
+FACES = ("run", "run(stream=True)", "stream")
+
+
+# --- ways of leaving while the run waits ------------------------------------------------------------------------------
+
+Travel = Callable[[], Awaitable[None]]
+Way = Callable[[Travel, Travel], Awaitable[None]]
+
+
+async def by_cancelling_the_task(travel: Travel, ready: Travel) -> None:
+    """A plain `task.cancel()`."""
+    task = asyncio.ensure_future(travel())
+    await ready()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def by_cancelling_again_and_again(travel: Travel, ready: Travel) -> None:
+    """`task.cancel()` at every step of the event loop until the task has ended."""
+    task = asyncio.ensure_future(travel())
+    await ready()
+    while not task.done():
+        task.cancel()
+        await asyncio.sleep(0)
+    assert task.cancelled()
+
+
+async def by_a_failing_sibling(travel: Travel, ready: Travel) -> None:
+    """`asyncio.TaskGroup` cancels the run because its neighbour fails."""
+
+    async def fail() -> None:
+        await ready()
+        raise ZeroDivisionError
+
+    async def together() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(travel())  # type: ignore[arg-type]
+            group.create_task(fail())
+
+    # In a task of its own: on Python 3.11 a failed asyncio.TaskGroup leaves its task marked as being cancelled.
+    with pytest.raises(ExceptionGroup) as caught:
+        await asyncio.ensure_future(together())
+    assert [type(error) for error in caught.value.exceptions] == [ZeroDivisionError]
+
+
+async def by_asyncio_timeout(travel: Travel, ready: Travel) -> None:
+    """`asyncio.timeout`."""
+
+    async def pass_the_deadline() -> None:
+        await ready()
+        timeout.reschedule(asyncio.get_running_loop().time())
+
+    with pytest.raises(TimeoutError):  # noqa: PT012 - the block is what is left
+        async with asyncio.timeout(None) as timeout:
+            watch = asyncio.ensure_future(pass_the_deadline())
+            await travel()
+    await watch
+
+
+async def by_wait_for(travel: Travel, ready: Travel) -> None:
+    """`asyncio.wait_for`."""
+    task = asyncio.ensure_future(travel())
+    await ready()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(task, 0.001)
+
+
+async def by_fail_after(travel: Travel, ready: Travel) -> None:
+    """`anyio.fail_after`."""
+
+    async def pass_the_deadline() -> None:
+        await ready()
+        scope.deadline = anyio.current_time()
+
+    async with anyio.create_task_group() as group:
+        with pytest.raises(TimeoutError), anyio.fail_after(30) as scope:  # noqa: PT012 - the block is what is left
+            group.start_soon(pass_the_deadline)
+            await travel()
+
+
+async def by_cancelling_a_scope(travel: Travel, ready: Travel) -> None:
+    """Cancelling the anyio scope around the run."""
+    async with anyio.create_task_group() as group:
+        scope = anyio.CancelScope()
+
+        async def leave() -> None:
+            await ready()
+            scope.cancel()
+
+        group.start_soon(leave)
+        with scope:
+            await travel()
+        assert scope.cancelled_caught
+
+
+ANYIO_WAYS: dict[str, Way] = {way.__name__: way for way in (by_fail_after, by_cancelling_a_scope)}
+ASYNCIO_WAYS: dict[str, Way] = {
+    way.__name__: way
+    for way in (
+        by_cancelling_the_task,
+        by_cancelling_again_and_again,
+        by_a_failing_sibling,
+        by_asyncio_timeout,
+        by_wait_for,
+    )
+}
+WAYS = ASYNCIO_WAYS | ANYIO_WAYS
+
+
+async def leave_and_check(way: str, moment_name: str, face: str) -> None:
+    """Reach the moment, leave, and check what is left."""
+    moment = MOMENTS[moment_name]
+    async with scene_of(moment) as scene, nothing_left_behind():
+        journey = Journey(scene, face)
+
+        async def ready() -> None:
+            await until(lambda: moment.reached(scene, journey))
+            await settle()
+
+        await WAYS[way](journey.travel, ready)
+        finished_at = anyio.current_time()
+        await check_left(scene, moment, journey, finished_at)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("way", WAYS)
+async def test_leaving_on_asyncio(way: str, moment: str, face: str) -> None:
+    """Whoever leaves, however and whenever: all is closed and ended, the history is valid, and can be gone on from."""
+    if way == "by_cancelling_again_and_again" and MOMENTS[moment].holds_response and openai.VERSION < "3":
+        pytest.skip("httpcore 1 gives up closing a connection when it is cancelled a second time; httpcore2 does not")
+    await leave_and_check(way, moment, face)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("way", ANYIO_WAYS)
+async def test_leaving_on_trio(way: str, moment: str, face: str) -> None:
+    """The same on trio."""
+    await leave_and_check(way, moment, face)

@@ -1,0 +1,227 @@
+"""Leaving a stream while the consumer holds an event: break, aclose, an exception, garbage collection."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import Any
+
+import anyio
+import pytest
+from held_events import EVENTS, Held
+from leaving_moments import check_continues, check_kept, scene_of
+
+from aswarm import (
+    Response,
+)
+from leaving import BOUND, USER, Scene, nothing_left_behind, settle, until
+
+
+class Abandoned(Exception):
+    """An exception of the body."""
+
+
+Way = Callable[[Scene, str, Held], Awaitable[Response]]
+
+
+async def by_break(scene: Scene, face: str, held: Held) -> Response:
+    """`break`; of a bare classic stream it drops the last reference."""
+    if face == "typed":
+        async with scene.swarm.stream(scene.agent, [USER]) as run:
+            async for got in run:
+                if held(got):
+                    await settle()
+                    break
+        return run.response
+    left: list[_State] = []
+    async for got in remember(scene.swarm.run(scene.agent, [USER], stream=True), left):
+        if held(got):
+            break
+    return await after_collection(scene, left)
+
+
+def remember(stream: Any, left: list[_State]) -> Any:
+    """The stream, of which only the state is kept."""
+    left.append(_State(stream))
+    return stream
+
+
+async def by_aclose(scene: Scene, face: str, held: Held) -> Response:
+    """`aclose()`, twice for good measure."""
+    if face == "classic":
+        stream = scene.swarm.run(scene.agent, [USER], stream=True)
+        await read_until(stream, held)
+        await stream.aclose()
+        await stream.aclose()
+        return stream.response
+    async with scene.swarm.stream(scene.agent, [USER]) as run:
+        await read_until(run, held)
+        await run.aclose()
+        at_once = run.response
+    assert at_once == run.response
+    return run.response
+
+
+async def by_exception(scene: Scene, face: str, held: Held) -> Response:
+    """An exception of the body, which leaves as itself."""
+    run: Any
+    with pytest.raises(Abandoned) as caught:  # noqa: PT012 - the body raises
+        if face == "classic":
+            async with aclosing(scene.swarm.run(scene.agent, [USER], stream=True)) as run:
+                await read_until(run, held)
+                raise Abandoned
+        async with scene.swarm.stream(scene.agent, [USER]) as run:
+            await read_until(run, held)
+            raise Abandoned
+    assert type(caught.value) is Abandoned
+    assert caught.value.__cause__ is None
+    response: Response = run.response
+    return response
+
+
+async def by_dropping(scene: Scene, face: str, held: Held) -> Response:
+    """The last reference to a user's own generator goes."""
+    runs: list[_State] = []
+    source = own_generator(scene, face, runs)
+    await read_until(source, held)
+    del source
+    return await after_collection(scene, runs)
+
+
+async def by_dropping_a_cycle(scene: Scene, face: str, held: Held) -> Response:
+    """The generator is part of a reference cycle and goes in a full collection, with all that it holds."""
+    runs: list[_State] = []
+    box: list[Any] = []
+    box.append(own_generator(scene, face, runs, box))
+    await read_until(box[0], held)
+    del box
+    gc.collect()
+    return await after_collection(scene, runs)
+
+
+async def by_dropping_a_cycle_that_closes(scene: Scene, _face: str, held: Held) -> Response:
+    """The same where the generator holds the run in `aclosing`, as one should."""
+    runs: list[_State] = []
+    box: list[Any] = []
+
+    async def own(_box: object) -> AsyncGenerator[Any, None]:
+        async with aclosing(scene.swarm.run(scene.agent, [USER], stream=True)) as stream:
+            runs.append(_State(stream))
+            async for got in stream:
+                yield got
+
+    box.append(own(box))
+    await read_until(box[0], held)
+    del box
+    gc.collect()
+    return await after_collection(scene, runs)
+
+
+async def by_closing_own_generator(scene: Scene, face: str, held: Held) -> Response:
+    """`aclose()` of a user's own generator around the run."""
+    runs: list[_State] = []
+    async with aclosing(own_generator(scene, face, runs)) as source:
+        await read_until(source, held)
+    return runs[0].response
+
+
+async def own_generator(scene: Scene, face: str, runs: list[_State], _box: object = None) -> AsyncGenerator[Any, None]:
+    """What many an application has: a generator of its own around a run."""
+    if face == "classic":
+        stream = scene.swarm.run(scene.agent, [USER], stream=True)
+        runs.append(_State(stream))
+        async for got in stream:
+            yield got
+    else:
+        async with scene.swarm.stream(scene.agent, [USER]) as run:
+            runs.append(_State(run))
+            async for happened in run:
+                yield happened
+
+
+class _State:
+    """What is left of a stream that is gone: holding the stream itself would keep it from being dropped."""
+
+    def __init__(self, run: Any) -> None:
+        self._state = run._state
+
+    @property
+    def response(self) -> Response:
+        response = self._state.response
+        assert isinstance(response, Response)
+        return response
+
+
+async def read_until(source: Any, held: Held) -> None:
+    """Consume up to the held event."""
+    while not held(await anext(source)):
+        pass
+    await settle()
+
+
+async def after_collection(scene: Scene, left: list[_State]) -> Response:
+    """A collected generator is closed by the event loop: soon, and not by whoever dropped it."""
+    scene.left_at = anyio.current_time()
+    with suppress(TimeoutError):
+        await until(lambda: len(anyio.get_running_tasks()) <= scene.tasks and scene.server.open_now == 0, 1)
+    return left[0].response
+
+
+WAYS = (by_break, by_aclose, by_exception, by_closing_own_generator, by_dropping, by_dropping_a_cycle)
+
+
+async def leave_and_check(way: Way, held_event: str) -> None:
+    """Read up to the event, leave, and check what is left."""
+    face, make_held, moment = EVENTS[held_event]
+    async with scene_of(moment) as scene, nothing_left_behind():
+        response = await way(scene, face, make_held())
+        left_at = min(scene.left_at, anyio.current_time())
+        await until(lambda: scene.server.open_now == 0)
+        if moment.holds_response:
+            assert scene.server.closed_at[0] - left_at < BOUND
+        assert scene.deeds.running == 0, "a tool still runs"
+        if "guarded" in scene.deeds.started:
+            assert scene.deeds.cleaned == ["guarded"]
+        check_kept(moment, response)
+        await check_continues(scene, response)
+        assert asyncio_cancellations() == 0, "the caller is being cancelled"
+
+
+def asyncio_cancellations() -> int:
+    """How many cancellations the calling task has been asked for; 0 on trio, where nobody else can ask."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return 0
+    return task.cancelling() if task else 0
+
+
+EVENTS_OF_CLASSIC = [name for name in EVENTS if name.startswith("classic")]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("held_event", EVENTS_OF_CLASSIC)
+async def test_a_collected_generator_that_closes_its_stream(held_event: str) -> None:
+    """A generator and the stream in its `aclosing` are collected together: closed once, and nothing is reported."""
+    await leave_and_check(by_dropping_a_cycle_that_closes, held_event)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("held_event", EVENTS)
+@pytest.mark.parametrize("way", WAYS)
+async def test_leaving_at_an_event_on_asyncio(way: Way, held_event: str) -> None:
+    """Whatever event is held: leaving closes, ends and keeps everything, and does not touch the caller."""
+    await leave_and_check(way, held_event)
+
+
+@pytest.mark.anyio
+@pytest.mark.filterwarnings("ignore:Async generator 'tests.leaving.test_streams.own_generator:ResourceWarning")
+@pytest.mark.filterwarnings("ignore:Async generator 'aswarm:ResourceWarning")
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+@pytest.mark.parametrize("held_event", EVENTS)
+@pytest.mark.parametrize("way", WAYS)
+async def test_leaving_at_an_event_on_trio(way: Way, held_event: str) -> None:
+    """The same on trio, which warns of generators that are dropped rather than closed."""
+    await leave_and_check(way, held_event)

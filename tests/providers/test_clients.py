@@ -1,0 +1,269 @@
+"""Clients as people write them: mocks in every style, patched clients, dicts, and a `CompletionSource`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, Literal
+from unittest.mock import AsyncMock, MagicMock
+
+import pytest
+from openai import AsyncOpenAI
+from openai.resources.chat.completions import AsyncCompletions
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, Response, StreamInterrupted
+from aswarm.testing import Answer, ScriptedModel, call, check_history, chunks, completion
+
+pytestmark = pytest.mark.asyncio
+
+Face = Literal["run", "classic", "stream"]
+FACES: tuple[Face, ...] = ("run", "classic", "stream")
+# One id for every call, as in Swarm's own mock client.
+CALL = Answer(calls=[call("look", what="x", call_id="mock_tc_id"), call("look", what="y", call_id="mock_tc_id")])
+SCRIPT = [CALL, CALL, Answer("Done")]
+
+
+def look(what: str) -> str:
+    return f"{what} seen"
+
+
+async def through(client: Any, face: Face) -> Response:
+    """The whole conversation of `SCRIPT` through one face."""
+    swarm, agent = AsyncSwarm(client=client), Agent(functions=[look])
+    if face == "run":
+        return await swarm.run(agent, "Go")
+    if face == "classic":
+        return [event async for event in swarm.run(agent, "Go", stream=True)][-1]["response"]  # type: ignore[no-any-return]
+    async with swarm.stream(agent, "Go") as run:
+        async for _ in run:
+            pass
+    return run.response
+
+
+def check(response: Response) -> None:
+    """What any client must lead to."""
+    check_history(response.messages)
+    tools = [message["content"] for message in response.messages if message["role"] == "tool"]
+    assert tools == ["x seen", "y seen"] * 2
+    assert (response.text, response.stop) == ("Done", "answer")
+
+
+def typed(answer: Answer) -> ChatCompletion:
+    """As the SDK gives a whole completion."""
+    return ChatCompletion.model_validate({"created": 1, **completion(answer)})
+
+
+def typed_chunks(answer: Answer) -> list[ChatCompletionChunk]:
+    """As the SDK gives the chunks of a stream."""
+    return [ChatCompletionChunk.model_validate({"created": 1, **chunk}) for chunk in chunks(answer, 2)]
+
+
+def simple(value: Any) -> Any:
+    """Attribute objects all the way down."""
+    if isinstance(value, Mapping):
+        return SimpleNamespace(**{key: simple(item) for key, item in value.items()})
+    return [simple(item) for item in value] if isinstance(value, list) else value
+
+
+def mock(value: Any) -> Any:
+    """MagicMocks all the way down, as in most test suites."""
+    if isinstance(value, Mapping):
+        made = MagicMock()
+        for key, item in value.items():
+            setattr(made, key, mock(item))
+        return made
+    return [mock(item) for item in value] if isinstance(value, list) else value
+
+
+async def slowly(items: list[Any]) -> AsyncIterator[Any]:
+    for item in items:
+        await asyncio.sleep(0)
+        yield item
+
+
+REPLIES: dict[str, Callable[[Answer], Any]] = {
+    "ChatCompletion": typed,
+    "dict": completion,
+    "SimpleNamespace": lambda answer: simple(completion(answer)),
+    "MagicMock": lambda answer: mock(completion(answer)),
+    "list of chunks": typed_chunks,
+    "generator": lambda answer: (chunk for chunk in typed_chunks(answer)),
+    "async generator": lambda answer: slowly(typed_chunks(answer)),
+    "dict chunks": lambda answer: list(chunks(answer, 2)),
+    "SimpleNamespace chunks": lambda answer: slowly([simple(chunk) for chunk in chunks(answer, 2)]),
+}
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES.keys())
+@pytest.mark.parametrize("mocked", [AsyncMock, MagicMock, lambda: AsyncMock(spec=AsyncOpenAI), "spec"])
+async def test_mock_clients(mocked: Any, reply: Callable[[Answer], Any], face: Face) -> None:
+    """Every kind of mock client with every kind of reply leads to the same conversation, through every face."""
+    client = MagicMock(spec=AsyncOpenAI) if mocked == "spec" else mocked()
+    client.chat.completions.create.side_effect = [reply(answer) for answer in SCRIPT]
+    check(await through(client, face))
+    requests = [dict(made.kwargs) for made in client.chat.completions.create.call_args_list]
+    assert [request["stream"] for request in requests] == [face != "run"] * 3
+    assert all("stream_options" not in request for request in requests)
+    assert [len(request["messages"]) for request in requests] == [2, 5, 8], "each call has a list of its own"
+
+
+@pytest.mark.parametrize("face", FACES)
+async def test_swarms_own_mock_client(face: Face) -> None:
+    """Swarm's MockOpenAIClient: two nested MagicMocks whose `create` returns `ChatCompletion` objects."""
+    client = SimpleNamespace(chat=MagicMock())
+    client.chat.completions = MagicMock()
+    client.chat.completions.create.side_effect = [typed(answer) for answer in SCRIPT]
+    check(await through(client, face))
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("make", [simple, mock, dict], ids=["SimpleNamespace", "MagicMock", "dict"])
+async def test_a_reply_with_nothing_but_a_message(make: Callable[[Any], Any], face: Face) -> None:
+    """A whole reply without finish_reason, usage or index, as short mocks are, has finished: Swarm never read those."""
+    client = AsyncMock()
+    message = {"role": "assistant", "content": "Hi", "tool_calls": None}
+    client.chat.completions.create.return_value = make({"choices": [{"message": message}]})
+    response = await through(client, face)
+    assert response.messages == [{"role": "assistant", "content": "Hi", "sender": "Agent", "tool_calls": None}]
+
+
+async def test_a_stream_without_finish_reason_has_finished() -> None:
+    """A mock's stream that simply ends is whole."""
+    client = AsyncMock()
+    client.chat.completions.create.return_value = slowly([{"choices": [{"delta": {"content": "Hi"}}]}])
+    assert (await through(client, "stream")).text == "Hi"
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("mocked", [AsyncMock, MagicMock])
+async def test_an_exhausted_mock_is_a_completion_error(mocked: type[MagicMock], face: Face) -> None:
+    """A mock with too few replies is a CompletionError that keeps what had happened, never a silent end."""
+    client = mocked()
+    client.chat.completions.create.side_effect = [typed(CALL)]
+    with pytest.raises(CompletionError) as caught:
+        await through(client, face)
+    assert caught.value.response is not None
+    assert [message["role"] for message in caught.value.response.messages] == ["assistant", "tool", "tool"]
+    assert caught.value.response.stop == "error"
+    assert isinstance(caught.value.__cause__, StopIteration | StopAsyncIteration)
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize(
+    "reply",
+    [AsyncMock(), MagicMock(), None, 7, [], "text"],
+    ids=["AsyncMock", "MagicMock", "None", "int", "list", "str"],
+)
+async def test_a_reply_that_is_no_completion(reply: object, face: Face) -> None:
+    """A mock that nobody gave a reply, or a wrong one, is a CompletionError and never an empty answer."""
+    client = AsyncMock()
+    client.chat.completions.create.return_value = reply
+    with pytest.raises(CompletionError):
+        await through(client, face)
+
+
+async def test_an_error_of_the_client_keeps_its_status() -> None:
+    """Whatever `create` raises is the cause of a CompletionError; a `status_code` on it is kept."""
+
+    class Busy(Exception):
+        status_code = 429
+
+    client = AsyncMock()
+    client.chat.completions.create.side_effect = Busy("slow down")
+    with pytest.raises(CompletionError, match="slow down") as caught:
+        await through(client, "run")
+    assert (caught.value.status_code, caught.value.retryable) == (429, True)
+    assert isinstance(caught.value.__cause__, Busy)
+
+
+async def test_a_mocks_stream_that_breaks_keeps_the_text() -> None:
+    """A generator that raises half way is a StreamInterrupted with the text so far in `partial`."""
+
+    async def breaking() -> AsyncGenerator[Any, None]:
+        yield {"choices": [{"delta": {"content": "Half"}}]}
+        raise ConnectionResetError("gone")
+
+    client = AsyncMock()
+    client.chat.completions.create.return_value = breaking()
+    with pytest.raises(StreamInterrupted, match="gone") as caught:
+        await through(client, "stream")
+    assert caught.value.partial == "Half"
+    assert isinstance(caught.value.__cause__, ConnectionResetError)
+
+
+@contextmanager
+def patched(owner: object, create: Any) -> Iterator[None]:
+    """`create` in the place of the owner's own, until the block ends."""
+    had = vars(owner).get("create")
+    owner.create = create  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        if had is None:
+            del owner.create  # type: ignore[attr-defined]
+        else:
+            owner.create = had  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("where", ["instance", "class"])
+async def test_a_patched_create_is_called(where: str, face: Face) -> None:
+    """A real client whose `create` somebody patched, on the instance or the class, is called through the patch."""
+    model, client, replies = ScriptedModel([]), None, iter(SCRIPT)
+    client = model.client()
+    seen: list[list[str]] = []
+
+    async def create(*args: Any, **request: Any) -> Any:
+        seen.append([message["role"] for message in request["messages"]])
+        return slowly(typed_chunks(next(replies))) if request["stream"] else typed(next(replies))
+
+    with patched(client.chat.completions if where == "instance" else AsyncCompletions, create):
+        check(await through(client, face))
+    assert model.requests == []
+    assert [len(roles) for roles in seen] == [2, 5, 8]
+
+
+async def test_a_patch_that_wraps_the_original_is_called() -> None:
+    """Instrumentation that copies name and module onto its wrapper is still noticed, and its inner call works."""
+    import functools
+
+    model, traced = ScriptedModel(SCRIPT), list[Any]()
+    client = model.client()
+    original = AsyncCompletions.create
+
+    @functools.wraps(original)
+    async def traced_create(self: Any, **request: Any) -> Any:
+        traced.append(request["model"])
+        return await original(self, **request)
+
+    with patched(AsyncCompletions, traced_create):
+        check(await through(client, "run"))
+        client2 = ScriptedModel(SCRIPT).client()
+        check(await through(client2, "stream"))
+    assert traced == ["gpt-4o"] * 6
+    assert AsyncCompletions.create is original
+
+
+async def test_a_completion_source_is_used_as_it_is() -> None:
+    """What has `complete` gets the request, agent included, and its chunks or whole completions are the answer."""
+
+    class Source:
+        def __init__(self) -> None:
+            self.seen: list[CompletionRequest] = []
+
+        async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            self.seen.append(request)
+            answer = SCRIPT[len(self.seen) - 1]
+            for chunk in chunks(answer, 2) if request.stream else [completion(answer)]:
+                yield chunk
+
+    for face in FACES:
+        source = Source()
+        check(await through(source, face))
+        assert [request.agent.name for request in source.seen] == ["Agent"] * 3
+        assert json.dumps(source.seen[0].body)

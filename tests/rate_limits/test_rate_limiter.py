@@ -1,0 +1,277 @@
+"""Limits over all runs of a swarm, on a clock that jumps: what is sent when, and what a refusal does."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import aclosing
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+import trio
+from paced import FACES, TimedModel, busy, client_of, limited, run_all
+from virtual_time import in_virtual_time
+
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, TextDelta, TurnStarted
+from aswarm._rate_limits.policy import MINUTE
+from aswarm.testing import Answer, call
+
+
+@in_virtual_time
+async def test_no_more_requests_in_a_minute_than_the_limit() -> None:
+    """All faces share the limit: the first go at once, the others as soon as a minute allows."""
+    model = TimedModel()
+    assert await run_all(limited(model, requests=10), 25) == ["Hi"] * 25
+    assert max(model.times[:10]) < 1
+    for later, at in zip(model.times[10:], model.times, strict=False):
+        assert MINUTE - 0.01 < later - at < MINUTE + 0.02
+
+
+@in_virtual_time
+async def test_every_turn_counts() -> None:
+    """The limit is one of requests, not of runs."""
+    model = TimedModel([call("look"), call("look"), "Done"])
+    await limited(model, requests=2).run(Agent(functions=[look]), "Go")
+    assert model.times[2] - model.times[0] == pytest.approx(MINUTE)
+
+
+def look() -> str:
+    return "seen"
+
+
+@in_virtual_time
+async def test_requests_go_in_the_order_in_which_they_came() -> None:
+    """First come, first served, in whatever face."""
+    model = TimedModel()
+    await run_all(limited(model, requests=2), 9)
+    order = [int(request.messages[0]["content"]) for request in model.requests]
+    assert order == list(range(9))
+
+
+@in_virtual_time
+async def test_whoever_is_cancelled_while_waiting_gives_the_place_back() -> None:
+    """The next one goes when the cancelled one would have gone."""
+    model = TimedModel()
+    swarm = limited(model, requests=1)
+    await swarm.run(Agent(), "first")
+    async with anyio.create_task_group() as group:
+        for said in ("given up", "next", "last"):
+            group.start_soon(swarm.run, Agent(), said) if said != "given up" else group.start_soon(give_up, swarm)
+            await anyio.sleep(1)
+    assert model.asked == ["first", "next", "last"]
+    assert model.times == pytest.approx([0, MINUTE, 2 * MINUTE])
+
+
+async def give_up(swarm: AsyncSwarm) -> None:
+    with anyio.move_on_after(20):
+        await swarm.run(Agent(), "given up")
+
+
+def used_in_any_minute(model: TimedModel, tokens: int) -> int:
+    """The most tokens, where every answer uses so many."""
+    return max(tokens * sum(at <= other < at + 60 for other in model.times) for at in model.times)
+
+
+@in_virtual_time
+async def test_no_more_tokens_in_a_minute_than_the_limit() -> None:
+    """Also those that wait since nothing was known; before the first answer, few go."""
+    usage = {"prompt_tokens": 200, "completion_tokens": 800, "total_tokens": 1000}
+    model = TimedModel(lambda _: Answer("Hi", usage=usage, delay=2))
+    await run_all(limited(model, tokens=6000), 100)
+    assert used_in_any_minute(model, 1000) <= 6000
+    assert model.times[-1] < 1.15 * 100 / 6 * 60, "and not much fewer"
+
+
+@in_virtual_time
+async def test_an_answer_that_used_less_lets_the_next_one_go() -> None:
+    """The correction does not wait for the minute to pass."""
+    usage = {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
+    model = TimedModel(lambda _: Answer("Hi", usage=usage, delay=1))
+    await run_all(limited(model, tokens=300), 3)
+    assert model.times == pytest.approx([0, 1, 1], abs=0.1)
+
+
+@in_virtual_time
+async def test_whoever_waits_goes_before_whoever_comes() -> None:
+    """Also where there is room just when somebody comes."""
+    model = TimedModel(lambda _: Answer("Hi", usage={"total_tokens": 10}, delay=1))
+    swarm = limited(model, tokens=300)
+
+    async def second() -> None:
+        await anyio.sleep(0.5)
+        await swarm.run(Agent(), "2")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(second)
+        for said in ("1", "3"):
+            await swarm.run(Agent(), said)
+    assert model.asked == ["1", "2", "3"]
+
+
+@in_virtual_time
+async def test_estimates_learn_from_what_was_used() -> None:
+    """Long answers make the next requests count for more from the start."""
+    model = TimedModel(lambda _: Answer("Hi", usage={"prompt_tokens": 20, "completion_tokens": 5000}))
+    swarm = limited(model, tokens=100_000)
+    before = swarm._pacing._estimate.of({}, 100)
+    await swarm.run(Agent(), "Hi")
+    assert swarm._pacing._estimate.of({}, 100) > before + 400
+
+
+@pytest.mark.parametrize("usage", [None, {"total_tokens": 0}])
+@in_virtual_time
+async def test_without_a_count_the_estimate_stays(usage: Any) -> None:
+    """A provider that reports nothing, and an answer that got lost, count as estimated; an error answer as nothing."""
+    model = TimedModel([Answer("Hi", usage=usage), busy(status=400), httpx.ReadError("cut"), "Hi"])
+    swarm = limited(model, tokens=300)
+    await swarm.run(Agent(), "1")
+    for said in ("2", "3"):
+        with pytest.raises(CompletionError):
+            await swarm.run(Agent(), said)
+    await swarm.run(Agent(), "4")
+    assert model.times == pytest.approx([0, MINUTE, MINUTE, 2 * MINUTE], abs=0.1)
+
+
+@in_virtual_time
+async def test_a_reader_who_takes_long_holds_up_nobody() -> None:
+    """After a pause, an answer that has begun is enough for the next to go; its reader may dawdle."""
+    model = TimedModel([busy(10), Answer("Hello there"), "Hi"])
+    swarm = limited(model)
+    async with anyio.create_task_group() as group, swarm.stream(Agent(), "Hi") as run:
+        async for event in run:
+            if isinstance(event, TurnStarted):
+                group.start_soon(wait_and_run, swarm)
+            if isinstance(event, TextDelta):
+                await anyio.sleep(1)
+    assert model.times == pytest.approx([0, 10, 10])
+
+
+async def wait_and_run(swarm: AsyncSwarm) -> None:
+    await anyio.sleep(5)
+    await swarm.run(Agent(), "meanwhile")
+
+
+@in_virtual_time
+async def test_a_run_inside_a_tool_keeps_the_limit_too() -> None:
+    """The run around it holds no place while its tools run."""
+    model = TimedModel([call("ask"), "Inner", "Outer"])
+    swarm = limited(model, requests=1)
+
+    async def ask() -> str:
+        return (await swarm.run(Agent(), "Inner?")).text
+
+    assert (await swarm.run(Agent(functions=[ask]), "Go")).text == "Outer"
+    assert model.times == pytest.approx([0, MINUTE, 2 * MINUTE])
+
+
+@pytest.mark.parametrize("face", FACES[1:])
+@in_virtual_time
+async def test_a_stream_that_is_left_is_closed(face: str) -> None:
+    """Limits keep nothing open: the answer is closed with the stream, and the next run goes."""
+    model = TimedModel(lambda _: Answer("Hello there", pause=1))
+    swarm = limited(model)
+    if face == "stream":
+        async with swarm.stream(Agent(), "Hi") as run:
+            assert isinstance(await anext(aiter(run)), TurnStarted)
+            async for _ in run:
+                break
+    else:
+        async with aclosing(swarm.run(Agent(), "Hi", stream=True)) as events:
+            async for _ in events:
+                break
+    assert model.open_streams == 0
+    await swarm.run(Agent(), "Hi")
+
+
+@in_virtual_time
+async def test_a_run_that_gives_up_waiting_has_a_response() -> None:
+    """What had happened before it waited is kept, as for any run that is cancelled."""
+    model = TimedModel([call("look"), "never sent"])
+    swarm = limited(model, requests=1)
+    stream = swarm.stream(Agent(functions=[look]), "Go")
+    with anyio.move_on_after(20):
+        async with stream as run:
+            async for _ in run:
+                pass
+    assert stream.response.stop == "cancelled"
+    assert [message["role"] for message in stream.response.messages] == ["assistant", "tool"]
+    assert len(model.requests) == 1
+
+
+@in_virtual_time
+async def test_a_batch_hears_what_becomes_of_the_requests() -> None:
+    """While a block holds, runs are paced without limits too, and the adaptive limit follows all of them."""
+    model = TimedModel([busy(30), *["Hi"] * 6])
+    swarm = AsyncSwarm(client_of(model))
+    with swarm._pacing.in_use(), swarm._pacing.adaptive(8, 100) as limit:
+        await swarm.run(Agent(), "Hi")
+        assert limit.limit == 4
+        assert model.times == pytest.approx([0, 30])
+        for _ in range(4):
+            await swarm.run(Agent(), "Hi")
+        assert limit.limit == 5
+    await swarm.run(Agent(), "Hi")
+    assert limit.limit == 5, "whoever does not ask any more is not told"
+
+
+@in_virtual_time
+async def test_without_limits_retries_are_the_sdks() -> None:
+    """Nothing comes between a run and the client."""
+    model = TimedModel([busy(0.02), "Hi"])
+    swarm = AsyncSwarm(client_of(model, max_retries=1))
+    assert (await swarm.run(Agent(), "Hi")).text == "Hi"
+    assert model.times == pytest.approx([0, 0.02])
+
+
+@in_virtual_time
+async def test_a_run_that_had_begun_before_is_paced_from_the_next_request_on() -> None:
+    """A 429 in a batch pauses the runs that were in the middle when it was opened; after it, nothing is in between."""
+    model = TimedModel([call("look"), busy(30), "Item", call("look"), busy(0.02), "Run"])
+    swarm = AsyncSwarm(client_of(model, max_retries=1))
+
+    async def look() -> str:
+        await anyio.sleep(10)
+        return "seen"
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(swarm.run, Agent(functions=[look]), "Go")
+        await anyio.sleep(5)
+        async with swarm.batch(Agent(), ["item"]) as outcomes:
+            assert [outcome.error async for outcome in outcomes] == [None]
+    assert model.times == pytest.approx([0, 5, 35, 35, 45, 45.02])
+
+
+@pytest.mark.parametrize(("seconds", "level"), [(5, logging.INFO), (300, logging.WARNING)])
+def test_a_pause_is_logged(seconds: int, level: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody who wonders why nothing happens finds it; a long pause is a warning."""
+    caplog.set_level(logging.INFO, "aswarm")
+
+    @in_virtual_time
+    async def refused() -> None:
+        await limited(TimedModel([busy(seconds), "Hi"])).run(Agent(), "Hi")
+
+    refused()
+    (record,) = [record for record in caplog.records if record.name == "aswarm"]
+    assert record.levelno == level
+    assert f"pause for {seconds}.0 s" in record.getMessage()
+
+
+@in_virtual_time
+async def test_a_cancelled_request_makes_room_after_a_pause() -> None:
+    """The one that goes first is cancelled before it is answered: the next goes at once."""
+    model = TimedModel([busy(10), Answer("Hi", delay=1.5), "Hi"])
+    swarm = limited(model)
+    async with anyio.create_task_group() as group:
+        group.start_soon(swarm.run, Agent(), "refused", None, None)
+        group.cancel_scope.deadline = trio.current_time() + 11
+        await anyio.sleep(5)
+        with anyio.CancelScope(shield=True):
+            await swarm.run(Agent(), "next")
+    assert model.times == pytest.approx([0, 10, 11])
+
+
+def test_limits_must_be_limits() -> None:
+    """A dict or a number in their place is the caller's mistake, found when the swarm is made."""
+    with pytest.raises(ConfigurationError, match="RateLimits"):
+        AsyncSwarm(limits={"requests_per_minute": 5})  # type: ignore[arg-type]

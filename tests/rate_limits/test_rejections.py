@@ -1,0 +1,172 @@
+"""What a refusal does to all runs of a swarm, and what else is tried again while limits are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from paced import TimedModel, busy, client_of, limited, run_all
+from virtual_time import in_virtual_time
+
+from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
+from aswarm._rate_limits.policy import MINUTE
+from aswarm.testing import Answer, Failure, RawAnswer, Request
+
+
+@in_virtual_time
+async def test_a_refusal_pauses_all_runs_and_none_of_them_notices() -> None:
+    """Nothing is sent until the provider said; then the refused one goes first, alone, and all are answered."""
+    model = TimedModel()
+    model._function = lambda _: busy(30) if anyio.current_time() < 20 else Answer("Hi", delay=0.5)
+    async with anyio.create_task_group() as group:
+        swarm = limited(model, max_retries=5)
+        group.start_soon(swarm.run, Agent(), "refused")
+        await anyio.sleep(1)
+        assert await run_all(swarm, 6) == ["Hi"] * 6
+    assert model.times == pytest.approx([0, 30, 30.5, 30.5, 31, 31, 31, 31], abs=0.01)
+    assert model.asked[:2] == ["refused", "refused"]
+
+
+@in_virtual_time
+async def test_a_refused_request_has_its_old_place_again() -> None:
+    """Whoever came later and waits for the minute to pass stays behind it."""
+    model = TimedModel([Answer("Hi", delay=2), busy(10, delay=2), "Hi", "Hi"])
+    swarm = limited(model, requests=2)
+    async with anyio.create_task_group() as group:
+        for said in ("first", "refused", "later"):
+            group.start_soon(swarm.run, Agent(), said)
+            await anyio.sleep(0.5)
+    assert model.asked == ["first", "refused", "refused", "later"]
+
+
+@in_virtual_time
+async def test_a_request_that_is_always_refused_ends_with_the_error() -> None:
+    """Ten refusals, each with a pause in between, are enough; the error says what the provider said."""
+    model = TimedModel(lambda _: busy(2))
+    with pytest.raises(CompletionError) as caught:
+        await limited(model).run(Agent(), "Hi")
+    assert (caught.value.status_code, caught.value.retryable, caught.value.retry_after) == (429, True, 2)
+    assert caught.value.response is not None
+    assert len(model.times) == 10
+
+
+def too_large(request: Request) -> Any:
+    """A model that never takes what says "large", without saying why, and takes two seconds for the others."""
+    return busy() if request.messages[-1]["content"] == "large" else Answer("Hi", delay=2)
+
+
+@in_virtual_time
+async def test_a_request_that_is_never_taken_holds_up_the_others_only_at_first() -> None:
+    """A thousand others go as fast as without it, but for the first pauses; it is given up before ten refusals."""
+    model = TimedModel(too_large)
+    items = [*map(str, range(500)), "large", *map(str, range(500))]
+    async with AsyncSwarm(client_of(model)).batch(Agent(), items, concurrency=20) as outcomes:
+        failed = [outcome async for outcome in outcomes if outcome.error]
+    assert [(outcome.index, outcome.attempts) for outcome in failed] == [(500, 1)]
+    assert model.asked.count("large") < 10
+    assert model.times[-1] < 1.3 * 100
+
+
+@in_virtual_time
+async def test_a_request_that_is_refused_twice_lets_some_others_by() -> None:
+    """What becomes of them shows whether it is about this one; but not all who have come meanwhile go first."""
+    model = TimedModel(lambda request: busy() if len(model.times) <= 2 else Answer("Hi", delay=0.1))
+    swarm = limited(model)
+    async with anyio.create_task_group() as group:
+        group.start_soon(swarm.run, Agent(), "refused")
+        await anyio.sleep(0.01)
+        for _ in range(30):
+            group.start_soon(swarm.run, Agent(), "other")
+    assert [at for at, said in enumerate(model.asked) if said == "refused"] == [0, 1, 22]
+
+
+TOO_LARGE = "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 45000."
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Failure(429, TOO_LARGE, code="rate_limit_exceeded"),
+        RawAnswer([b'{"error": {"code": 429, "message": "Request too large for this model"}}'], "application/json"),
+        busy(20, code="context_length_exceeded"),
+        RawAnswer([b'{"error": {"status": 429, "type": "insufficient_quota"}}'], "application/json"),
+    ],
+)
+@in_virtual_time
+async def test_a_request_that_is_over_the_limit_itself_is_given_up_at_once(answer: Any) -> None:
+    """OpenAI says so with a 429 and the code of any other; nobody waits for it, and it is not `retryable`."""
+    model = TimedModel([answer, "Hi"])
+    async with AsyncSwarm(client_of(model)).batch(Agent(), ["1", "2"], concurrency=1) as outcomes:
+        first, second = [outcome async for outcome in outcomes]
+    assert isinstance(first.error, CompletionError)
+    assert not first.error.retryable
+    assert (second.error, model.times) == (None, [0, 0])
+
+
+@in_virtual_time
+async def test_any_answer_with_a_retry_after_is_a_refusal() -> None:
+    """503 and Retry-After is how overloaded servers say it."""
+    model = TimedModel([busy(10, 503), "Hi"])
+    await limited(model).run(Agent(), "Hi")
+    assert model.times == pytest.approx([0, 10])
+
+
+@in_virtual_time
+async def test_a_refusal_inside_a_200_is_one() -> None:
+    """Some gateways say it as an error object in the answer."""
+    body = b'{"error": {"code": 429, "message": "slow down"}}'
+    model = TimedModel([RawAnswer([body], "application/json"), RawAnswer([b"data: " + body + b"\n\n"]), "Hi"])
+    swarm = limited(model)
+    assert (await swarm.run(Agent(), "Hi", stream=False)).text == "Hi"
+    assert len(model.times) == 3
+
+
+@pytest.mark.parametrize("failure", [busy(), busy(code="insufficient_quota"), busy(1, 400), busy(status=404)])
+@in_virtual_time
+async def test_what_no_wait_helps_is_not_waited_for(failure: Failure) -> None:
+    """An empty account, and requests that are wrong, fail at once and hold up nobody; a real refusal is tried again."""
+    model = TimedModel([failure, "Hi"])
+    swarm = limited(model, max_retries=5)
+    if failure == busy():
+        await swarm.run(Agent(), "Hi")
+        assert 0.7 < model.times[1] <= MINUTE / 60
+        return
+    with pytest.raises(CompletionError):
+        await swarm.run(Agent(), "Hi")
+    await swarm.run(Agent(), "Hi")
+    assert model.times == [0, 0]
+
+
+@pytest.mark.parametrize("failure", [busy(status=500), busy(status=503), httpx.ReadError("cut")])
+@in_virtual_time
+async def test_other_failures_are_tried_again_as_often_as_the_sdk_would(failure: Any) -> None:
+    """`max_retries` of the client, with the SDK's waits; nobody else waits for it."""
+    model = TimedModel([failure] * 3)
+    with pytest.raises(CompletionError):
+        await limited(model, max_retries=2).run(Agent(), "Hi")
+    assert len(model.times) == 3
+    assert 0.35 < model.times[1] <= 0.5
+    assert 0.75 < model.times[2] - model.times[1] <= 1
+
+
+@pytest.mark.parametrize("failure", [busy(status=500), busy(status=400, code="tool_use_failed"), RawAnswer([b"<p>"])])
+@in_virtual_time
+async def test_what_the_sdk_would_not_try_again_is_not(failure: Any) -> None:
+    """Not with `max_retries=0`, not a 400, not an answer that is no completion."""
+    model = TimedModel([failure])
+    retries = 0 if failure == busy(status=500) else 5
+    with pytest.raises(CompletionError):
+        await limited(model, max_retries=retries).run(Agent(), "Hi")
+    assert len(model.times) == 1
+
+
+@in_virtual_time
+async def test_a_stream_that_had_begun_is_not_tried_again() -> None:
+    """What somebody has seen is not said twice."""
+    model = TimedModel([Answer("Hello", break_after=2)])
+    with pytest.raises(StreamInterrupted):
+        async for _ in limited(model, max_retries=5).run(Agent(), "Hi", stream=True):
+            pass
+    assert len(model.times) == 1

@@ -1,0 +1,102 @@
+"""Limits against a real server that allows so many requests in a window, on real sockets, on both backends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import openai
+import pytest
+from loopback import Reply, serve, sse, whole
+from paced import run_all
+
+from aswarm import Agent, AsyncSwarm, RateLimits
+from aswarm._rate_limits.rate_limiter import Pacing
+from aswarm.testing import Answer
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Server:
+    """Notes what it answered, and when."""
+
+    most: int
+    accepted: list[float] = field(default_factory=list)
+    refused: list[float] = field(default_factory=list)
+    open_again: list[float] = field(default_factory=list)
+
+    @property
+    def arrivals(self) -> list[float]:
+        return sorted(self.accepted + self.refused)
+
+    def accept(self, body: dict[str, Any], now: float) -> Reply:
+        self.accepted.append(now)
+        return sse(Answer("Hi"), cut=1) if body.get("stream") else whole(Answer("Hi"))
+
+    def refuse(self, now: float, seconds: float) -> Reply:
+        self.refused.append(now)
+        self.open_again.append(now + seconds)
+        error = b'{"error": {"message": "slow down"}}'
+        headers = {"retry-after": f"{seconds:.6f}"}
+        return Reply([error], status="429 Too Many Requests", content_type="application/json", headers=headers)
+
+
+class Quota(Server):
+    """Allows so many requests, refuses all others for 0.3 s from the first of them, and begins again."""
+
+    left = 3
+
+    def reply(self, body: dict[str, Any]) -> Reply:
+        now = anyio.current_time()
+        if self.left < 0 and now >= self.open_again[-1]:
+            self.left = self.most
+        self.left -= 1
+        if self.left >= 0:
+            return self.accept(body, now)
+        return self.refuse(now, 0.3 if self.left == -1 else self.open_again[-1] - now)
+
+
+class Window(Server):
+    """Allows so many requests in any 0.1 s."""
+
+    def reply(self, body: dict[str, Any]) -> Reply:
+        now = anyio.current_time()
+        recent = [at for at in self.accepted if at > now - 0.1]
+        return self.accept(body, now) if len(recent) < self.most else self.refuse(now, 0.1)
+
+
+def _client(base_url: str) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(api_key="k", base_url=base_url, max_retries=3)
+
+
+async def test_after_the_first_429_nothing_arrives_until_the_server_said() -> None:
+    """Whoever was refused waits, and so do all others; then all are answered, each once."""
+    quota = Quota(3)
+    async with serve(quota.reply) as server, _client(server.base_url) as client:
+        swarm = AsyncSwarm(client)
+        swarm._pacing = Pacing(RateLimits(), minute=1.0)
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as group:
+                for _ in range(3):
+                    await swarm.run(Agent(), "allowed")
+                group.start_soon(swarm.run, Agent(), "refused")
+                while not quota.refused:
+                    await anyio.sleep(0.001)
+                await anyio.sleep(0.03)
+                assert await run_all(swarm, 5) == ["Hi"] * 5
+    assert len(quota.accepted) == 9
+    assert quota.arrivals[4] >= quota.open_again[0]
+
+
+async def test_with_the_servers_limit_as_its_own_nothing_is_refused() -> None:
+    """Known limits are kept from the start: no 429 at all, for whole answers and streams."""
+    window = Window(4)
+    async with serve(window.reply) as server, _client(server.base_url) as client:
+        swarm = AsyncSwarm(client)
+        # Four times the server's window: it is not the punctuality of this machine that is tested.
+        swarm._pacing = Pacing(RateLimits(requests_per_minute=4), minute=0.4)
+        with anyio.fail_after(20):
+            assert await run_all(swarm, 9) == ["Hi"] * 9
+    assert (len(window.accepted), window.refused) == (9, [])

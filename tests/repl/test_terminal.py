@@ -1,0 +1,169 @@
+"""The chat at a real terminal, with a real server: what the user types and sees, Ctrl-C included."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import anyio
+import anyio.to_thread
+import pytest
+from loopback import LoopbackServer, Reply, serve, sse, whole
+from terminal import Terminal, terminal
+
+from aswarm.testing import Answer, call
+from leaving import until
+
+CHAT = """
+import asyncio, sys
+from aswarm import Agent
+from aswarm.repl import run_demo_loop, run_demo_loop_async
+
+def confirm() -> str:
+    '''Ask the user.'''
+    return input("Sure? ")
+
+agent = Agent(name="Bot", functions=[confirm])
+if sys.argv[1] == "async":
+    asyncio.run(run_demo_loop_async(agent, stream=True))
+else:
+    run_demo_loop(agent, stream=True)
+print("after the loop")
+"""
+NOT_INSTALLED = f"import sys; sys.modules['rich'] = None\n{CHAT}"
+
+
+def reply(body: dict) -> Reply:
+    """A server that answers slowly when it is asked to."""
+    match body["messages"][-1]["content"]:
+        case "slow":
+            return sse(Answer("very " * 1000), cut=5, pause=0.02, end="stall")
+        case "short":
+            return sse(Answer("very " * 20), cut=5, pause=0.02)
+        case "confirm":
+            return sse(Answer(calls=[call("confirm")]))
+        case said:
+            return sse(Answer(f"You said **{said}**."), cut=3)
+
+
+async def use(server: LoopbackServer, program: str, talk, *arguments: str) -> int:
+    """Run the program at a terminal while `talk` uses it; its exit code."""
+
+    def at_the_terminal() -> int:
+        with terminal(program, *arguments, OPENAI_BASE_URL=server.base_url, OPENAI_API_KEY="x") as screen:
+            talk(screen)
+            return screen.end()
+
+    return await anyio.to_thread.run_sync(at_the_terminal)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("loop", ["blocking", "async"])
+async def test_ctrl_c_stops_an_answer(loop):
+    """The answer stops, the response is closed at once, the conversation goes on with what was said."""
+
+    def talk(screen: Terminal) -> None:
+        screen.until("User:")
+        screen.type("slow\r")
+        screen.until("very very")
+        screen.type("\x03")
+        screen.until("Stopped.")
+        anyio.from_thread.run(until, lambda: server.closed_at)
+        screen.type("and now\r")
+        screen.until("1 request\nUser:")
+        screen.type("\x03")
+        screen.until("leaves.\nUser:")
+        screen.type("\x04")
+        screen.until("after the loop")
+
+    async with serve(reply) as server:
+        assert await use(server, CHAT, talk, loop) == 0
+    assert [message["content"] for message in server.requests[1]["messages"][1:]] == ["slow", "and now"]
+
+
+@pytest.mark.asyncio
+async def test_keys_during_an_answer_are_for_the_next_prompt():
+    """They do not tear the answer apart."""
+
+    def talk(screen: Terminal) -> None:
+        screen.until("User:")
+        screen.type("short\r")
+        screen.until("very very")
+        screen.type("typed early")
+        screen.until("User: typed early")
+        screen.type("\r")
+        screen.until("You said typed early.")
+        assert screen.screen.text.count("typed early") == 2
+        screen.until("1 request\nUser:")
+        screen.type("/exit\r")
+
+    async with serve(reply) as server:
+        assert await use(server, CHAT, talk, "blocking") == 0
+
+
+@pytest.mark.asyncio
+async def test_a_function_asks_the_user():
+    """`input` in a plain function works in the blocking loop."""
+
+    def talk(screen: Terminal) -> None:
+        screen.until("User:")
+        screen.type("confirm\r")
+        screen.until("Sure?")
+        screen.type("yes\r")
+        screen.until("You said yes.")
+        screen.until("2 requests\nUser:")
+        screen.type("/exit\r")
+
+    async with serve(reply) as server:
+        assert await use(server, CHAT, talk, "blocking") == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("loop", ["blocking", "async"])
+async def test_a_terminal_without_the_extra(loop):
+    """Plain lines, and how to get the others; Ctrl-C does the same."""
+
+    def talk(screen: Terminal) -> None:
+        screen.until('pip install "aswarm[repl]"')
+        screen.until("User:")
+        screen.type("slow\r")
+        screen.until("Bot: very very")
+        screen.type("\x03")
+        screen.until("Stopped.")
+        screen.type("Hi\r")
+        screen.until("Bot: You said **Hi**.\nUser:")
+        screen.type("\x04")
+        screen.until("after the loop")
+
+    async with serve(reply) as server:
+        assert await use(server, NOT_INSTALLED, talk, loop) == 0
+
+
+@pytest.mark.asyncio
+async def test_no_terminal():
+    """Lines from a pipe: they are written too, so that the output can be read; the end of input returns."""
+    async with serve(lambda body: whole(Answer("Hello!"))) as server:
+        program = CHAT.replace("stream=True", "stream=False")
+        environment = {**os.environ, "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "x"}
+        command = [sys.executable, "-c", program, "blocking"]
+        done = await anyio.run_process(command, input=b"Hi\n/agent\n", env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode().splitlines() == [
+        "Starting Swarm CLI ~~~~:>",
+        "User: Hi",
+        "Bot: Hello!",
+        "User: /agent",
+        "Bot (gpt-4o); functions: confirm; known agents: Bot",
+        "User: ",
+        "after the loop",
+    ]
+
+
+def test_importing_the_chat_imports_no_terminal_library():
+    """They are an extra, and heavy."""
+    code = (
+        "import aswarm.repl, sys; print([name for name in ('rich', 'prompt_toolkit', 'openai') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

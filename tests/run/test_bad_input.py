@@ -1,0 +1,239 @@
+"""Bad input is a `ConfigurationError` that says what to do, before any request, from every face."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import pytest
+
+from aswarm import Agent, AsyncSwarm, ConfigurationError, tool
+from aswarm.testing import ScriptedModel, call, check_history
+
+pytestmark = pytest.mark.anyio
+
+Face = Literal["run", "classic", "run_and_stream", "stream"]
+FACES: tuple[Face, ...] = ("run", "classic", "run_and_stream", "stream")
+ASKED: dict[str, Any] = {
+    "role": "assistant",
+    "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}}],
+}
+
+
+async def through(swarm: AsyncSwarm, face: Face, agent: Any, messages: Any, **options: Any) -> None:
+    if face == "run":
+        await swarm.run(agent, messages, **options)
+    elif face == "stream":
+        async with swarm.stream(agent, messages, **options) as run:
+            async for _ in run:
+                pass
+    else:
+        stream = swarm.run(agent, messages, stream=True, **options) if face == "classic" else None
+        async for _ in stream or swarm.run_and_stream(agent, messages, **options):
+            pass
+
+
+async def refused(agent: Any, messages: Any = "Go", **options: Any) -> str:
+    """The one text with which every face refuses, without a request."""
+    texts: set[str] = set()
+    for face in FACES:
+        model = ScriptedModel([])
+        with pytest.raises(ConfigurationError) as caught:
+            await through(AsyncSwarm(client=model.client()), face, agent, messages, **options)
+        assert model.requests == [], face
+        texts.add(str(caught.value))
+    (text,) = texts
+    return text
+
+
+async def test_open_calls_at_the_end() -> None:
+    """Calls left open at the end of the messages are not run unless `resume=True` says that they may."""
+    ran: list[str] = []
+
+    def f() -> str:
+        ran.append("f")
+        return "ok"
+
+    history = [{"role": "user", "content": "Go"}, ASKED]
+    text = await refused(Agent(functions=[f]), history)
+    assert "resume=True" in text and "c1" in text
+    assert ran == []
+
+    swarm = AsyncSwarm(client=ScriptedModel(["Done"]).client())
+    response = await swarm.run(Agent(functions=[f]), history, resume=True)
+    assert (ran, response.text) == (["f"], "Done")
+    check_history([*history, *response.messages])
+
+
+@pytest.mark.parametrize("answered", [0, 1])
+async def test_only_some_calls_open(answered: int) -> None:
+    """A caller may answer some calls itself; the rest are as open as before, and are the ones that run."""
+    ran: list[int] = []
+
+    def f(number: int) -> str:
+        ran.append(number)
+        return "ok"
+
+    calls = [{"id": f"c{n}", "function": {"name": "f", "arguments": f'{{"number": {n}}}'}} for n in range(2)]
+    history = [
+        {"role": "user", "content": "Go"},
+        {"role": "assistant", "content": None, "tool_calls": [{"type": "function", **made} for made in calls]},
+        {"role": "tool", "tool_call_id": f"c{answered}", "content": "refused by the caller"},
+    ]
+    text = await refused(Agent(functions=[f]), history)
+    assert f"c{1 - answered}" in text and f"c{answered}" not in text
+    model = ScriptedModel(["Done"])
+    await AsyncSwarm(client=model.client()).run(Agent(functions=[f]), history, resume=True)
+    assert ran == [1 - answered]
+    check_history(model.requests[0].messages)
+
+
+@pytest.mark.parametrize(
+    ("messages", "says"),
+    [
+        (None, ["messages", "NoneType"]),
+        (7, ["messages", "int"]),
+        ({"role": "user", "content": "Hi"}, ["messages", "dict"]),
+        ([None], ["messages[0]", "None"]),
+        (["Hi"], ["messages[0]", "'Hi'"]),
+        ([{"role": "user", "content": "Hi"}, 7], ["messages[1]", "7"]),
+        ([{"content": "Hi"}], ["messages[0]", "role"]),
+        ([{"role": "users", "content": "Hi"}], ["messages[0]", "'users'", "user"]),
+        ([{"role": ["user"], "content": "Hi"}], ["messages[0]", "role"]),
+        ([{"role": "user", "content": 7}], ["messages[0]", "content", "7"]),
+        ([{"role": "user", "content": ["Hi"]}], ["messages[0]", "content", "'Hi'"]),
+        ([{"role": "tool", "content": "ok"}], ["messages[0]", "tool_call_id"]),
+        ([{"role": "user", "tool_calls": ASKED["tool_calls"]}], ["messages[0]", "assistant"]),
+        ([{"role": "assistant", "tool_calls": "x"}], ["messages[0]", "tool_calls"]),
+        ([{"role": "assistant", "tool_calls": [{"id": "1"}]}], ["messages[0].tool_calls[0]", "name"]),
+        ([{"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}], ["messages[0].tool_calls[0]", "id"]),
+    ],
+    ids=repr,
+)
+async def test_messages_that_are_not_messages(messages: object, says: list[str]) -> None:
+    """The text says which message it is, and what is wrong with it."""
+    text = await refused(Agent(), messages)
+    assert all(word in text for word in says), text
+
+
+def double() -> str:
+    return "one"
+
+
+class Other:
+    """Has a function of the same name."""
+
+    def double(self) -> str:
+        return "two"
+
+
+def positional(number: int, /) -> str:
+    return str(number)
+
+
+def variable(*numbers: int) -> str:
+    return str(numbers)
+
+
+def überschrift() -> str:
+    return "no"
+
+
+@pytest.mark.parametrize(
+    ("functions", "says"),
+    [
+        ([double, Other().double], ["double", "name"]),
+        ([Agent(name="B"), Agent(name="b")], ["transfer_to_b"]),
+        ([positional], ["positional", "number"]),
+        ([variable], ["variable", "numbers"]),
+        ([überschrift], ["überschrift"]),
+        ([lambda: "x"], ["<lambda>"]),
+        (["double"], ["double", "callable"]),
+        ([None], ["None", "callable"]),
+        ([tool(strict=True)(Agent)], ["strict"]),
+    ],
+)
+async def test_functions_that_cannot_be_offered(functions: list[Any], says: list[str]) -> None:
+    """The text names the function, and the parameter where it is one."""
+    text = await refused(Agent(functions=functions))
+    assert all(word in text for word in says), text
+
+
+async def test_a_function_twice_counts_once() -> None:
+    """The same function twice, or the same bound method looked up twice, is one tool and no error."""
+    other, model = Other(), ScriptedModel(["Hi"] * 2)
+    swarm = AsyncSwarm(client=model.client())
+    await swarm.run(Agent(functions=[double, double]), "Go")
+    await swarm.run(Agent(functions=[other.double, other.double]), "Go")
+    assert [request.tool_names for request in model.requests] == [["double"], ["double"]]
+
+
+@pytest.mark.parametrize("max_turns", [-1, -0.5, math.nan, None, "3"])
+async def test_max_turns_that_counts_nothing(max_turns: Any) -> None:
+    """A negative `max_turns`, or one that is no number, is refused by name."""
+    text = await refused(Agent(), max_turns=max_turns)
+    assert "max_turns" in text
+
+
+@pytest.mark.parametrize("agent", [None, "Agent", Agent, {"name": "A"}])
+async def test_what_is_not_an_agent(agent: object) -> None:
+    """Anything but an Agent is refused, and the text says what came instead."""
+    text = await refused(agent)
+    assert "Agent" in text and type(agent).__name__ in text
+
+
+@pytest.mark.parametrize("context", [[], "x", 7])
+async def test_context_variables_that_are_no_dict(context: Any) -> None:
+    """Context variables must be a dict."""
+    text = await refused(Agent(), context_variables=context)
+    assert "context_variables" in text and type(context).__name__ in text
+
+
+async def test_no_api_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a client and without OPENAI_API_KEY, making the swarm works; running says what to set or to pass."""
+    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for face in FACES:
+        with pytest.raises(ConfigurationError) as caught:
+            await through(AsyncSwarm(), face, Agent(), "Go")
+        assert "OPENAI_API_KEY" in str(caught.value) and "client=" in str(caught.value)
+
+
+@pytest.mark.parametrize("client", ["client", 7, object(), ScriptedModel([])], ids=lambda value: type(value).__name__)
+def test_a_client_that_is_no_client(client: object) -> None:
+    """What is no client is refused where it is passed in."""
+    with pytest.raises(ConfigurationError, match=type(client).__name__):
+        AsyncSwarm(client=client)
+
+
+def test_a_client_class_is_no_client() -> None:
+    """`AsyncOpenAI` without its brackets is refused where it is passed in."""
+    from openai import AsyncOpenAI
+
+    with pytest.raises(ConfigurationError):
+        AsyncSwarm(client=AsyncOpenAI)
+
+
+async def test_a_bad_function_of_the_next_agent() -> None:
+    """A ConfigurationError met after a handoff carries what had happened, and nothing is sent for that agent."""
+    bad = Agent(name="Bad", functions=[variable])
+    for face in FACES:
+        model = ScriptedModel([call("transfer_to_bad"), "never"])
+        with pytest.raises(ConfigurationError, match="variable") as caught:
+            await through(AsyncSwarm(client=model.client()), face, Agent(functions=[bad]), "Go")
+        assert len(model.requests) == 1
+        assert caught.value.response is not None and caught.value.response.agent is bad
+        check_history(caught.value.response.messages)
+
+
+@pytest.mark.parametrize("options", [{"timeout": 0}, {"timeout": -1}, {"timeout": math.nan}])
+def test_a_timeout_that_is_none(options: dict[str, float]) -> None:
+    """A timeout that is not a positive number is refused where the tool is made."""
+    with pytest.raises(ConfigurationError, match="timeout"):
+        tool(**options)  # type: ignore[call-overload]
+
+
+def test_no_threads() -> None:
+    """A swarm needs at least one worker thread."""
+    with pytest.raises(ConfigurationError, match="max_threads"):
+        AsyncSwarm(max_threads=0)

@@ -1,0 +1,104 @@
+"""What both streams promise beyond their events: how they are read, closed, and refused."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from aswarm import Agent, AsyncSwarm, tool
+from aswarm._runtime.threads import ThreadPool
+from aswarm.testing import Answer, ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+
+def swarm_that_says(*steps: object) -> AsyncSwarm:
+    """A swarm whose model says these steps, letter by letter."""
+    return AsyncSwarm(client=ScriptedModel(steps, cut=1).client())
+
+
+async def test_a_classic_stream_is_an_async_generator() -> None:
+    """`asend` and `athrow` work as on any async generator; what is thrown in leaves as itself and ends the run."""
+    stream = swarm_that_says("Hello").run(Agent(), "Hi", stream=True)
+    assert await stream.asend(None) == {"delim": "start"}
+    with pytest.raises(KeyError, match="mine"):
+        await stream.athrow(KeyError("mine"))
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+    assert stream.response.stop == "cancelled"
+
+
+async def test_an_event_stream_wants_its_block() -> None:
+    """Reading without `async with` is refused with the line to write."""
+    run = swarm_that_says("Hello").stream(Agent(), "Hi")
+    with pytest.raises(RuntimeError, match=r"async with swarm\.stream"):
+        await anext(run)
+
+
+async def test_two_tasks_cannot_read_one_run() -> None:
+    """The second reader, and whoever closes meanwhile, is told so; the first reads on undisturbed."""
+    stream = swarm_that_says(Answer("Hello", delay=0.05)).run(Agent(), "Hi", stream=True)
+    seen: list[object] = []
+
+    async def read() -> None:
+        seen.append(await anext(stream))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(read)
+        await anyio.sleep(0.01)
+        with pytest.raises(RuntimeError, match="read by another task"):
+            await anext(stream)
+        with pytest.raises(RuntimeError, match="read by another task"):
+            await stream.aclose()
+    assert seen == [{"delim": "start"}]
+    await stream.aclose()
+    await stream.aclose()
+
+
+async def test_an_unread_stream_has_a_valid_response() -> None:
+    """Before the first event nothing has happened, and that is what `response` says."""
+    stream = swarm_that_says().run(Agent(name="A"), "Hi", {"x": 1}, stream=True)
+    assert (stream.response.messages, stream.response.context_variables, stream.partial) == ([], {"x": 1}, "")
+    await stream.aclose()
+
+
+async def test_a_set_in_the_context_is_merged_when_it_changed() -> None:
+    """A plain function that works on a copy may change a set."""
+
+    @tool(timeout=10)
+    def mark(context_variables: dict[str, set[int]]) -> str:
+        context_variables["marks"].add(2)
+        return "ok"
+
+    given = {"marks": {1}, "kept": {3}}
+    response = await swarm_that_says(call("mark"), "Done").run(Agent(functions=[mark]), "Hi", given)
+    assert response.context_variables == {"marks": {1, 2}, "kept": {3}}
+    assert given == {"marks": {1}, "kept": {3}}
+
+
+class Unsigned:
+    """A callable whose signature cannot be read, as of some C functions."""
+
+    __signature__ = "none"
+
+    def __call__(self, context: dict[str, str]) -> str:
+        return f"You are {context['name']}."
+
+
+async def test_instructions_without_a_signature_get_the_context() -> None:
+    """Where nobody can tell whether instructions take the context, they get it."""
+    model = ScriptedModel(["Hello"])
+    await AsyncSwarm(client=model.client()).run(Agent(instructions=Unsigned()), "Hi", {"name": "Ann"})
+    assert model.requests[0].messages[0]["content"] == "You are Ann."
+
+
+async def test_a_function_that_nobody_waits_for_any_more_is_not_begun() -> None:
+    """Cancelled while it waits for a thread, a function does not run, and its token is free again."""
+    pool = ThreadPool(1)
+    begun: list[bool] = []
+    lease = await pool.lease()
+    lease.leave()
+    assert lease._enter(lambda: begun.append(True)) == []
+    assert begun == []
+    with anyio.fail_after(1):
+        (await pool.lease()).leave()

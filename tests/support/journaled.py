@@ -1,0 +1,93 @@
+"""A batch in small: items run one after another, or together, through a journal. And a model that is only a script."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from aswarm import Agent, AsyncSwarm, CompletionRequest, Response
+from aswarm._journal import Entry, Journal
+from aswarm._run.options import Arguments
+
+Json = dict[str, Any]
+BATCH = {"agent": "Agent"}
+
+
+def says(text: str) -> Json:
+    """An answer."""
+    return {"role": "assistant", "content": text}
+
+
+def calls(*names: str, **arguments: str) -> Json:
+    """An answer that calls functions; `arguments` is JSON text by name. An id is the name and where it stands."""
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": f"{name}-{n}",
+                "type": "function",
+                "function": {"name": name, "arguments": arguments.get(name, "{}")},
+            }
+            for n, name in enumerate(names)
+        ],
+    }
+
+
+class Script:
+    """A `CompletionSource` that gives these messages in order, or raises what is an exception; `asked`: the requests."""
+
+    def __init__(self, *steps: Json | BaseException) -> None:
+        self._steps = iter(steps)
+        self.asked: list[CompletionRequest] = []
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        self.asked.append(request)
+        step = next(self._steps)
+        if isinstance(step, BaseException):
+            raise step
+        usage = {
+            "prompt_tokens": 10,
+            "completion_tokens": 5,
+            "total_tokens": 15,
+            "prompt_tokens_details": {"cached": 2},
+        }
+        yield {"choices": [{"index": 0, "message": step, "finish_reason": "stop"}], "usage": usage}
+
+
+async def run(
+    entry: Entry, model: Any, agent: Agent, messages: Any = "Hi", context: Json | None = None, **options: Any
+) -> Response:
+    """One attempt at an item."""
+    arguments = Arguments(agent, messages, context)
+    return await AsyncSwarm(client=model, **options)._run_to_end(arguments, wrap_doors=entry.doors)
+
+
+async def rerun(
+    path: Path, model: Any, agent: Agent, messages: Any = "Hi", context: Json | None = None, **options: Any
+) -> Response:
+    """A batch of the one item "a": opened, run to its end, closed."""
+    swarm = AsyncSwarm(client=model, **options)
+    async with Journal(path, BATCH) as journal:
+        return await journal.run("a", Arguments(agent, messages, context), swarm._run_to_end)
+
+
+class Died(BaseException):
+    """The process dies here, as far as a test inside it can tell."""
+
+
+def dies() -> BaseException:
+    """A step of a script at which the process dies."""
+    return Died()
+
+
+def noting(notes: list[str], name: str, result: Callable[[], Any] = lambda: "done") -> Callable[[], Any]:
+    """A function of this name that notes that it ran."""
+
+    async def function() -> Any:
+        notes.append(name)
+        return result()
+
+    function.__name__ = name
+    return function

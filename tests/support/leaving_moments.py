@@ -1,0 +1,180 @@
+"""Leaving a run: the moments in which it can be left, and what must hold after each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from loopback import Reply, serve, sse, whole
+
+from aswarm import Agent, AsyncSwarm, Response
+from aswarm.testing import Answer, call, check_history
+from leaving import (
+    BOUND,
+    HANDOFF,
+    INTERRUPTED,
+    UNKNOWN,
+    USER,
+    Deeds,
+    Journey,
+    Scene,
+    answered,
+    client_of,
+    made_calls,
+    settle,
+    until,
+)
+
+# --- moments ----------------------------------------------------------------------------------------------------------
+
+Speech = Callable[[bool], Reply]  # from "is it streamed" to what the server says
+
+
+def says(answer: Answer) -> Speech:
+    """A correct answer."""
+    return lambda stream: sse(answer) if stream else whole(answer)
+
+
+def says_nothing(stream: bool) -> Reply:
+    """The request is read, and nothing follows."""
+    return Reply([], silent=True)
+
+
+def says_only_the_head(stream: bool) -> Reply:
+    """Status and headers, and no byte of the body."""
+    return Reply([], end="stall")
+
+
+def says_half(stream: bool) -> Reply:
+    """An answer that stops in the middle of its text."""
+    text = Answer("Hello, world")
+    if stream:
+        return Reply(sse(text, cut=5).pieces[:2], end="stall")
+    return Reply([whole(text).pieces[0][:40]], end="stall", content_type="application/json")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where a run is when it is left, and what it must have kept: `answers` by function name, `open` calls, `agent`."""
+
+    speech: Speech
+    reached: Callable[[Scene, Journey], object]
+    answers: Mapping[str, str] = field(default_factory=dict)
+    open: tuple[str, ...] = ()
+    agent: str = "first"
+    partial: str = ""
+    holds_response: bool = False
+
+
+def in_tools(*calls: str, started: tuple[str, ...], **kept: Any) -> Moment:
+    """A moment in which these calls were asked for, and these have started (or are finished)."""
+    return Moment(
+        says(Answer(calls=[call(name) for name in calls])),
+        lambda scene, _: set(started) <= set(scene.deeds.started),
+        **kept,
+    )
+
+
+def asked(scene: Scene, _: Journey) -> bool:
+    """The server has read the request."""
+    return bool(scene.server.requests)
+
+
+MOMENTS: dict[str, Moment] = {
+    "before the head": Moment(says_nothing, asked, holds_response=True),
+    "before the first byte": Moment(says_only_the_head, asked, holds_response=True),
+    "mid-token": Moment(
+        says_half, lambda scene, run: asked(scene, run) and run.has_read_half, partial="Hello", holds_response=True
+    ),
+    "async tool": in_tools("slow", started=("slow",), answers={"slow": UNKNOWN}),
+    "function in a thread": in_tools("plain", started=("plain",), answers={"plain": "plain done"}),
+    "thread, then another": in_tools(
+        "plain", "later", started=("plain",), answers={"plain": "plain done"}, open=("later",)
+    ),
+    "several in one group": in_tools(
+        *("fast", "slow", "slow_too", "later"),
+        started=("fast", "slow", "slow_too"),
+        answers={"fast": "fast done", "slow": UNKNOWN, "slow_too": UNKNOWN},
+        open=("later",),
+    ),
+    "waiting for a limiter": in_tools(
+        "fast", "limited", started=("fast",), answers={"fast": "fast done"}, open=("limited",)
+    ),
+    "shielded cleanup": in_tools("guarded", started=("guarded",), answers={"guarded": UNKNOWN}),
+    "after a handoff": in_tools(
+        *("transfer_to_other", "slow", "later"),
+        started=("slow",),
+        answers={"transfer_to_other": HANDOFF, "slow": UNKNOWN, "later": INTERRUPTED},
+        agent="other",
+    ),
+    "between turns": Moment(
+        says(Answer(calls=[call("fast")])), lambda scene, _: scene.is_between_turns, {"fast": "fast done"}
+    ),
+}
+
+
+# --- a scene, and a run in it -----------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def scene_of(moment: Moment) -> AsyncIterator[Scene]:
+    """The scene of a moment. The first request gets its speech, every other one "done"."""
+
+    def reply(body: dict[str, Any]) -> Reply:
+        speech = moment.speech if len(server.requests) == 1 else says(Answer("done"))
+        return speech(bool(body.get("stream")))
+
+    deeds = Deeds()
+    async with serve(reply) as server, client_of(server) as client:
+        scene = Scene(server, AsyncSwarm(client), deeds, Agent(name="first", functions=deeds.tools()))
+        if moment is MOMENTS["between turns"]:
+            scene.agent.instructions = scene.instructions
+        deeds.token.acquire_on_behalf_of_nowait(scene)
+        await settle()
+        scene.tasks = len(anyio.get_running_tasks())
+        yield scene
+
+
+async def check_left(scene: Scene, moment: Moment, journey: Journey, finished_at: float) -> None:
+    """What every way of leaving promises: an end of everything, a valid history, and that one can go on from it."""
+    assert scene.deeds.running == 0, "a tool still runs"
+    if moment.holds_response:
+        await until(lambda: scene.server.closed_at)
+        assert scene.server.closed_at[0] - finished_at < BOUND
+    await until(lambda: scene.server.open_now == 0)
+    if journey.partial is not None:
+        assert journey.partial == moment.partial
+    check_kept(moment, journey.response)
+    if "guarded" in scene.deeds.started:
+        assert scene.deeds.cleaned == ["guarded"], "a shielded cleanup was cut short"
+    await check_continues(scene, journey.response)
+
+
+def check_kept(moment: Moment, response: Response) -> None:
+    """The response is valid, and says what had happened."""
+    check_history([USER, *response.messages], allow_open=True)
+    assert response.stop == "cancelled"
+    assert response.agent is not None
+    assert response.agent.name == moment.agent
+    asked_for = [made["function"]["name"] for message in response.messages for made in message.get("tool_calls") or ()]
+    answers = {message["tool_name"]: message["content"] for message in response.messages if message["role"] == "tool"}
+    assert answers == moment.answers
+    assert tuple(name for name in asked_for if name not in answers) == moment.open
+
+
+async def check_continues(scene: Scene, response: Response) -> None:
+    """The conversation can be finished from the response, and nothing is run twice."""
+    open_before = set(made_calls(response.messages)) - set(answered(response.messages))
+    scene.deeds.gate.set()
+    scene.deeds.token.release_on_behalf_of(scene)
+    assert response.agent is not None
+    history = [USER, *response.messages]
+    end = await scene.swarm.run(response.agent, history, response.context_variables, resume=True)
+    assert end.text == "done"
+    check_history([*history, *end.messages])
+    assert max(Counter(scene.deeds.started).values(), default=1) == 1, "a call was run twice"
+    assert open_before <= set(scene.deeds.finished), "an open call was never run"

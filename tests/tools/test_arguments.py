@@ -1,0 +1,171 @@
+"""What the model sends is converted by the hint, and what is wrong with it is told line by line."""
+
+# ruff: noqa: UP007, UP045 - the old spellings of hints are what is tested
+# No `from __future__ import annotations`: these hints are objects; annotated_functions.py has the ones that are text.
+
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal, Optional, Union
+from uuid import UUID
+
+import pytest
+from hinted import Cat, Color, Dog, Level, Node, Options, Pair, Point, complaints, converted, parameters_of, taking
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from aswarm._tools.schema import schema_of
+
+# --- conversion -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hint", "sent", "expected"),
+    [
+        (int, "7", 7),
+        (int, 7.0, 7),
+        (float, 7, 7.0),
+        (str, 7, "7"),
+        (str, 7.5, "7.5"),
+        (bool, "true", True),
+        (Optional[int], None, None),
+        (Optional[int], "7", 7),
+        (Union[int, str], "7", "7"),
+        (Literal["a", "b"], "a", "a"),
+        (Color, "red", Color.RED),
+        (Level, 2, Level.HIGH),
+        (list[int], ["1", 2], [1, 2]),
+        (list[str], [1], ["1"]),
+        (dict[str, float], {"a": 1}, {"a": 1.0}),
+        (dict[int, str], {"1": 2}, {1: "2"}),
+        (set[int], [1, 1, 2], {1, 2}),
+        (tuple[int, str], [1, "a"], (1, "a")),
+        (Pair, [1, "a"], Pair(1, "a")),
+        (date, "2025-01-02", date(2025, 1, 2)),
+        (datetime, "2025-01-02T03:04:05", datetime(2025, 1, 2, 3, 4, 5)),  # noqa: DTZ001
+        (timedelta, "PT5S", timedelta(seconds=5)),
+        (Decimal, "1.10", Decimal("1.10")),
+        (Decimal, 1, Decimal(1)),
+        (UUID, "12345678-1234-5678-1234-567812345678", UUID("12345678-1234-5678-1234-567812345678")),
+        (Path, "/tmp", Path("/tmp")),
+        (Point, {"x": "1"}, Point(1)),
+        (Point, {"x": 1, "label": 7}, Point(1, "7")),
+        (Options, {"verbose": "yes"}, {"verbose": True}),
+        (Node, {"value": 1, "children": [{"value": 2}]}, Node(value=1, children=[Node(value=2)])),
+        (Dog | Cat, {"kind": "cat"}, Cat(kind="cat")),
+        (Annotated[int, "how many"], "7", 7),
+        (list, [1, "a", None], [1, "a", None]),
+        (dict, {"a": [1]}, {"a": [1]}),
+    ],
+    ids=str,
+)
+def test_arguments_are_converted_by_the_hint(hint: Any, sent: Any, expected: Any) -> None:
+    """A function that asks for a date or a model gets one; numbers become strings where a string is asked for."""
+    value = converted(hint, sent)
+    assert value == expected
+    assert type(value) is type(expected)
+
+
+def test_a_model_in_strict_mode_takes_what_json_can_say() -> None:
+    """What comes is JSON: a model that is strict about types still gets its date from a string, as in validate_json."""
+
+    class Strict(BaseModel):
+        model_config = ConfigDict(strict=True)
+        day: date
+        color: Color
+        pair: tuple[int, int]
+
+    sent = {"day": "2025-01-02", "color": "red", "pair": [1, 2]}
+    assert converted(Strict, sent) == Strict(day=date(2025, 1, 2), color=Color.RED, pair=(1, 2))
+
+
+def test_what_was_sent_is_not_changed() -> None:
+    """Conversion gives new values and leaves the arguments as they were parsed."""
+    arguments = {"x": {"x": "1"}}
+    schema_of(taking(Point)).validate(arguments)
+    assert arguments == {"x": {"x": "1"}}
+
+
+def test_a_default_is_the_functions_own() -> None:
+    """What the model leaves out is left out: the function's default holds, never a copy of it."""
+    assert schema_of(taking(int, 7)).validate({}) == {}
+
+
+def test_a_default_of_none_accepts_null_whatever_the_hint() -> None:
+    """`limit: int = None` takes null, and the schema stays Swarm's."""
+    function = taking(int, None)
+    assert parameters_of(function) == {"type": "object", "properties": {"x": {"type": "integer"}}, "required": []}
+    assert schema_of(function).validate({"x": None}) == {"x": None}
+    assert schema_of(function).validate({"x": "3"}) == {"x": 3}
+
+
+def test_null_is_refused_where_the_default_is_something_else() -> None:
+    """Outside strict mode, null is not "leave it out"."""
+    (line,) = complaints(taking(int, 7), {"x": None})
+    assert line.startswith("x: ")
+
+
+def test_constraints_hold() -> None:
+    """What the schema says is checked."""
+    (line,) = complaints(taking(Annotated[int, Field(ge=1)]), {"x": 0})
+    assert line == "x: Input should be greater than or equal to 1 (got 0)"
+
+
+# --- what is wrong with the arguments ---------------------------------------------------------------------------------
+
+
+def test_each_fault_is_one_line_with_path_expectation_and_value() -> None:
+    """Wrong, missing and unexpected arguments are all told at once, with no documentation links."""
+
+    def book(day: date, seats: int, note: str = "") -> None: ...
+
+    assert complaints(book, {"day": "soon", "seats": "two", "colour": [1]}) == [
+        "day: Input should be a valid date or datetime, input is too short (got 'soon')",
+        "seats: Input should be a valid integer, unable to parse string as an integer (got 'two')",
+        "colour: Extra inputs are not permitted (got [1])",
+    ]
+    assert complaints(book, {}) == ["day: Field required", "seats: Field required"]
+
+
+def test_the_path_leads_to_the_fault() -> None:
+    """Nested values are named by their path."""
+    (line,) = complaints(taking(Node), {"x": {"value": 1, "children": [{"value": "no"}]}})
+    assert line.startswith("x.children.0.value: ")
+    assert line.endswith("(got 'no')")
+
+
+def test_no_documentation_links_and_no_words_of_pydantic() -> None:
+    """The model cannot follow a link, and knows no pydantic."""
+    text = "\n".join(complaints(taking(Node), {"x": [], "y": 1}))
+    assert "http" not in text
+    assert "pydantic" not in text.lower()
+
+
+def test_a_fault_stays_one_line_whatever_was_sent() -> None:
+    """Newlines in values, in names of unexpected arguments and in messages of validators do not make lines."""
+
+    class Picky(BaseModel):
+        text: str
+
+        @field_validator("text")
+        @classmethod
+        def _refuse(cls, value: str) -> str:
+            raise ValueError("not\nthis")
+
+    assert len(complaints(taking(Picky), {"x": {"text": "a\nb"}})) == 1
+    assert len(complaints(taking(int), {"x": "a\nb"})) == 1
+    assert len(complaints(taking(int), {"x": 1, "y\nz": 1})) == 1
+
+
+def test_a_huge_value_is_shown_shortened() -> None:
+    """The model's own output is not sent back to it whole."""
+    (line,) = complaints(taking(int), {"x": "9" * 10_000 + "x"})
+    assert len(line) < 300
+
+
+def test_faults_of_named_and_of_further_arguments_are_told_together() -> None:
+    """One answer names every fault, whether the parameter has a name or comes under `**rest`."""
+
+    def f(a: int, **rest: int) -> None: ...
+
+    lines = complaints(f, {"a": "x", "b": "y"})
+    assert [line.split(":")[0] for line in lines] == ["a", "b"]

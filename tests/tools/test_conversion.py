@@ -1,0 +1,183 @@
+"""What goes into a tool and what comes out: the text of arguments, and the text of a result."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections import Counter, defaultdict
+from datetime import date
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from aswarm import Agent, Result
+from aswarm._tools.conversion import as_result, parse_arguments, to_text
+from aswarm._tools.schema import ArgumentsError
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+json_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(), inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(), json_values), st.booleans())
+def test_arguments_are_the_json_object_that_was_sent(arguments: dict[str, Any], ascii_only: bool) -> None:
+    """Whatever the model writes as JSON arrives equal."""
+    assert parse_arguments(json.dumps(arguments, ensure_ascii=ascii_only)) == arguments
+
+
+@given(st.text())
+def test_any_text_is_arguments_or_an_arguments_error(text: str) -> None:
+    """Nothing that a model writes raises anything else."""
+    try:
+        assert isinstance(parse_arguments(text), dict)
+    except ArgumentsError as error:
+        assert str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n", "\t \r\n", "{}", " {} "])
+def test_empty_arguments_are_no_arguments(text: str) -> None:
+    """Several servers send "" for a call without arguments."""
+    assert parse_arguments(text) == {}
+
+
+@pytest.mark.parametrize("text", ['{"city": "Par', "{'city': 'Paris'}", "{city: 1}", '{"a": 1} extra', "{", "[" * 5000])
+def test_what_is_no_json_is_told_with_the_parsers_reason(text: str) -> None:
+    """The reason names the place, so that the model can mend it."""
+    with pytest.raises(ArgumentsError, match=r"not JSON: .+ at line \d+ column \d+"):
+        parse_arguments(text)
+
+
+@pytest.mark.parametrize("text", ["null", "[]", "5", '"city"', "true", '[{"city": "Paris"}]'])
+def test_what_is_no_object_is_told(text: str) -> None:
+    """Arguments have names."""
+    with pytest.raises(ArgumentsError, match="object"):
+        parse_arguments(text)
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+class Shade(enum.Enum):
+    RED = "red"
+
+
+class StrShade(str, enum.Enum):  # noqa: UP042 - as people wrote it before StrEnum
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    when: date
+
+
+class City(BaseModel):
+    name: str
+    founded: date | None = None
+
+
+class Word(str):  # noqa: SLOT000 - only its __str__ matters
+    def __str__(self) -> str:
+        return "something else"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("text", "text"),
+        ("", ""),
+        ("grüße", "grüße"),
+        (StrShade.RED, "red"),
+        (Word("kept"), "kept"),
+        (None, "None"),
+        (True, "True"),
+        (7, "7"),
+        (7.5, "7.5"),
+        ((1, 2), "(1, 2)"),
+        (b"x", "b'x'"),
+        (date(2025, 1, 2), "2025-01-02"),
+        (Shade.RED, "Shade.RED"),
+        ({"a": None, "b": True, "c": [1, 1.5]}, '{"a": null, "b": true, "c": [1, 1.5]}'),
+        ({"ü": "é日"}, '{"ü": "é日"}'),
+        ({1: date(2025, 1, 2)}, '{"1": "2025-01-02"}'),
+        ([], "[]"),
+        ([1, "a", None], '[1, "a", null]'),
+        ([Point(1, date(2025, 1, 2))], '[{"x": 1, "when": "2025-01-02"}]'),
+        (Point(1, date(2025, 1, 2)), '{"x": 1, "when": "2025-01-02"}'),
+        (City(name="Zürich"), '{"name": "Zürich", "founded": null}'),
+        ({"city": City(name="Bern")}, '{"city": {"name": "Bern", "founded": null}}'),
+        (Counter("aab"), '{"a": 2, "b": 1}'),
+        (defaultdict(list, a=[1]), '{"a": [1]}'),
+        ({"shade": Shade.RED, "set": {1}}, '{"shade": "red", "set": [1]}'),
+        (Point, str(Point)),
+        (City, str(City)),
+    ],
+    ids=repr,
+)
+def test_a_result_as_text(value: object, text: str) -> None:
+    """A str as it is; dicts, lists, dataclasses and models as JSON, not ASCII-escaped; everything else `str()`."""
+    assert to_text(value) == text
+    assert type(to_text(value)) is str
+
+
+def test_what_json_does_not_know_is_told_as_a_str() -> None:
+    """An object inside a dict does not fail the call."""
+    assert json.loads(to_text({"what": object})) == {"what": str(object)}
+
+
+@given(st.one_of(st.dictionaries(st.text(), json_values), st.lists(json_values)))
+def test_data_can_be_read_back(value: object) -> None:
+    """The text of a dict or a list is JSON that says the same."""
+    assert json.loads(to_text(value)) == value
+
+
+def test_what_cannot_be_turned_into_text_raises() -> None:
+    """The caller tells it to the model as the tool's error: cycles, bytes that are no text, a failing `__str__`."""
+
+    class Broken:
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    for value in (cycle, {"b": b"\xff"}, Broken(), Result(value=cycle)):
+        with pytest.raises((ValueError, RuntimeError)):
+            as_result(value)
+
+
+def test_a_plain_value_is_a_result_with_that_text() -> None:
+    """No agent, no context."""
+    result = as_result({"a": 1})
+    assert (result.value, result.agent, result.context_variables) == ('{"a": 1}', None, {})
+
+
+def test_an_agent_is_a_handoff() -> None:
+    """Swarm's text, with the very agent that was returned."""
+    agent = Agent(name="Zürich")
+    result = as_result(agent)
+    assert result.value == '{"assistant": "Zürich"}'
+    assert result.agent is agent
+
+
+def test_a_result_keeps_agent_and_context_and_its_value_becomes_text() -> None:
+    """The function's own Result is not changed; agent and objects of the context are the very ones."""
+    agent, client = Agent(), object()
+    returned = Result(value={"a": [1]}, agent=agent, context_variables={"client": client})
+    result = as_result(returned)
+    assert (result.value, result.agent) == ('{"a": [1]}', agent)
+    assert result.agent is agent
+    assert result.context_variables["client"] is client
+    assert returned.value == {"a": [1]}
+
+
+def test_a_result_without_a_value_says_nothing() -> None:
+    """Swarm's default is the empty text."""
+    assert as_result(Result()).value == ""

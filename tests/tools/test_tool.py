@@ -1,0 +1,166 @@
+"""What `@tool` makes, what it takes and refuses, and whether calling it gives a coroutine."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import gc
+import weakref
+from typing import Any
+
+import pytest
+from anyio import CapacityLimiter
+from offered import Service, Slotted, Unhashable, find, look
+
+from aswarm import Agent, ConfigurationError, Tool, function_to_json, tool
+from aswarm._tools.tool import (
+    is_async,
+)
+from aswarm._tools.toolbox import tools_of
+
+# --- @tool ------------------------------------------------------------------------------------------------------------
+
+
+def test_without_options_a_tool_is_the_function() -> None:
+    """`@tool` and `@tool()` make the same tool, offered as the bare function is."""
+    bare, empty = tool(look), tool()(look)
+    assert function_to_json(bare) == function_to_json(empty) == function_to_json(look)
+    for made in (bare, empty):
+        assert (made.concurrent, made.limiter, made.timeout, made.thread) == (None, None, None, True)
+        assert (made.abandon_on_cancel, made.strict, made.name) == (False, False, None)
+
+
+def test_a_tool_is_called_like_the_function() -> None:
+    """Tests and other code call it with nothing added, plain or async."""
+    assert tool(look)("Paris") == "Paris"
+    assert tool(look)(city="Paris") == "Paris"
+    assert asyncio.run(tool(find)("Paris")) == "Paris"
+
+
+def test_options_are_kept() -> None:
+    """Each option is what it was given as."""
+    limiter = CapacityLimiter(1)
+    made = tool(
+        concurrent=False, limiter=limiter, timeout=2.5, thread=False, abandon_on_cancel=True, strict=True, name="other"
+    )(look)
+    assert (made.concurrent, made.limiter, made.timeout, made.thread) == (False, limiter, 2.5, False)
+    assert (made.abandon_on_cancel, made.strict, made.name) == (True, True, "other")
+    assert made.schema.name == "other"
+    assert made.schema.json["function"]["strict"] is True
+
+
+def test_a_second_tool_adds_to_the_first() -> None:
+    """Options of the outer `@tool` win; what it does not mention stays."""
+    made = tool(timeout=5)(tool(timeout=1, name="other")(look))
+    assert (made.timeout, made.name, made.function) == (5, "other", look)
+
+
+def test_a_tool_cannot_be_changed() -> None:
+    """One tool serves all runs."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        tool(look).timeout = 5  # type: ignore[misc]
+
+
+def test_tools_are_told_apart_by_identity() -> None:
+    """Two tools of one function are two tools, usable as keys."""
+    first, second = tool(look), tool(look)
+    assert first == first
+    assert first != second
+    assert len({first, second}) == 2
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), "5", [1]])
+def test_a_timeout_that_is_no_positive_number_is_refused(timeout: Any) -> None:
+    """It is the developer's mistake, found where it is made."""
+    with pytest.raises(ConfigurationError) as caught:
+        tool(timeout=timeout)
+    assert repr(timeout) in str(caught.value)
+
+
+def test_an_unknown_option_is_refused_where_the_tool_is_made() -> None:
+    """A misspelled option is an error, not ignored."""
+    with pytest.raises(TypeError):
+        tool(time_out=3)(look)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("thing", ["look", 5, Agent()])
+def test_a_tool_of_something_that_is_no_function_is_refused(thing: Any) -> None:
+    """`@tool("name")`, as other libraries have it, is a ConfigurationError, not a puzzle at the first call."""
+    with pytest.raises(ConfigurationError):
+        tool(thing)
+
+
+@pytest.mark.parametrize(
+    ("made", "result"),
+    [
+        (Service().plain, "plain Paris"),
+        (Service().made, "Service Paris"),
+        (Service.made, "Service Paris"),
+        (Service().bare, "bare Paris"),
+    ],
+)
+def test_tools_of_a_class_bind_like_methods(made: Any, result: str) -> None:
+    """Looked up on an instance (or, for a class method, on the class), a tool is bound, and can be called and offered."""
+    assert made("Paris") == result
+    assert made(city="Paris") == result
+    assert function_to_json(made)["function"]["parameters"]["required"] == ["city"]
+
+
+def test_async_tools_of_a_class_bind_like_methods() -> None:
+    """So are coroutine methods and static methods."""
+    service = Service()
+    assert asyncio.run(service.slow("Paris")) == "slow Paris"
+    assert asyncio.run(service.fixed("Paris")) == "fixed Paris"
+    assert asyncio.run(Service.fixed("Paris")) == "fixed Paris"
+    assert (service.slow.timeout, service.slow.schema.name) == (3, "renamed")
+
+
+def test_a_tool_looked_up_on_the_class_is_unbound() -> None:
+    """As with a method, `self` comes first."""
+    assert Service.plain(Service(), "Paris") == "plain Paris"
+
+
+def test_a_bound_tool_does_not_outlive_its_instance() -> None:
+    """No registry holds the instance."""
+    service = Service()
+    reference = weakref.ref(service)
+    tools_of(Agent(functions=[service.plain, service.slow, service.bare]))
+    del service
+    gc.collect()
+    assert reference() is None
+
+
+# --- is it async ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (look, False),
+        (find, True),
+        (tool(find), True),
+        (tool(look), False),
+        (functools.partial(find), True),
+        (functools.partial(tool(find)), True),
+        (tool(functools.partial(find)), True),
+        (functools.partial(look), False),
+        (Slotted(), True),
+        (functools.partial(Slotted()), True),
+        (tool(Slotted()), True),
+        (Unhashable(), False),
+        (Service().slow, True),
+        (Service().fixed, True),
+        (Service.fixed, True),
+        (Service().plain, False),
+        (lambda: None, False),
+        (len, False),
+        (dict, False),
+        (Slotted, False),
+    ],
+)
+def test_whether_calling_gives_a_coroutine(function: Any, expected: bool) -> None:
+    """Seen through tools, partials, methods and callable objects; a class gives an instance, never a coroutine."""
+    assert is_async(function) is expected
+    if isinstance(function, Tool):
+        assert function.is_async is expected

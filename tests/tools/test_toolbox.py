@@ -1,0 +1,259 @@
+"""The tools of an agent: which functions are one tool, which are refused, and how handoffs are named."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import gc
+import pickle
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from offered import Service, Slotted, Unhashable, find, look
+
+from aswarm import Agent, ConfigurationError, tool
+from aswarm._tools.tool import (
+    runs_together,
+    takes_context,
+)
+from aswarm._tools.toolbox import toolbox, tools_of
+
+
+def names_of(*functions: Any) -> list[str]:
+    return list(tools_of(Agent(functions=list(functions))))
+
+
+# --- the tools of an agent --------------------------------------------------------------------------------------------
+
+
+def test_the_tools_of_an_agent_are_in_the_order_of_its_functions() -> None:
+    """By name, as listed."""
+    assert names_of(find, look, Service().slow) == ["find", "look", "renamed"]
+
+
+def test_an_agent_without_functions_has_no_tools() -> None:
+    """Nothing is offered."""
+    assert tools_of(Agent()) == {}
+
+
+def test_a_tool_is_the_one_that_was_listed() -> None:
+    """A tool made by `@tool` is used as it is; a function becomes one that calls it."""
+    made = tool(look)
+    assert tools_of(Agent(functions=[made]))["look"] is made
+    assert tools_of(Agent(functions=[look]))["look"].function is look
+
+
+service = Service()
+unhashable = Unhashable()
+slotted = Slotted()
+made_once = tool(look)
+partial_once = functools.partial(look)
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        lambda: [look, look],
+        lambda: [made_once, made_once],
+        lambda: [partial_once, partial_once],
+        lambda: [service.bare, service.bare],
+        lambda: [service.plain, service.plain],
+        lambda: [service.slow, service.slow],
+        lambda: [service.made, service.made],
+        lambda: [Service.made, Service.made],
+        lambda: [unhashable, unhashable],
+        lambda: [slotted, slotted],
+    ],
+    ids=[
+        "function",
+        "tool",
+        "partial",
+        "method",
+        "tool_method",
+        "async_tool_method",
+        "class_method",
+        "class_method_of_class",
+        "unhashable",
+        "slots",
+    ],
+)
+def test_a_function_listed_twice_counts_once(functions: Callable[[], list[Any]]) -> None:
+    """Also a method, which is a new object each time it is looked up."""
+    assert len(tools_of(Agent(functions=functions()))) == 1
+
+
+def test_an_agent_listed_twice_counts_once() -> None:
+    """One handoff to it is offered."""
+    other = Agent(name="Sales")
+    assert names_of(other, other) == ["transfer_to_sales"]
+
+
+def _another_look() -> Callable[..., Any]:
+    def look(city: str) -> str:
+        """Another one."""
+        return city
+
+    return look
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        [look, _another_look()],
+        [look, tool(name="look")(find)],
+        [Service().bare, Service().bare],
+        [Unhashable(), Unhashable()],
+        [Agent(name="Sales Team"), Agent(name="sales team")],
+        [Agent(name="Sales"), tool(name="transfer_to_sales")(look)],
+    ],
+    ids=["functions", "renamed", "methods of two objects", "callables", "agents", "agent and function"],
+)
+def test_two_different_functions_of_one_name_are_refused(functions: list[Any]) -> None:
+    """The model could not tell them apart: the error names agent and function."""
+    with pytest.raises(ConfigurationError) as caught:
+        tools_of(Agent(name="Desk", functions=functions))
+    assert "'Desk'" in str(caught.value)
+    assert repr(_as_name(functions[0])) in str(caught.value)
+
+
+def _as_name(function: Any) -> str:
+    return names_of(function)[0]
+
+
+@pytest.mark.parametrize("thing", [None, "look", 5, {"type": "function"}])
+def test_what_is_no_function_is_refused(thing: object) -> None:
+    """The error shows what it was."""
+    with pytest.raises(ConfigurationError, match="cannot be offered"):
+        tools_of(Agent(functions=[thing]))
+
+
+def test_functions_may_be_added_after_construction() -> None:
+    """The toolbox is what the agent has now, as Swarm's examples need."""
+    agent = Agent(functions=[look])
+    tools_of(agent)
+    agent.functions.append(find)
+    assert list(tools_of(agent)) == ["look", "find"]
+
+
+def test_the_toolbox_of_an_agent_is_made_once() -> None:
+    """All its runs share it."""
+    agent = Agent(functions=[look])
+    assert toolbox(agent) is toolbox(agent)
+
+
+def test_an_agent_takes_its_toolbox_along() -> None:
+    """Also where its functions lead back to it: nothing else holds them."""
+    agent = Agent(functions=[Agent(name="Desk")])
+    agent.functions[0].functions = [agent]
+    toolbox(agent)
+    reference = weakref.ref(agent)
+    del agent
+    gc.collect()
+    assert reference() is None
+
+
+def test_copies_of_an_agent_go_without_its_toolbox() -> None:
+    """And so does a pickle: handoffs could not be pickled."""
+    agent = Agent(functions=[Agent(name="Desk")])
+    toolbox(agent)
+    for copied in (agent.model_copy(), copy.deepcopy(agent), pickle.loads(pickle.dumps(agent))):
+        assert copied == agent
+        assert toolbox(copied) is not toolbox(agent)
+        assert list(toolbox(copied).tools) == ["transfer_to_desk"]
+
+
+def test_the_toolbox_is_made_again_once_the_agent_has_changed() -> None:
+    """Other functions, or a handoff of another name, make another one."""
+    desk = Agent(name="Desk")
+    agent = Agent(functions=[look, desk])
+    first = toolbox(agent)
+    desk.name = "Office"
+    second = toolbox(agent)
+    agent.functions = [look]
+    third = toolbox(agent)
+    assert [list(box.tools) for box in (first, second, third)] == [
+        ["look", "transfer_to_desk"],
+        ["look", "transfer_to_office"],
+        ["look"],
+    ]
+
+
+# --- handoffs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("agent_name", "tool_name"),
+    [
+        ("Sales", "transfer_to_sales"),
+        ("Sales Agent", "transfer_to_sales_agent"),
+        ("sales-agent_2", "transfer_to_sales-agent_2"),
+        ("Flüge & Hotels!", "transfer_to_fl_ge_hotels"),
+        ("  Sales  ", "transfer_to_sales"),
+        ("日本語", "transfer_to_1"),
+        ("", "transfer_to_1"),
+        ("x" * 100, "transfer_to_" + "x" * 52),
+    ],
+)
+def test_a_handoff_is_named_after_its_agent(agent_name: str, tool_name: str) -> None:
+    """Lowercased, illegal runs as one `_`, at most 64 characters, numbered where nothing is left."""
+    assert names_of(Agent(name=agent_name)) == [tool_name]
+
+
+@given(st.text(max_size=100))
+def test_any_agent_name_gives_a_name_that_the_api_takes(agent_name: str) -> None:
+    """Whatever an agent is called, its handoff can be offered, and hands over to it."""
+    agent = Agent(name=agent_name)
+    ((name, made),) = tools_of(Agent(functions=[agent])).items()
+    assert name.startswith("transfer_to_")
+    assert all(char.isascii() and (char.isalnum() or char in "_-") for char in name)
+    assert len(name) <= 64
+    assert made() is agent
+
+
+def test_nameless_agents_are_numbered() -> None:
+    """Several agents of whose names nothing is left are offered, each under its number."""
+    assert names_of(Agent(name="日本"), look, Agent(name="中国")) == ["transfer_to_1", "look", "transfer_to_2"]
+
+
+def test_a_number_does_not_meet_an_agent_that_is_called_so() -> None:
+    """Numbering finds a free number: an agent named "1" is no reason to refuse."""
+    assert len(names_of(Agent(name="1"), Agent(name="日本"))) == 2
+
+
+def test_a_handoff_says_to_whom_and_takes_nothing() -> None:
+    """The description names the agent; there are no parameters."""
+    made = tools_of(Agent(functions=[Agent(name="Sales Agent")]))["transfer_to_sales_agent"].schema.json["function"]
+    assert "Sales Agent" in made["description"]
+    assert made["parameters"] == {"type": "object", "properties": {}, "required": []}
+
+
+def test_a_handoff_runs_beside_its_neighbours_without_a_thread() -> None:
+    """It only gives back its agent, and changes no context."""
+    made = tools_of(Agent(functions=[Agent(name="Sales")]))["transfer_to_sales"]
+    assert runs_together(made)
+    assert not made.thread
+    assert not takes_context(made)
+
+
+def test_agents_may_hand_over_to_each_other() -> None:
+    """Each has the other among its functions; toolboxes end."""
+    a, b = Agent(name="A"), Agent(name="B")
+    a.functions.append(b)
+    b.functions.append(a)
+    assert list(tools_of(a)) == ["transfer_to_b"]
+    assert tools_of(a)["transfer_to_b"]() is b
+    assert tools_of(b)["transfer_to_a"]() is a
+
+
+def test_an_agent_is_not_kept_alive_by_having_been_offered() -> None:
+    """The schema of a handoff is remembered, its agent is not."""
+    target = Agent(name="Sales")
+    reference = weakref.ref(target)
+    tools_of(Agent(functions=[target]))
+    del target
+    gc.collect()
+    assert reference() is None

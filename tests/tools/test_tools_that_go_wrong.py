@@ -1,0 +1,250 @@
+"""Whatever a tool does wrong is told to the model as the answer to that call, and never ends the run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import pytest
+import turns
+from turns import contents
+
+from aswarm import Agent, AsyncSwarm, Response, Result, RunError, tool
+from aswarm.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+# trio's cancellation exception cannot be made by hand.
+ON_ASYNCIO = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+
+
+async def run_turn(functions: Sequence[Any], calls: Sequence[Any], **options: Any) -> Response:
+    """One turn with these calls, which never keeps the run from its answer."""
+    response = await turns.run_turn(functions, calls, **options)
+    assert (response.text, response.stop) == ("Done", "answer")
+    return response
+
+
+class Odd(Exception):
+    """An exception whose text cannot be made."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def raising(kind: str, error: BaseException) -> Any:
+    def plain() -> str:
+        raise error
+
+    async def slow() -> str:
+        await anyio.sleep(0)
+        raise error
+
+    return {"plain": plain, "on the loop": tool(thread=False)(plain), "async": slow}[kind]
+
+
+@pytest.mark.parametrize("kind", ["plain", "on the loop", "async"])
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("no luck"), "Error: ValueError: no luck"),
+        (KeyError("key"), "Error: KeyError: 'key'"),
+        (TimeoutError("its own"), "Error: TimeoutError: its own"),
+        (ExceptionGroup("many", [ValueError("one")]), "Error: ExceptionGroup: many (1 sub-exception)"),
+        (asyncio.InvalidStateError("odd"), "Error: InvalidStateError: odd"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+async def test_an_exception_is_told(kind: str, error: Exception, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A raised exception becomes `Error: Type: message`, and a log record with its traceback."""
+    function = raising(kind, error)
+    with caplog.at_level(logging.ERROR, logger="aswarm"):
+        assert contents(await run_turn([function], [call(function.__name__)])) == [text]
+    (record,) = caplog.records
+    assert record.name == "aswarm" and record.exc_info and record.exc_info[1] is error
+
+
+@pytest.mark.parametrize("kind", ["plain", "on the loop"])
+async def test_stop_iteration_is_told_as_it_is(kind: str) -> None:
+    """StopIteration from a plain function (a bare `next()`) is told by its own name and text, wherever it ran."""
+    function = raising(kind, StopIteration("none left"))
+    assert contents(await run_turn([function], [call("plain")])) == ["Error: StopIteration: none left"]
+
+
+@pytest.mark.parametrize("kind", ["plain", "on the loop", "async"])
+async def test_an_exception_without_a_text_is_told(kind: str) -> None:
+    """An exception whose `str()` raises is still a failed tool, not the end of the run."""
+    function = raising(kind, Odd())
+    (text,) = contents(await run_turn([function], [call(function.__name__)]))
+    assert text.startswith("Error: Odd")
+
+
+@ON_ASYNCIO
+@pytest.mark.parametrize("kind", ["plain", "on the loop", "async"])
+async def test_a_tool_that_raises_cancelled_error_has_failed(kind: str) -> None:
+    """A cancellation exception that nobody asked for is a failure of that tool; its neighbour is not touched."""
+
+    async def fine() -> str:
+        for _ in range(5):
+            await anyio.sleep(0)
+        return "fine"
+
+    function = raising(kind, asyncio.CancelledError("gone"))
+    first, second = contents(await run_turn([function, fine], [call(function.__name__), call("fine")]))
+    assert first.startswith("Error: CancelledError")
+    assert second == "fine"
+
+
+class Untextable:
+    """Something of which no text can be made."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text of me")
+
+
+@dataclass
+class Holder:
+    """A dataclass around it."""
+
+    value: Any
+
+
+def _circle() -> list[Any]:
+    circle: list[Any] = []
+    circle.append(circle)
+    return circle
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Untextable(), Holder(Untextable()), _circle(), {"bytes": b"\xff"}, Result(value=Untextable()), "half \ud83d"],
+    ids=["object", "dataclass", "circular", "bytes", "Result", "lone surrogate"],
+)
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_results_that_cannot_be_turned_into_text(value: object, is_async: bool) -> None:
+    """A result with no text that could be sent is an `Error: …` for the model, and the run goes on."""
+
+    def plain() -> object:
+        return value
+
+    async def slow() -> object:
+        return value
+
+    (text,) = contents(await run_turn([slow if is_async else plain], [call("slow" if is_async else "plain")]))
+    assert text.startswith("Error: ")
+
+
+async def test_an_error_text_that_cannot_be_sent_is_made_sendable(caplog: pytest.LogCaptureFixture) -> None:
+    """A lone surrogate in an exception's text (a broken file name, half an emoji) does not end the run."""
+    caplog.set_level(logging.CRITICAL, logger="aswarm")  # pytest-xdist cannot send such a text
+    function = raising("plain", ValueError("half \ud83d"))
+    assert contents(await run_turn([function], [call("plain")])) == ["Error: ValueError: half \\ud83d"]
+
+
+async def test_what_a_failed_result_wanted_is_not_done() -> None:
+    """A `Result` whose value has no text is a failed call: neither its handoff nor its context changes happen."""
+
+    def broken() -> Result:
+        return Result(value=Untextable(), agent=Agent(name="B"), context_variables={"x": 1})
+
+    response = await run_turn([broken], [call("broken")])
+    assert response.agent is not None and response.agent.name == "A"
+    assert response.context_variables == {}
+
+
+@pytest.mark.parametrize(
+    "arguments", ["{", "[]", "null", '"x"', '{"number": "many"}', "{}", '{"number": 1, "more": 2}']
+)
+async def test_bad_arguments_never_reach_the_function(arguments: str) -> None:
+    """Arguments that are not JSON, not an object, wrong, missing or unexpected are told, without links."""
+    called: list[int] = []
+
+    def count(number: int) -> str:
+        called.append(number)
+        return "ok"
+
+    (text,) = contents(await run_turn([count], [call("count", arguments)]))
+    assert text.startswith("Error: ") and "http" not in text
+    assert called == []
+
+
+async def test_tools_that_are_generators_or_return_classes_are_told_as_text() -> None:
+    """Odd but harmless results (a class, a generator, None, a number) become their `str()`."""
+
+    def give(what: str) -> Any:
+        return {"class": Agent, "none": None, "number": 1.5, "generator": (n for n in [1])}[what]
+
+    response = await run_turn([give], [call("give", what=what) for what in ("class", "none", "number", "generator")])
+    texts = contents(response)
+    assert texts[1:3] == ["None", "1.5"]
+    assert texts[0] == str(Agent) and texts[3].startswith("<generator")
+
+
+@pytest.mark.parametrize("error", [StopIteration("none left"), StopAsyncIteration("none left"), KeyError("key")])
+async def test_instructions_that_raise_end_the_run(error: Exception) -> None:
+    """Instructions that raise are a RunError with their exception as its cause, before anything is sent."""
+
+    def instructions() -> str:
+        raise error
+
+    model = ScriptedModel([])
+    with pytest.raises(RunError, match=type(error).__name__) as caught:
+        await AsyncSwarm(client=model.client()).run(Agent(instructions=instructions), "Go")
+    assert model.requests == []
+    assert caught.value.response is not None and caught.value.response.messages == []
+
+
+async def test_a_tool_error_hook_that_itself_fails_ends_the_run() -> None:
+    """An exception of the hook itself, even StopIteration, is a RunError, never a silent end."""
+
+    def hook(failure: object) -> str:
+        raise StopIteration("hook")
+
+    function = raising("async", ValueError("no luck"))
+    with pytest.raises(RunError):
+        await run_turn([function], [call("slow")], tool_error=hook)
+
+
+@ON_ASYNCIO
+async def test_a_tool_that_cancels_itself_has_failed() -> None:
+    """A tool that cancels its own task, while nobody cancels the run, has failed; its neighbour runs to its end."""
+
+    async def suicidal() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+        return "never"
+
+    async def fine() -> str:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return "fine"
+
+    async with asyncio.timeout(10):
+        response = await run_turn([suicidal, fine], [call("suicidal"), call("fine")])
+    first, second = contents(response)
+    assert first.startswith("Error: CancelledError")
+    assert second == "fine"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_system_exit_goes_through(is_async: bool) -> None:
+    """What is no `Exception` (SystemExit, KeyboardInterrupt) is not a tool's failure: it leaves the run as it is."""
+
+    def plain() -> str:
+        raise SystemExit(3)
+
+    async def slow() -> str:
+        raise SystemExit(3)
+
+    async def main() -> None:
+        swarm = AsyncSwarm(client=ScriptedModel([call("slow" if is_async else "plain"), "never"]).client())
+        await swarm.run(Agent(functions=[plain, slow]), "Go")
+
+    with pytest.raises(SystemExit) as caught:
+        asyncio.run(main())
+    assert caught.value.code == 3

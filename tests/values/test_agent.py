@@ -1,0 +1,278 @@
+"""Agent: with Swarm's defaults, and without Swarm's traps."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ConfigDict, Field, ValidationError
+from rings import ring
+
+from aswarm import Agent, Response, Result, tool
+
+
+def look(city: str) -> str:
+    """Look around."""
+    return city
+
+
+class Service:
+    def find(self) -> str:
+        return ""
+
+
+def test_the_defaults_are_swarms() -> None:
+    """An Agent without arguments is Swarm's."""
+    agent = Agent()
+    assert (agent.name, agent.model, agent.instructions) == ("Agent", "gpt-4o", "You are a helpful agent.")
+    assert (agent.functions, agent.tool_choice, agent.parallel_tool_calls) == ([], None, True)
+    assert agent.model_settings == {}
+
+
+def test_two_agents_share_no_default() -> None:
+    """Adding a function to one agent does not add it to the next."""
+    first = Agent()
+    first.functions.append(look)
+    first.model_settings["temperature"] = 0
+    assert Agent().functions == []
+    assert Agent().model_settings == {}
+
+
+def test_the_list_that_was_given_is_not_the_agents_own() -> None:
+    """As in Swarm: changing the caller's list later changes no agent, and the other way round."""
+    functions = [look]
+    agent = Agent(functions=functions)
+    agent.functions.append(print)
+    assert functions == [look]
+
+
+def test_fields_may_be_changed() -> None:
+    """Swarm's examples add functions afterwards."""
+    agent = Agent()
+    agent.functions = [look]
+    agent.instructions = "Be brief."
+    assert (agent.functions, agent.instructions) == ([look], "Be brief.")
+
+
+@pytest.mark.parametrize(
+    "instructions", ["text", "", None, lambda: "x", lambda context: "x", Service().find, partial(look, "x")]
+)
+def test_instructions_are_kept_as_they_are(instructions: Any) -> None:
+    """A str, any callable, or None."""
+    assert Agent(instructions=instructions).instructions is instructions
+
+
+@pytest.mark.parametrize("function", [look, tool(look), Service().find, partial(look), Service, len, Agent()])
+def test_functions_are_kept_as_they_are(function: Any) -> None:
+    """Whatever is listed is the very object; a tool is not unwrapped, an agent not copied."""
+    assert Agent(functions=[function]).functions[0] is function
+
+
+@pytest.mark.parametrize("choice", [None, "auto", "none", "required", {"type": "function", "function": {"name": "f"}}])
+def test_tool_choice_is_that_of_the_api(choice: Any) -> None:
+    """A word or a dict."""
+    assert Agent(tool_choice=choice).tool_choice == choice
+
+
+@pytest.mark.parametrize("settings", [{"temperature": 0}, {"extra_headers": {"a": "b"}}, {"timeout": object()}])
+def test_model_settings_take_anything(settings: dict[str, Any]) -> None:
+    """They are passed through."""
+    assert Agent(model_settings=settings).model_settings == settings
+
+
+@pytest.mark.parametrize("field", ["name", "model", "instructions", "functions", "tool_choice", "model_settings"])
+def test_a_value_of_the_wrong_kind_is_refused(field: str) -> None:
+    """Pydantic says which field."""
+    with pytest.raises(ValidationError, match=field):
+        Agent.model_validate({field: 5})
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [
+        ("instruction", "instructions"),
+        ("function", "functions"),
+        ("functoins", "functions"),
+        ("tools_choice", "tool_choice"),
+        ("parallel_tool_call", "parallel_tool_calls"),
+        ("Name", "name"),
+        ("model_setting", "model_settings"),
+        ("description", "instructions"),
+        ("tools", "functions"),
+    ],
+)
+def test_an_unknown_field_is_ignored_with_a_warning_that_names_the_nearest(typo: str, meant: str) -> None:
+    """As in Swarm it does nothing; unlike in Swarm, one is told."""
+    with pytest.warns(UserWarning, match=rf"'{typo}'.*'{meant}'") as caught:
+        agent = Agent(**{typo: "x"})
+    assert agent == Agent()
+    assert not hasattr(agent, typo)
+    assert caught[0].filename == __file__
+
+
+def test_an_unknown_field_that_is_near_to_none_names_them_all() -> None:
+    """The warning says what there is."""
+    with pytest.warns(UserWarning, match=r"'zzz'.*name, model, instructions, functions"):
+        Agent(zzz=1)  # type: ignore[call-arg]
+
+
+def test_every_unknown_field_is_named() -> None:
+    """Two mistakes are two warnings."""
+    with pytest.warns(UserWarning) as caught:  # noqa: PT030 - they are counted
+        Agent(tools=[], system="x")  # type: ignore[call-arg]
+    assert len(caught) == 2
+
+
+class Tagged(Agent):
+    """An agent of a user's own."""
+
+    tag: str = Field("none", alias="label")
+
+
+def test_a_subclass_may_have_fields_and_aliases() -> None:
+    """What a subclass declares is known, under its alias too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Tagged(label="x").tag == "x"
+
+
+class Open(Agent):
+    """An agent that takes anything."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def test_a_subclass_that_takes_further_fields_is_not_warned_about_them() -> None:
+    """Nothing is ignored there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Open(label="x").model_extra == {"label": "x"}  # type: ignore[call-arg]
+
+
+class Titled(Agent):
+    title: str = "t"
+
+
+def test_a_subclass_is_an_agent() -> None:
+    """Its own fields count in a comparison."""
+    assert Titled(title="x") == Titled(title="x")
+    assert Titled(title="x") != Titled(title="y")
+    assert Titled() != Agent()
+
+
+def test_repr_shows_name_model_and_functions() -> None:
+    """By the names that say something; never the instructions, which may be pages."""
+    agent = Agent(
+        name="Desk", functions=[look, tool(name="other")(look), Agent(name="Sales"), Service().find, Service()]
+    )
+    text = repr(agent)
+    assert text.startswith("Agent(name='Desk', model='gpt-4o', functions=[")
+    for name in ("look", "other", "Sales", "find", "Service"):
+        assert repr(name) in text
+    assert "helpful" not in text
+    assert str(agent) == text
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_repr_ends_when_agents_point_at_each_other(size: int) -> None:
+    """So does the repr of what holds them."""
+    agent = ring(size)
+    for holder in (agent, Result(agent=agent), Response(agent=agent)):
+        assert "Agent(name='A'" in repr(holder)
+        assert str(holder)
+
+
+@given(st.integers(1, 5), st.integers(1, 5))
+def test_comparison_ends_when_agents_point_at_each_other(left: int, right: int) -> None:
+    """Rings of alike agents look alike from inside, whatever their size; rings with another name do not."""
+    assert ring(left) == ring(right)
+    assert ring(left) != ring(right, "B")
+    assert Result(agent=ring(left)) == Result(agent=ring(right))
+
+
+def test_a_difference_far_away_is_found() -> None:
+    """Two rings that differ in one agent differ."""
+    first, second = ring(3), ring(3)
+    second.functions[0].functions[0].model = "other"
+    assert first != second
+    assert second != first
+
+
+_agents = st.recursive(
+    st.builds(Agent, name=st.sampled_from("AB"), model=st.sampled_from(["m", "n"])),
+    lambda inner: st.builds(
+        Agent, name=st.sampled_from("AB"), functions=st.lists(st.one_of(inner, st.just(look)), max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@given(_agents, _agents)
+def test_equality_is_reflexive_and_symmetric_and_field_by_field(a: Agent, b: Agent) -> None:
+    """As Swarm's: two agents are equal when all their fields are."""
+    assert a == a
+    assert a == a.model_copy()
+    assert (a == b) is (b == a)
+    fields = ("name", "model", "functions")
+    assert (a == b) is all(getattr(a, field) == getattr(b, field) for field in fields)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", "x"),
+        ("model", "x"),
+        ("instructions", "x"),
+        ("functions", [look]),
+        ("tool_choice", "auto"),
+        ("parallel_tool_calls", False),
+        ("model_settings", {"temperature": 0}),
+    ],
+)
+def test_every_field_counts(field: str, value: Any) -> None:
+    """One different field makes two agents different."""
+    assert Agent(**{field: value}) != Agent()
+    assert Agent(**{field: value}) == Agent(**{field: value})
+
+
+@pytest.mark.parametrize("other", [None, "Agent", 5, {"name": "Agent"}, Result()])
+def test_an_agent_equals_nothing_else(other: object) -> None:
+    """Comparing with anything is allowed, and false."""
+    assert Agent() != other
+
+
+def test_methods_are_compared_as_methods() -> None:
+    """A bound method looked up twice is the same function; that of another object is not."""
+    service = Service()
+    assert Agent(functions=[service.find]) == Agent(functions=[service.find])
+    assert Agent(functions=[service.find]) != Agent(functions=[Service().find])
+
+
+def test_an_agent_is_no_key() -> None:
+    """It may change, so it has no hash, as in Swarm."""
+    with pytest.raises(TypeError):
+        hash(Agent())
+
+
+def test_an_agent_can_be_copied_with_changes() -> None:
+    """`model_copy(update=…)` is the way to a variant; the functions are the very ones."""
+    variant = Agent(name="A", functions=[look]).model_copy(update={"model": "other"})
+    assert (variant.name, variant.model, variant.functions) == ("A", "other", [look])
+
+
+def test_agents_that_point_at_each_other_can_be_deep_copied() -> None:
+    """Copying ends."""
+    copied = copy.deepcopy(ring(2))
+    assert copied.functions[0].functions[0] is copied
+
+
+def test_functions_of_agents_may_be_anything_callable_at_construction() -> None:
+    """What cannot be offered is told when the agent is used, with the agent's name, not by pydantic."""
+    anything: Callable[..., Any] = print
+    assert Agent(functions=[anything, 5]).functions == [anything, 5]

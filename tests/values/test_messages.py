@@ -1,0 +1,190 @@
+"""What counts as a message, which calls are open at the end, and the small words about messages."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+from histories import USER, Message, answer, asking, made_call
+from openai.types.chat import ChatCompletionMessage
+
+from aswarm import ConfigurationError
+from aswarm._messages import (
+    ROLES,
+    as_plain,
+    call_name,
+    normalize,
+    open_calls,
+    text_of,
+    tool_message,
+)
+
+# --- open calls -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("history", "expected"),
+    [
+        ([], []),
+        ([USER], []),
+        ([answer()], []),
+        ([asking(made_call("a"))], ["a"]),
+        ([USER, asking(made_call("a"), made_call("b"), made_call("c")), answer("b")], ["a", "c"]),
+        ([asking(made_call("a")), answer("a")], []),
+        ([asking(made_call("a")), USER], []),
+        ([asking(made_call("a")), USER, answer("a")], []),
+        ([asking(made_call("a")), answer("other")], ["a"]),
+        ([asking(made_call("a")), answer("a"), asking(made_call("a"))], ["a"]),
+        ([{"role": "assistant", "content": "Hi", "tool_calls": None}], []),
+    ],
+)
+def test_open_calls_are_those_at_the_very_end(history: list[Message], expected: list[str]) -> None:
+    """Only a call of the last assistant message, followed by nothing but tool messages, can be open."""
+    assert [call["id"] for call in open_calls(history)] == expected
+
+
+# --- what counts as a message -----------------------------------------------------------------------------------------
+
+
+def test_a_str_is_one_user_message() -> None:
+    """`messages` may be a str."""
+    assert normalize("Hi") == [USER]
+
+
+@pytest.mark.parametrize("container", [list, tuple])
+def test_messages_come_as_a_new_list_of_the_same_dicts(container: type) -> None:
+    """The list is the run's own; dicts are taken as they are, with every key."""
+    message = {"role": "user", "content": "Hi", "name": "Ada", "extra": 1}
+    given_messages = container([message])
+    messages = normalize(given_messages)
+    assert messages == [message]
+    assert messages is not given_messages
+
+
+def test_sdk_objects_become_what_the_provider_sent() -> None:
+    """A message object of the SDK is dumped to the keys that were set, calls included, and no nulls are added."""
+    raw = {"role": "assistant", "content": "Hi", "tool_calls": [made_call()], "reasoning_content": "Hm."}
+    sdk_message = ChatCompletionMessage.model_validate(raw)
+    assert normalize([sdk_message]) == [raw]
+
+
+def test_sdk_calls_inside_a_dict_become_dicts() -> None:
+    """`dict(message)` of an SDK object holds call objects; they are dumped as well, and the dict is not changed."""
+    sdk_message = ChatCompletionMessage.model_validate(
+        {"role": "assistant", "content": None, "tool_calls": [made_call()]}
+    )
+    message = {"role": "assistant", "content": None, "tool_calls": sdk_message.tool_calls}
+    assert normalize([message]) == [asking(made_call())]
+    assert message["tool_calls"] is sdk_message.tool_calls
+
+
+def test_any_mapping_is_a_message() -> None:
+    """A read-only mapping is as good as a dict, and becomes one."""
+    (message,) = normalize([types.MappingProxyType(USER)])
+    assert message == USER
+    assert type(message) is dict
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_role_of_the_api_is_accepted(role: str) -> None:
+    """The API's six roles are fine."""
+    message = {"role": role, "content": "x", "tool_call_id": "c"}
+    assert normalize([message]) == [message]
+
+
+@pytest.mark.parametrize(
+    ("messages", "place", "fault"),
+    [
+        (None, "messages", "NoneType"),
+        (5, "messages", "int"),
+        ({"role": "user", "content": "Hi"}, "messages", "dict"),
+        (iter([USER]), "messages", "iterator"),
+        (b"Hi", "messages", "bytes"),
+        ([USER, "Hi"], "messages[1]", "'Hi'"),
+        ([USER, None], "messages[1]", "None"),
+        ([object()], "messages[0]", "object"),
+        ([{}], "messages[0]", "None"),
+        ([{"role": "bot", "content": "Hi"}], "messages[0]", "'bot'"),
+        ([{"role": ["user"], "content": "Hi"}], "messages[0]", "['user']"),
+        ([{"role": "user", "content": 5}], "messages[0]", "5"),
+        ([{"role": "user", "content": {"type": "text"}}], "messages[0]", "'text'"),
+        ([{"role": "user", "content": ["Hi"]}], "messages[0]", "'Hi'"),
+        ([{"role": "tool", "content": "x"}], "messages[0]", "tool_call_id"),
+        ([{"role": "tool", "tool_call_id": None, "content": "x"}], "messages[0]", "tool_call_id"),
+        ([{"role": "user", "content": "x", "tool_calls": [made_call()]}], "messages[0]", "'user'"),
+        ([asking(), {**asking(), "tool_calls": {"id": "c"}}], "messages[1]", "'c'"),
+        ([asking(made_call(), {"type": "function"})], "messages[0].tool_calls[1]", "id"),
+        ([{**asking(), "tool_calls": ["c1"]}], "messages[0].tool_calls[0]", "'c1'"),
+        ([{**asking(), "tool_calls": [made_call(None)]}], "messages[0].tool_calls[0]", "id"),  # type: ignore[arg-type]
+        ([asking({"id": "c1", "type": "function"})], "messages[0].tool_calls[0]", "function name"),
+        ([asking({"id": "c1", "function": {"arguments": "{}"}})], "messages[0].tool_calls[0]", "function name"),
+        ([asking({"id": "c1", "function": {"name": None}})], "messages[0].tool_calls[0]", "function name"),
+    ],
+)
+def test_what_is_no_message_is_the_callers_mistake(messages: object, place: str, fault: str) -> None:
+    """A ConfigurationError names the position and shows the fault."""
+    with pytest.raises(ConfigurationError) as caught:
+        normalize(messages)
+    assert str(caught.value).startswith(place)
+    assert fault in str(caught.value)
+
+
+def test_a_huge_fault_is_shown_shortened() -> None:
+    """The error stays readable when the message is not."""
+    with pytest.raises(ConfigurationError) as caught:
+        normalize([{"role": "x" * 10_000}])
+    assert len(str(caught.value)) < 300
+
+
+def test_a_call_of_another_type_needs_no_function() -> None:
+    """`type: "custom"` is the API's, with its name elsewhere."""
+    custom = {"id": "c1", "type": "custom", "custom": {"name": "grammar", "input": "x"}}
+    assert normalize([asking(custom)]) == [asking(custom)]
+
+
+# --- small words ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("Hi", "Hi"),
+        ("", ""),
+        (None, ""),
+        (5, ""),
+        ([], ""),
+        ([{"type": "text", "text": "a"}, {"type": "image_url"}, {"type": "text", "text": None}, {"text": "b"}], "ab"),
+        (({"type": "text", "text": "a"},), "a"),
+        (["loose", {"text": "a"}], "a"),
+    ],
+)
+def test_text_of_content(content: object, text: str) -> None:
+    """The text of a content is its str, or its text parts joined; what is no text adds nothing."""
+    assert text_of(content) == text
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (made_call(name="f"), "f"),
+        ({"id": "c", "type": "custom", "custom": {"name": "grammar"}}, "grammar"),
+        ({"id": "c"}, ""),
+        ({"id": "c", "function": None, "custom": None}, ""),
+        ({"id": "c", "function": {"name": None}}, ""),
+    ],
+)
+def test_the_name_of_a_call(call: Message, name: str) -> None:
+    """A call of any type has its name; one without a name has the empty one."""
+    assert call_name(call) == name
+
+
+def test_a_tool_message_has_exactly_four_keys() -> None:
+    """As in Swarm: role, tool_call_id, tool_name, content."""
+    expected = {"role": "tool", "tool_call_id": "c1", "tool_name": "f", "content": "x"}
+    assert tool_message(made_call(), "x") == expected
+
+
+def test_plain_data_stays_plain() -> None:
+    """Dicts are not copied; what is neither a mapping nor a pydantic object is given back."""
+    assert as_plain(USER) is USER
+    assert as_plain(5) == 5

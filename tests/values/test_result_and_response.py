@@ -1,0 +1,138 @@
+"""Result and Response: Swarm's values, with Swarm's defaults, and without Swarm's traps."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from rings import ring
+
+from aswarm import Response, Result, Usage
+
+# --- Result -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_result_is_swarms() -> None:
+    """Empty text, no agent, no changes."""
+    result = Result()
+    assert (result.value, result.agent, result.context_variables) == ("", None, {})
+
+
+def test_a_result_holds_the_very_agent() -> None:
+    """The agent that takes over is not a copy."""
+    agent = ring(2)
+    assert Result(agent=agent).agent is agent
+
+
+@pytest.mark.parametrize("value", ["text", 5, None, {"a": 1}, [1], object()])
+def test_a_result_takes_any_value(value: Any) -> None:
+    """It becomes text later, like any return value."""
+    assert Result(value=value).value is value
+
+
+def test_two_results_share_no_default() -> None:
+    """Writing to the changes of one leaves the next empty."""
+    Result().context_variables["a"] = 1
+    assert Result().context_variables == {}
+
+
+def test_the_context_of_a_result_is_shared_by_reference() -> None:
+    """Locks, clients and sessions go through as they are."""
+    lock = threading.Lock()
+    assert Result(context_variables={"lock": lock}).context_variables["lock"] is lock
+
+
+@pytest.mark.parametrize("kind", [Result, Response])
+@pytest.mark.parametrize("key", [1, None, ("a", "b")])
+def test_a_context_may_have_any_keys(kind: type[Any], key: Any) -> None:
+    """As in Swarm, whose field is a plain `dict`: a run must not fail at its very end over a key."""
+    assert kind(context_variables={key: "x"}).context_variables == {key: "x"}
+
+
+@pytest.mark.parametrize("context", [None, 5, "text", [("a", 1)]])
+def test_a_context_that_is_no_dict_is_refused(context: Any) -> None:
+    """Pydantic says which field."""
+    with pytest.raises(ValidationError, match="context_variables"):
+        Result(context_variables=context)
+
+
+def test_an_agent_that_is_none_is_refused() -> None:
+    """A name is not an agent."""
+    with pytest.raises(ValidationError, match="agent"):
+        Result(agent="Sales")  # type: ignore[arg-type]
+
+
+# --- Response ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_response_is_swarms() -> None:
+    """No messages, no agent, no context; and no usage, and the plainest stop."""
+    response = Response()
+    assert (response.messages, response.agent, response.context_variables) == ([], None, {})
+    assert (response.usage, response.stop, response.text) == (Usage(), "answer", "")
+
+
+def test_two_responses_share_no_default() -> None:
+    """Neither lists nor dicts nor usage."""
+    first = Response()
+    first.messages.append({"role": "user", "content": "x"})
+    first.context_variables["a"] = 1
+    first.usage.prompt_tokens = 5
+    assert Response() == Response(messages=[], context_variables={}, usage=Usage())
+
+
+def test_messages_stay_plain_dicts() -> None:
+    """As they were recorded, keys and nulls included."""
+    message = {"role": "assistant", "content": None, "sender": "A", "tool_calls": None}
+    response = Response(messages=[message])
+    assert response.messages[0] is message
+
+
+@pytest.mark.parametrize("stop", ["answer", "max_turns", "tool_calls", "cancelled", "error"])
+def test_why_a_run_stopped_is_one_of_five(stop: Any) -> None:
+    """And nothing else."""
+    assert Response(stop=stop).stop == stop
+    with pytest.raises(ValidationError):
+        Response(stop=stop.upper())
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ([{"role": "assistant", "content": "Hi"}], "Hi"),
+        ([{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}], "b"),
+        ([{"role": "assistant", "content": "a"}, {"role": "tool", "tool_call_id": "c", "content": "t"}], "a"),
+        ([{"role": "assistant", "content": "a"}, {"role": "assistant", "content": None}], ""),
+        ([{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}], "ab"),
+        ([{"role": "assistant"}], ""),
+        ([{"role": "user", "content": "Hi"}], ""),
+    ],
+)
+def test_text_is_that_of_the_last_assistant_message(messages: list[dict[str, Any]], text: str) -> None:
+    """Short for looking it up; always a str."""
+    assert Response(messages=messages).text == text
+
+
+def test_a_response_crosses_as_json_but_for_its_agent() -> None:
+    """What a web service stores: messages, usage, stop."""
+    usage = Usage(1, 2, 3, 1, {"cost": 0.5})
+    response = Response(messages=[{"role": "assistant", "content": "Hi"}], usage=usage, stop="max_turns")
+    stored = response.model_dump_json(exclude={"agent"})
+    assert Response.model_validate_json(stored) == response
+
+
+def test_a_response_holds_the_very_agent_and_objects() -> None:
+    """`response.agent` goes into the next run; `is` works on it."""
+    agent, client = ring(2), object()
+    response = Response(agent=agent, context_variables={"client": client})
+    assert response.agent is agent
+    assert response.context_variables["client"] is client
+
+
+def test_a_default_dict_as_context_is_a_dict() -> None:
+    """What was put in is there; the container is a plain dict or the one given."""
+    context: dict[str, Any] = defaultdict(str, a=1)
+    assert Response(context_variables=context).context_variables == {"a": 1}

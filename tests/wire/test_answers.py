@@ -1,0 +1,113 @@
+"""Rows of `wire-cases.md`, end to end in all three ways to run: the shapes of answers without calls."""
+
+from __future__ import annotations
+
+import pytest
+from wire_cases import LAST, PARIS, Json, asks, chunk, end, fragment, sse, text, watch, ways
+
+from aswarm import Agent, AsyncSwarm, Usage
+from aswarm import _events as events
+from aswarm.testing import RawAnswer, ScriptedModel
+
+HELLO: dict[str, list[Json]] = {
+    "1 first chunk has no choices": [
+        {"choices": [], "prompt_filter_results": [{"prompt_index": 0, "content_filter_results": {}}]},
+        *text("Hel", "lo"),
+        *end(),
+    ],
+    "2 a choice without delta": [
+        *text("Hello"),
+        *end(),
+        {"choices": [{"index": 0, "finish_reason": None, "content_filter_offsets": {"check_offset": 1}}]},
+    ],
+    "2 delta null": [*text("Hello"), chunk(None), *end(), chunk(None, "stop")],
+    "3 last chunk is usage": [
+        *text("Hello"),
+        *end(),
+        {"choices": [], "usage": {"total_tokens": 9}, "timings": {"n": 1}},
+    ],
+    "5 no usage": [*text("Hello"), *end()],
+    "6 role missing": [chunk({"content": "Hel"}), chunk({"content": "lo"}), *end()],
+    "6 role null": [chunk({"role": None, "content": "Hello"}), *end()],
+    "6 role repeated": [*text("H", "e", "llo"), chunk({"role": "assistant"}, "stop")],
+    "7 choices missing": [{"id": "x"}, *text("Hello"), {"object": "keepalive"}, *end()],
+    "7 choices null": [{"choices": None}, *text("Hello"), {"choices": None}, *end()],
+    "24 empty tool_calls": [
+        chunk({"content": "Hel", "tool_calls": []}),
+        chunk({"content": "lo", "tool_calls": []}, "stop"),
+    ],
+    "24 null tool_calls": [chunk({"content": "Hello", "tool_calls": None, "function_call": None}, "stop")],
+    "30 null refusal": [chunk({"content": "Hello", "refusal": None}), *end()],
+    "36 no DONE": [*text("Hello"), *end()],
+}
+
+
+@pytest.mark.asyncio
+@ways
+@pytest.mark.parametrize("case", HELLO)
+async def test_shapes_of_a_plain_answer(case: str, way: str) -> None:
+    """Each of these shapes is the answer "Hello", with nothing else in the message."""
+    seen = await watch(way, [RawAnswer(sse(*HELLO[case], done="no DONE" not in case))])
+    expected = {"role": "assistant", "content": "Hello", "sender": "A", "tool_calls": None}
+    assert seen.response.messages == [expected]
+    assert (seen.response.text, seen.response.stop, seen.response.usage.requests) == ("Hello", "answer", 1)
+    if way != "run":
+        assert "".join(item["content"] or "" for item in seen.shown) == "Hello"
+    if way == "run(stream=True)":
+        assert [item["role"] for item in seen.shown] == ["assistant", *[None] * (len(seen.shown) - 1)]
+
+
+@pytest.mark.asyncio
+@ways
+async def test_row_4_cumulative_usage(way: str) -> None:
+    """4: of cumulative usage the last that is not null counts, and nothing is added up."""
+    usages = ({"prompt_tokens": 3, "completion_tokens": n, "total_tokens": 3 + n} for n in (1, 2, 3))
+    chunks = [{**item, "usage": usage} for item, usage in zip(text("a", "b", "c"), usages, strict=True)]
+    seen = await watch(way, [RawAnswer(sse(*chunks, *end(), {"choices": [], "usage": None}))])
+    assert seen.response.usage == Usage(3, 3, 6, requests=1)
+
+
+@pytest.mark.asyncio
+@ways
+async def test_row_3_usage_with_details(way: str) -> None:
+    """3: the usage chunk is taken, details and other numbers included; extra keys do no harm."""
+    usage = {
+        "prompt_tokens": 3,
+        "completion_tokens": 2,
+        "total_tokens": 5,
+        "prompt_tokens_details": {"cached_tokens": 1},
+    }
+    seen = await watch(way, [RawAnswer(sse(*text("a"), *end(), {"choices": [], "usage": usage, "x_groq": {}}))])
+    assert seen.response.usage == Usage(3, 2, 5, requests=1, details={"prompt_tokens_details": {"cached_tokens": 1}})
+
+
+@pytest.mark.asyncio
+@ways
+async def test_row_30_a_refusal(way: str) -> None:
+    """30: a refusal is joined and kept, with null content, and is no error."""
+    seen = await watch(way, [RawAnswer(sse(chunk({"refusal": "I can"}), chunk({"refusal": "not."}), *end()))])
+    message = seen.response.messages[0]
+    assert (message["refusal"], message["content"], seen.response.stop) == ("I cannot.", None, "answer")
+
+
+@pytest.mark.asyncio
+@ways
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "vendor_key"])
+async def test_reasoning_and_unknown_keys(key: str, way: str) -> None:
+    """Reasoning and keys that nobody listed are joined, passed on in the events, and echoed back."""
+    thinks = [chunk({key: "Let me "}), chunk({key: "see."}), *asks(fragment("get_weather", PARIS, id="1", index=0))]
+    seen = await watch(way, [RawAnswer(sse(*thinks, *end("tool_calls"))), LAST])
+    assert seen.response.messages[0][key] == "Let me see."
+    assert seen.model.requests[1].messages[-2][key] == "Let me see."
+    if way == "run(stream=True)":
+        assert "".join(item.get(key) or "" for item in seen.shown) == "Let me see."
+
+
+@pytest.mark.asyncio
+async def test_reasoning_is_an_event() -> None:
+    """Reasoning comes as `ReasoningDelta`s, whichever of its two names the server uses."""
+    for key in ("reasoning_content", "reasoning"):
+        model = ScriptedModel([RawAnswer(sse(chunk({key: "Hm"}), *text("Hello"), *end()))])
+        async with AsyncSwarm(client=model.client()).stream(Agent(), "Hi") as run:
+            pieces = [event async for event in run if isinstance(event, events.ReasoningDelta | events.TextDelta)]
+        assert pieces == [events.ReasoningDelta("Hm"), events.TextDelta("Hello")]

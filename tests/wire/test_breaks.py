@@ -1,0 +1,183 @@
+"""Rows of `wire-cases.md`, end to end in all three ways to run: errors inside answers, streams that break."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import httpx
+import pytest
+from wire_cases import HALF, LAST, PARIS, ROME, WAYS, Json, chunk, end, sse, text, watch, ways
+
+from aswarm import CompletionError, StreamInterrupted
+from aswarm.testing import Failure, RawAnswer, call
+
+# --- what a server says -----------------------------------------------------------------------------------------------
+
+
+class Breaking(Sequence[bytes]):
+    """Pieces of a body whose connection then breaks."""
+
+    def __init__(self, pieces: Sequence[bytes], error: Exception) -> None:
+        self._pieces, self._error = pieces, error
+
+    def __len__(self) -> int:
+        return len(self._pieces) + 1
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._pieces[index]
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._pieces
+        raise self._error
+
+
+# --- streams that break -----------------------------------------------------------------------------------------------
+
+ERROR = {"message": "the model is overloaded", "code": 503, "type": "server_error"}
+ERRORS: dict[str, list[bytes]] = {
+    "32 first": sse({"error": ERROR}),
+    "32 mid-stream": sse(*text("Hel"), {"error": ERROR}, done=False),
+    "32 as an error event": [*sse(*text("Hel"), done=False), f"event: error\ndata: {json.dumps(ERROR)}\n\n".encode()],
+    "32 as a JSON body": [json.dumps({"error": ERROR}).encode()],
+    "33 beside choices": sse(*text("Hel"), chunk({"content": ""}, "error", error=ERROR), done=False),
+    "33 in the choice": sse(*text("Hel"), {"choices": [{"index": 0, "error": ERROR, "finish_reason": "error"}]}),
+}
+
+
+@pytest.mark.asyncio
+@ways
+@pytest.mark.parametrize("case", ERRORS)
+async def test_errors_inside_an_answer(case: str, way: str) -> None:
+    """An error inside an answer is a CompletionError with message and code, and the text so far is kept."""
+    seen = await watch(way, [RawAnswer(ERRORS[case])])
+    assert seen.error is not None
+    assert not isinstance(seen.error, StreamInterrupted)
+    assert "the model is overloaded" in str(seen.error)
+    assert (seen.error.status_code, seen.error.retryable) == (503, True)
+    assert seen.partial == ("" if case in ("32 first", "32 as a JSON body") else "Hel")
+    assert (seen.response.messages, seen.response.stop) == ([], "error")
+
+
+BROKEN: dict[str, tuple[Sequence[bytes], str]] = {
+    "35 no finish reason": (HALF, "Hello"),
+    "35 no finish reason, DONE": (sse(*text("Hel", "lo")), "Hello"),
+    "35 a cut line": ([*HALF, b'data: {"choices": [{"del'], "Hello"),
+    "35 cut within a character": ([*HALF, 'data: {"choices": [{"delta": {"content": "ü'.encode()[:-1]], "Hello"),
+    "35 an empty 200": ([], ""),
+    "35 only DONE": (sse(), ""),
+    "35 a JSON body that is no completion": ([b'{"detail": "Not here"}'], ""),
+    "35 a JSON body that is cut": ([b'{"choices": [{"message": {"content": "Hel'], ""),
+    "35 HTML": ([b"<!doctype html><title>502 Bad Gateway</title>"], ""),
+    "35 text": ([b"upstream connect error"], ""),
+    "comments only": ([b": OPENROUTER PROCESSING\n\n"] * 3, ""),
+    "malformed JSON": ([*HALF, b'data: {"choices": [}\n\n', *sse(*text("!"), *end())], "Hello"),
+    "malformed JSON in the same piece": ([b"".join(HALF) + b'data: {"choices": [}\n\n'], "Hello"),
+    "connection reset": (Breaking(HALF, httpx.ReadError("reset by peer")), "Hello"),
+    "closed before the end": (Breaking(HALF, httpx.RemoteProtocolError("incomplete chunked read")), "Hello"),
+    "stall": (Breaking(HALF, httpx.ReadTimeout("no data")), "Hello"),
+    "reset before the first byte": (Breaking([], httpx.ReadError("reset by peer")), ""),
+}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("case", BROKEN)
+async def test_answers_that_break(case: str, way: str) -> None:
+    """An answer that breaks off or makes no sense is StreamInterrupted, never a silent empty answer; the text is kept."""
+    pieces, partial = BROKEN[case]
+    seen = await watch(way, [RawAnswer(pieces)])
+    assert isinstance(seen.error, StreamInterrupted)
+    assert seen.error.retryable
+    assert seen.partial == partial
+    assert (seen.response.messages, seen.response.stop) == ([], "error")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("case", BROKEN)
+async def test_whole_answers_that_break(case: str) -> None:
+    """The same bodies in answer to `run()` are the same error."""
+    seen = await watch("run", [RawAnswer(BROKEN[case][0])])
+    assert isinstance(seen.error, CompletionError)
+    assert (seen.response.messages, seen.response.stop) == ([], "error")
+
+
+@pytest.mark.asyncio
+@ways
+async def test_what_makes_no_sense_is_quoted(way: str) -> None:
+    """35: a body that is no completion is quoted in the error, for it is the only clue."""
+    for body in (b"<title>502 Bad Gateway</title>", b'{"detail": "502 Bad Gateway"}', b"502 Bad Gateway"):
+        seen = await watch(way, [RawAnswer([body])])
+        assert "502 Bad Gateway" in str(seen.error)
+
+
+@pytest.mark.asyncio
+@ways
+async def test_a_stream_that_breaks_in_the_second_turn(way: str) -> None:
+    """Nothing is lost: the turns before the break are in the error's response, with the new agent and its context."""
+    broken = RawAnswer(sse(*text("It is "), done=False))
+    seen = await watch(way, [call("get_weather", city="Paris"), broken])
+    assert isinstance(seen.error, StreamInterrupted)
+    assert seen.told == ["sunny in Paris"]
+    assert (seen.partial, len(seen.response.messages)) == ("It is ", 2)
+
+
+@pytest.mark.asyncio
+@ways
+@pytest.mark.parametrize("finish", ["stop", None])
+async def test_row_35_a_whole_completion_as_body(finish: str | None, way: str) -> None:
+    """35: a whole JSON completion is accepted where a stream was asked for; it needs no finish reason to be whole."""
+    message: Json = {"role": "assistant", "content": "Hello", "refusal": None, "annotations": []}
+    body = {"choices": [{"index": 0, "message": message, "finish_reason": finish}], "usage": {"total_tokens": 4}}
+    seen = await watch(way, [RawAnswer([json.dumps(body).encode()])])
+    assert seen.error is None
+    assert seen.response.messages == [{"role": "assistant", "content": "Hello", "sender": "A", "tool_calls": None}]
+    assert seen.response.usage.total_tokens == 4
+
+
+@pytest.mark.asyncio
+@ways
+async def test_equal_ids_in_a_whole_completion(way: str) -> None:
+    """Equal ids in one whole message are separate calls, each run and answered."""
+    calls = [
+        {"id": "x", "type": "function", "function": {"name": "get_weather", "arguments": where}}
+        for where in (PARIS, ROME)
+    ]
+    body = {
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": None, "tool_calls": calls},
+                "finish_reason": "tool_calls",
+            }
+        ]
+    }
+    seen = await watch(way, [RawAnswer([json.dumps(body).encode()]), LAST])
+    assert seen.told == ["sunny in Paris", "sunny in Rome"]
+
+
+@pytest.mark.asyncio
+@ways
+@pytest.mark.parametrize(
+    "noise",
+    [b": OPENROUTER PROCESSING\n\n", b":\n\n", b"data:\n\n", b"data: \n\n", b"\n", b"event: ping\ndata: {}\n\n"],
+)
+async def test_keep_alives(noise: bytes, way: str) -> None:
+    """Comments, empty data and pings between the events are skipped."""
+    pieces = [part for piece in sse(*text("Hel", "lo"), *end()) for part in (noise, piece)]
+    seen = await watch(way, [RawAnswer([*pieces, noise])])
+    assert seen.response.text == "Hello"
+
+
+@pytest.mark.asyncio
+@ways
+async def test_row_39_a_failed_generation(way: str) -> None:
+    """39: Groq's 400 `tool_use_failed` is a CompletionError that is worth another try; any other 400 is not."""
+    seen = await watch(way, [Failure(400, "Failed to call a function", code="tool_use_failed")])
+    assert seen.error is not None
+    assert (seen.error.status_code, seen.error.retryable) == (400, True)
+    assert "Failed to call a function" in str(seen.error)
+    seen = await watch(way, [Failure(400, "No.")])
+    assert seen.error is not None
+    assert not seen.error.retryable

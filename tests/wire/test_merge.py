@@ -1,0 +1,161 @@
+"""The fold of text and keys: what is joined, merged, replaced, and shown."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from folding import Json, chunk, deltas_of, fold, message_of, wire_call
+
+from aswarm._wire.accumulator import Accumulator
+
+
+def test_text_is_joined() -> None:
+    """Content pieces become one text, and empty or null ones add nothing."""
+    assert message_of({"content": "Hel"}, {"content": None}, {"content": ""}, {"content": "lo"})["content"] == "Hello"
+
+
+def test_a_message_has_four_own_keys_at_most() -> None:
+    """A plain answer is role, content and tool_calls, and nothing else."""
+    assert message_of({"content": "Hi"}) == {"role": "assistant", "content": "Hi", "tool_calls": None}
+
+
+def test_an_empty_answer_with_a_finish_is_empty_text() -> None:
+    """A finish with no content at all is an answer with empty text, for the provider said that it is whole."""
+    completion = fold([chunk({}, "stop")])
+    assert (completion.message["content"], completion.finish_reason) == ("", "stop")
+
+
+@pytest.mark.parametrize("delta", [{"tool_calls": [wire_call("f", "{}", id="c")]}, {"refusal": "No."}])
+def test_no_text_beside_calls_or_a_refusal_is_null(delta: Json) -> None:
+    """As OpenAI has it, the content of a message with calls or a refusal and no text is None."""
+    assert message_of({"content": ""}, delta)["content"] is None
+
+
+def test_the_role_is_shown_once() -> None:
+    """The role is "assistant", on the first delta only, whether the server sends it never, once, or always."""
+    for role in ({}, {"role": None}, {"role": "assistant"}):
+        shown = deltas_of({**role, "content": "a"}, {**role, "content": "b"})
+        assert [delta and delta["role"] for delta in shown] == ["assistant", None]
+
+
+def test_a_delta_has_the_three_keys_always() -> None:
+    """A shown delta has role, content and tool_calls, None where absent; empty content is None."""
+    assert deltas_of({"content": ""}) == [{"role": "assistant", "content": None, "tool_calls": None}]
+
+
+def test_a_fragment_has_all_its_keys_always() -> None:
+    """A shown fragment has index, id, type, function.name and function.arguments, None where absent."""
+    delta = deltas_of({"tool_calls": [{"index": 3, "function": {"arguments": "{"}}]})[0]
+    nothing = {"id": None, "type": None}
+    assert delta is not None
+    assert delta["tool_calls"] == [{"index": 0, **nothing, "function": {"name": None, "arguments": "{"}}]
+
+
+@pytest.mark.parametrize("nothing", [{"choices": []}, {"choices": None}, {}, chunk(None), chunk({})])
+def test_a_chunk_without_a_delta_shows_nothing(nothing: Json) -> None:
+    """Chunks without choices, and choices without a delta, are skipped wherever they stand."""
+    accumulator = Accumulator()
+    assert accumulator.feed(nothing) is None
+    assert accumulator.feed({"choices": [{"delta": {"content": "Hi"}, "finish_reason": "stop"}]}) is not None
+    assert accumulator.feed(nothing) is None
+    assert accumulator.finish().message["content"] == "Hi"
+
+
+def test_only_the_first_choice_counts() -> None:
+    """A second choice (n=2) is not mixed into the first."""
+    second = {"choices": [{"index": 1, "delta": {"content": "other"}, "finish_reason": "stop"}]}
+    assert fold([chunk({"content": "one"}), second, chunk({}, "length")]).message["content"] == "one"
+
+
+def test_unknown_strings_are_joined_and_shown() -> None:
+    """Reasoning, refusals and keys that nobody listed are folded and passed on in the deltas."""
+    shown = deltas_of({"reasoning_content": "Hm", "vendor": "x"}, {"reasoning_content": "m.", "vendor": "y"})
+    assert [delta and delta["reasoning_content"] for delta in shown] == ["Hm", "m."]
+    message = message_of({"reasoning_content": "Hm", "vendor": "x"}, {"reasoning_content": "m.", "vendor": "y"})
+    assert (message["reasoning_content"], message["vendor"]) == ("Hmm.", "xy")
+
+
+def test_reasoning_details_with_an_index_are_merged() -> None:
+    """OpenRouter's reasoning items: text joined by index, their type and id kept once, a signature kept."""
+    first = {"index": 0, "type": "reasoning.text", "id": "r", "text": "Let ", "signature": None}
+    second = {"index": 0, "type": "reasoning.text", "id": "r", "text": "me."}
+    third = {"index": 0, "signature": "sig"}
+    other = {"index": 1, "type": "reasoning.encrypted", "data": "AAA"}
+    message = message_of(*({"reasoning_details": [item]} for item in (first, second, other, third)))
+    merged = {"index": 0, "type": "reasoning.text", "id": "r", "text": "Let me.", "signature": "sig"}
+    assert message["reasoning_details"] == [merged, other]
+
+
+def test_lists_without_an_index_are_extended() -> None:
+    """List items of a key that only the provider knows are appended, in order."""
+    assert message_of({"cites": [{"a": 1}, 1]}, {"cites": ["x", {"a": 2}]})["cites"] == [{"a": 1}, 1, "x", {"a": 2}]
+
+
+def test_dicts_are_merged_and_numbers_replaced() -> None:
+    """A dict in pieces is merged deeply, its names kept once, its numbers and flags replaced by the last."""
+    pieces = [{"audio": {"id": "a", "data": "AA", "n": 1}}, {"audio": {"id": "a", "data": "BB", "n": 2, "x": None}}]
+    assert message_of(*pieces)["audio"] == {"id": "a", "data": "AABB", "n": 2}
+
+
+def test_null_and_empty_keys_leave_no_trace() -> None:
+    """`refusal: null` and `annotations: []`, which OpenAI sends with every message, are not kept."""
+    assert set(message_of({"content": "x", "refusal": None, "annotations": []})) == {"role", "content", "tool_calls"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("s", [1]),
+        ([1], "s"),
+        ({"a": 1}, [1]),
+        ([1], {"a": 1}),
+        (1, [1]),
+        (1, {"a": 1}),
+        ({"a": 1}, "s"),
+        ("s", {"a": 1}),
+    ],
+)
+def test_a_key_that_changes_its_type_does_no_harm(first: object, second: object) -> None:
+    """A key that comes as one type and then as another ends the completion no differently, and keeps one of them."""
+    message = message_of({"content": "ok", "key": first}, {"key": second}, {"key": copy.deepcopy(second)})
+    assert message["content"] == "ok"
+    assert "key" in message
+
+
+def test_content_in_parts() -> None:
+    """Content that comes as a list of parts stays a list; its text is the partial text as well."""
+    accumulator = Accumulator()
+    accumulator.feed(chunk({"content": [{"type": "text", "text": "a"}]}))
+    accumulator.feed(chunk({"content": [{"type": "image_url", "image_url": {"url": "u"}}]}, "stop"))
+    assert accumulator.text == "a"
+    assert accumulator.finish().message["content"] == [
+        {"type": "text", "text": "a"},
+        {"type": "image_url", "image_url": {"url": "u"}},
+    ]
+
+
+@pytest.mark.parametrize("pieces", [["Hello"], ["Hel", "lo"], ["H", "e", "l", "l", "o"]])
+def test_text_around_parts_is_one_part_however_it_was_cut(pieces: list[str]) -> None:
+    """Mistral streams thinking as parts and then text as strings: the text is one part, in any cut."""
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+    said = {"type": "text", "text": "Hello"}
+    texts = [{"content": piece} for piece in pieces]
+    assert message_of({"content": [thinking]}, *texts)["content"] == [thinking, said]
+    assert message_of(*texts, {"content": [thinking]})["content"] == [said, thinking]
+
+
+def test_the_deprecated_function_call_beside_calls_is_dropped() -> None:
+    """llama-cpp-python sends the first call twice, once as `function_call`: it is one call."""
+    message = message_of(
+        {"function_call": {"name": "f", "arguments": "{"}, "tool_calls": [wire_call("f", "{", index=0, id="c")]},
+        {"function_call": {"name": "f", "arguments": "}"}, "tool_calls": [wire_call("f", "}", index=0, id="c")]},
+    )
+    assert "function_call" not in message
+    assert message["tool_calls"] == [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+
+
+def test_a_function_call_alone_is_kept_as_the_provider_sent_it() -> None:
+    """A `function_call` with no `tool_calls` is the provider's key: folded and echoed, never a call."""
+    message = message_of({"function_call": {"name": "f", "arguments": "{"}}, {"function_call": {"arguments": "}"}})
+    assert (message["function_call"], message["tool_calls"]) == ({"name": "f", "arguments": "{}"}, None)

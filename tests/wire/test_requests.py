@@ -1,0 +1,191 @@
+"""Rows of `wire-cases.md`, end to end: what servers refuse is not sent, by what was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from wire_cases import LAST, PARIS, Json, asks, end, fragment, functions, sse, watch, ways
+
+from aswarm import Agent, AsyncSwarm
+from aswarm.testing import Answer, Failure, RawAnswer, ScriptedModel, Step, call, check_history
+
+
+@pytest.mark.asyncio
+@ways
+async def test_rows_40_and_41_no_tools(way: str) -> None:
+    """40, 41: an agent without functions sends no tools, no parallel_tool_calls and no tool_choice."""
+    seen = await watch(way, ["Hello"], agent=Agent(tool_choice="required"))
+    expected = {"model", "messages", "stream", *(("stream_options",) if way != "run" else ())}
+    assert set(seen.model.requests[0].body) == expected
+
+
+@pytest.mark.asyncio
+@ways
+async def test_row_42_only_what_the_api_knows(way: str) -> None:
+    """42: `sender`, `tool_name` and nulls never reach the API, in no turn; the recorded messages keep them."""
+    seen = await watch(way, [call("get_weather", city="Paris"), LAST])
+    history = [{"role": "user", "content": "Hi"}, *seen.response.messages, {"role": "user", "content": "And?"}]
+    again = await watch(way, ["Yes."], history)
+    assert [message.get("tool_name") for message in history] == [None, None, "get_weather", None, None]
+    for request in (*seen.model.requests, *again.model.requests):
+        for message in request.messages:
+            assert not {"sender", "tool_name"} & message.keys()
+            assert [key for key, value in message.items() if value is None] == ["content"] * ("tool_calls" in message)
+
+
+@pytest.mark.asyncio
+@ways
+async def test_row_43_reasoning_is_echoed(way: str) -> None:
+    """43: DeepSeek's reasoning_content goes back on the message it came with, in this run and in the next."""
+    answer = Answer(calls=[call("get_weather")], extra={"reasoning_content": "Hm."})
+    seen = await watch(way, [answer, LAST])
+    assert seen.model.requests[1].messages[-2]["reasoning_content"] == "Hm."
+    again = await watch(way, ["Yes."], [{"role": "user", "content": "Hi"}, *seen.response.messages])
+    assert [
+        message.get("reasoning_content")
+        for message in again.model.requests[0].messages
+        if message["role"] == "assistant"
+    ] == ["Hm.", None]
+
+
+@pytest.mark.asyncio
+@ways
+async def test_row_44_signatures_are_echoed(way: str) -> None:
+    """44: Gemini's thought signature goes back on the call it came with."""
+    signature = {"google": {"thought_signature": "c2ln"}}
+    chunks = [
+        *asks({**fragment("get_weather", PARIS, id="1", index=0), "extra_content": signature}),
+        *end("tool_calls"),
+    ]
+    seen = await watch(way, [RawAnswer(sse(*chunks)), LAST])
+    assert seen.model.requests[1].messages[-2]["tool_calls"][0]["extra_content"] == signature
+
+
+@pytest.mark.asyncio
+@ways
+async def test_row_45_content_beside_calls(way: str) -> None:
+    """45: the content beside calls is null by default, and "" where that is asked for; text stays text."""
+    steps: list[Step] = [Answer(calls=[call("get_weather")]), Answer("Looking.", [call("get_time")]), LAST]
+    for options, empty in ((dict[str, Any](), None), ({"empty_content": ""}, "")):
+        seen = await watch(way, steps, **options)
+        asking = [message["content"] for message in seen.model.requests[2].messages if message.get("tool_calls")]
+        assert asking == [empty, "Looking."]
+
+
+@pytest.mark.asyncio
+@ways
+@pytest.mark.parametrize("empty", [{"content": None}, {"content": ""}, {"content": "", "tool_calls": []}, {}])
+async def test_row_46_an_assistant_message_with_nothing(empty: Json, way: str) -> None:
+    """46: an assistant message with neither text nor calls is not sent."""
+    user = {"role": "user", "content": "Hi"}
+    seen = await watch(way, ["Hello"], [user, {"role": "assistant", "sender": "A", **empty}, user])
+    assert seen.model.requests[0].messages[1:] == [user, user]
+
+
+@pytest.mark.asyncio
+@ways
+async def test_row_49_every_call_is_answered_once(way: str) -> None:
+    """49: of several handoffs in one turn every call is answered once, and the last wins."""
+    b, c = Agent(name="B", model="b"), Agent(name="C", model="c")
+    agent = Agent(name="A", functions=[b, c])
+    seen = await watch(way, [[call("transfer_to_b"), call("transfer_to_c"), call("missing")], LAST], agent=agent)
+    check_history(seen.model.requests[1].messages)
+    assert seen.told[0] == '{"assistant": "B"}'
+    assert seen.told[1].startswith('{"assistant": "C"}')
+    assert "B" in seen.told[1]
+    assert seen.told[2] == "Error: Tool missing not found."
+    assert (seen.model.requests[1].body["model"], seen.response.agent) == ("c", c)
+
+
+@pytest.mark.asyncio
+@ways
+async def test_row_49_open_calls_in_the_middle(way: str) -> None:
+    """49: open calls followed by other messages are answered as interrupted."""
+    asking = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": ""}}],
+    }
+    seen = await watch(way, ["Hello"], [asking, {"role": "user", "content": "Hi"}])
+    sent = seen.model.requests[0].messages[1:]
+    assert sent[1] == {"role": "tool", "tool_call_id": "1", "content": "not run: interrupted"}
+    assert sent[0]["tool_calls"][0]["function"]["arguments"] == "{}"
+
+
+@pytest.mark.asyncio
+@ways
+async def test_row_50_a_tool_message_without_its_call(way: str) -> None:
+    """50: a tool message whose call was trimmed away is not sent, at the start and in the middle."""
+    user, orphan = {"role": "user", "content": "Hi"}, {"role": "tool", "tool_call_id": "1", "content": "x"}
+    seen = await watch(way, ["Hello"], [orphan, user, orphan, {"role": "assistant", "content": "Yes"}, orphan, user])
+    assert [message["content"] for message in seen.model.requests[0].messages[1:]] == ["Hi", "Yes", "Hi"]
+
+
+@pytest.mark.asyncio
+@ways
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
+@pytest.mark.parametrize("where", ["agent", "settings"])
+async def test_row_51_a_forced_choice_never_loops(choice: Any, where: str, way: str) -> None:
+    """51: a server that obeys a forced choice each time is not asked for ever: after a result the choice is "auto"."""
+
+    def obedient(request: Any) -> Step:
+        forced = request.body.get("tool_choice") not in (None, "auto")
+        return call("get_weather") if forced and len(model.requests) < 5 else LAST
+
+    model = ScriptedModel(obedient)
+    given: Json = {"tool_choice": choice} if where == "agent" else {"model_settings": {"tool_choice": choice}}
+    swarm, agent = AsyncSwarm(client=model.client()), Agent(functions=functions([]), **given)
+    if way == "run":
+        await swarm.run(agent, "Hi")
+    elif way == "stream()":
+        async with swarm.stream(agent, "Hi") as run:
+            _ = [event async for event in run]
+    else:
+        _ = [event async for event in swarm.run(agent, "Hi", stream=True)]
+    assert [request.body["tool_choice"] for request in model.requests] == [choice, "auto"]
+
+
+@pytest.mark.asyncio
+@ways
+async def test_row_51_a_refused_choice(way: str) -> None:
+    """51: a server that refuses tool_choice ends the run with its own words; one that ignores it has answered."""
+    agent = Agent(functions=functions([]), tool_choice="required")
+    seen = await watch(way, [Failure(400, "tool_choice must be a string")], agent=agent)
+    assert "tool_choice must be a string" in str(seen.error)
+    assert len(seen.model.requests) == 1
+    seen = await watch(way, ["I would rather not."], agent=agent)
+    assert (seen.response.stop, len(seen.model.requests)) == ("answer", 1)
+
+
+def numbered(number: int) -> Callable[..., Any]:
+    """A function of its own name."""
+
+    async def made() -> str:
+        return str(number)
+
+    made.__name__ = f"function_{number}"
+    return made
+
+
+@pytest.mark.asyncio
+@ways
+async def test_row_53_more_than_128_tools(way: str) -> None:
+    """53: 130 tools are passed on, and the provider's refusal is told as it is."""
+    agent = Agent(functions=[numbered(number) for number in range(130)])
+    seen = await watch(way, [Failure(400, "Invalid 'tools': array too long")], agent=agent)
+    assert len(seen.model.requests[0].tool_names) == 130
+    assert "array too long" in str(seen.error)
+
+
+@pytest.mark.asyncio
+async def test_usage_is_asked_for_in_streams_only() -> None:
+    """Streams ask for usage, which can be switched off; whole completions do not ask."""
+    for way, options, expected in (
+        ("run", dict[str, Any](), None),
+        ("stream()", dict[str, Any](), {"include_usage": True}),
+        ("stream()", {"include_usage": False}, None),
+    ):
+        seen = await watch(way, ["Hello"], **options)
+        assert seen.model.requests[0].body.get("stream_options") == expected

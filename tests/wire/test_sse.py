@@ -1,0 +1,224 @@
+"""The decoder of one answer's bytes: the same objects, and the same fault, in every cut.
+
+Lines end with LF, CR or CRLF (HTML standard, 9.2.6); comments and empty data are skipped; `[DONE]` ends; a whole JSON
+body is accepted; everything else is a `StreamInterrupted` that quotes what came.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aswarm import CompletionError, StreamInterrupted
+from aswarm._wire.sse import AnswerDecoder
+
+Json = dict[str, Any]
+BOM = b"\xef\xbb\xbf"
+A, B = {"n": 1}, {"text": "grüße 🙂 \n"}
+A_DATA, B_DATA = b'data: {"n": 1}', b"data: " + json.dumps(B, ensure_ascii=False).encode()
+
+
+def decode(pieces: Iterable[bytes]) -> tuple[list[Json], type[BaseException] | None]:
+    """The objects that came out, and the type of what was raised after them."""
+    decoder = AnswerDecoder()
+    found: list[Json] = []
+    try:
+        for piece in pieces:
+            for item in decoder.feed(piece):
+                found.append(item)  # noqa: PERF402 - what came before an exception must be kept
+        for item in decoder.end():
+            found.append(item)  # noqa: PERF402 - as above
+    except CompletionError as error:
+        return found, type(error)
+    return found, None
+
+
+def every_two(body: bytes) -> Iterable[list[bytes]]:
+    """The body in two pieces, cut at every byte."""
+    return ([body[:place], body[place:]] for place in range(len(body) + 1))
+
+
+def by_byte(body: bytes) -> list[bytes]:
+    """The body byte by byte, with nothing in between now and then."""
+    return [piece for byte in body for piece in (bytes([byte]), b"")]
+
+
+GOOD: dict[str, tuple[bytes, list[Json]]] = {
+    "LF": (A_DATA + b"\n\n" + B_DATA + b"\n\ndata: [DONE]\n\n", [A, B]),
+    "CR": (A_DATA + b"\r\r" + B_DATA + b"\r\rdata: [DONE]\r\r", [A, B]),
+    "CRLF": (A_DATA + b"\r\n\r\n" + B_DATA + b"\r\n\r\ndata: [DONE]\r\n\r\n", [A, B]),
+    "line ends mixed": (A_DATA + b"\n\r\n" + B_DATA + b"\r\r\n" + A_DATA + b"\r\n\n", [A, B, A]),
+    "no DONE": (A_DATA + b"\n\n", [A]),
+    "no last newline": (A_DATA + b"\n\n" + B_DATA, [A, B]),
+    "one last newline": (A_DATA + b"\n\n" + B_DATA + b"\n", [A, B]),
+    "ends with a CR": (A_DATA + b"\r\n\r\n" + B_DATA + b"\r", [A, B]),
+    "ends with half a blank line": (A_DATA + b"\r\n\r", [A]),
+    "comments": (b": hello\n\n" + A_DATA + b"\n: OPENROUTER PROCESSING\n\n:\n\n" + B_DATA + b"\n\n", [A, B]),
+    "empty data": (b"data:\n\n" + A_DATA + b"\n\ndata: \n\ndata\n\n" + B_DATA + b"\n\n", [A, B]),
+    "data in several lines": (b'data: {"n":\ndata: 1\ndata:}\n\n' + B_DATA + b"\n\n", [A, B]),
+    "no blank after the colon": (b'data:{"n":1}\n\n', [A]),
+    "other fields": (b"event: message\nid: 7\nretry: 10\nodd\n" + A_DATA + b"\n\n", [A]),
+    "a ping": (b"event: ping\ndata: {}\n\n" + A_DATA + b"\n\n", [{}, A]),
+    "BOM": (BOM + A_DATA + b"\n\n", [A]),
+    "BOM and JSON": (BOM + b'{"n": 1}', [A]),
+    "blank lines first": (b"\r\n\n \n" + A_DATA + b"\n\n", [A]),
+    "an escape that is only text": (rb'data: {"text": "\\ud83d"}' + b"\n\n", [{"text": "\\ud83d"}]),
+    "only DONE": (b"data: [DONE]\n\n", []),
+    "nothing": (b"", []),
+    "blank": (b" \r\n\t", []),
+    "only comments": (b": ping\n\n: ping\n\n", []),
+    "after DONE": (A_DATA + b"\n\ndata: [DONE]\n\n" + B_DATA + b"\n\ndata: {bad\n\n", [A]),
+    "a whole JSON body": (b'\n {"n":\r\n 1}\n', [A]),
+    "an error event": (b'event: error\ndata: {"message": "no"}\n\n', [{"error": {"message": "no"}}]),
+    "an error event that says so": (b'event: error\ndata: {"error": "no"}\n\n', [{"error": "no"}]),
+    "an error event is one event": (b'event: error\ndata: {"m": 1}\n\n' + A_DATA + b"\n\n", [{"error": {"m": 1}}, A]),
+    "an event name with no data": (b"event: error\n\n" + A_DATA + b"\n\n", [A]),
+}
+BAD: dict[str, tuple[bytes, list[Json]]] = {
+    "JSON cut": (A_DATA + b"\n\n" + B_DATA + b"\n\n" + b'data: {"n"', [A, B]),
+    "a character cut": (A_DATA + b"\n\n" + 'data: {"n": "ü'.encode()[:-1], [A]),
+    "malformed JSON": (A_DATA + b"\n\ndata: {bad}\n\n" + B_DATA + b"\n\n", [A]),
+    "text as data": (A_DATA + b"\n\ndata: Internal Server Error\n\n", [A]),
+    "an error event of text": (A_DATA + b"\n\nevent: error\ndata: overloaded\n\n", [A]),
+    "HTML": (b"<!DOCTYPE html>\n<html><body>502</body></html>\n", []),
+    "a JSON body cut": (b'{"choices": [{"message"', []),
+    "two JSON bodies": (b'{"n": 1}\n{"n": 1}\n', []),
+    "bytes that are no text": (b"data: \xff\xfe\n\n", []),
+}
+BODIES = {**GOOD, **BAD}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_the_objects_of_a_body(name: str) -> None:
+    """Each body gives the objects that it says, in one piece."""
+    body, objects = GOOD[name]
+    assert decode([body]) == (objects, None)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_body_that_makes_no_sense(name: str) -> None:
+    """A body that is cut or makes no sense is StreamInterrupted, after the objects that were whole."""
+    body, objects = BAD[name]
+    assert decode([body]) == (objects, StreamInterrupted)
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_every_cut_gives_the_same(name: str) -> None:
+    """Cut in two at every byte, and byte by byte, the objects and the fault are the same."""
+    body, objects = BODIES[name]
+    expected = (objects, None if name in GOOD else StreamInterrupted)
+    assert decode(by_byte(body)) == expected
+    for pieces in every_two(body):
+        assert decode(pieces) == expected, pieces
+
+
+_json = st.dictionaries(st.text(max_size=4), st.text(max_size=4) | st.integers(-9, 9) | st.none(), max_size=3)
+_ends = st.sampled_from([b"\n", b"\r", b"\r\n"])
+
+
+@st.composite
+def events(draw: st.DrawFn) -> tuple[bytes, list[Json]]:
+    """A body of events with any line ends, comments and empty data in between, and the objects in it."""
+    body, objects = draw(st.sampled_from([b"", BOM + b":\n"])), draw(st.lists(_json, max_size=4))
+    for item in objects:
+        end, noise = (
+            draw(_ends),
+            draw(st.lists(st.sampled_from([b": ping", b"data:", b"id: 1", b"", b":"]), max_size=2)),
+        )
+        for line in (*noise, b"", b"data: " + json.dumps(item, ensure_ascii=draw(st.booleans())).encode(), b""):
+            body += line + end
+        if body.endswith(b"\r"):
+            body += b":\n"  # or the next line's LF would belong to this CR
+    return body + draw(st.sampled_from([b"", b"data: [DONE]", b"data: [DONE]\n\n"])), objects
+
+
+@given(events(), st.data())
+@settings(max_examples=200)
+def test_any_body_in_any_cut(made: tuple[bytes, list[Json]], data: st.DataObject) -> None:
+    """Any body of events, cut anywhere, gives the objects that were put into it."""
+    body, objects = made
+    places = sorted(data.draw(st.sets(st.integers(0, len(body)), max_size=8)))
+    pieces = [body[start:end] for start, end in zip([0, *places], [*places, len(body)], strict=True)]
+    assert decode([body]) == (objects, None)
+    assert decode(pieces) == (objects, None)
+
+
+@given(
+    st.lists(
+        st.binary(max_size=12) | st.sampled_from([b"data: ", b"{", b"}", b"\n\n", b"\r", b'"a":1', BOM, b"[DONE]"]),
+        max_size=12,
+    )
+)
+@settings(max_examples=300)
+def test_any_bytes_in_any_cut(pieces: list[bytes]) -> None:
+    """Any bytes at all give the same in one piece and in many, and raise nothing but a CompletionError."""
+    body = b"".join(pieces)
+    assert decode(pieces) == decode([body]) == decode(by_byte(body))
+
+
+def test_objects_come_as_soon_as_they_are_whole() -> None:
+    """An object is given at its blank line, and the decoder waits for nothing more."""
+    decoder = AnswerDecoder()
+    assert list(decoder.feed(A_DATA + b"\n")) == []
+    assert list(decoder.feed(b"\n")) == [A]
+    assert list(decoder.feed(A_DATA + b"\r\n\r")) == [A]
+    assert list(decoder.feed(b"\n" + A_DATA + b"\r\r")) == [A]
+
+
+def test_done_is_told() -> None:
+    """`is_done` is true after `[DONE]`, and only then."""
+    decoder = AnswerDecoder()
+    list(decoder.feed(A_DATA + b"\n\n"))
+    assert not decoder.is_done
+    list(decoder.feed(b"data: [DONE]\n\n"))
+    assert decoder.is_done
+
+
+def test_a_json_body_comes_at_the_end() -> None:
+    """A JSON body is one object, known when no more bytes will come."""
+    decoder = AnswerDecoder()
+    assert list(decoder.feed(b'{"n": 1}')) == []
+    assert list(decoder.end()) == [A]
+
+
+@pytest.mark.parametrize("body", [b"[1]", b"data: [1]\n\n", b"data: 7\n\n"])
+def test_json_that_is_no_object(body: bytes) -> None:
+    """JSON that is no object is a CompletionError that quotes it."""
+    objects, fault = decode([body])
+    assert objects == []
+    assert fault is CompletionError
+
+
+def test_a_body_that_makes_no_sense_is_quoted_but_not_whole() -> None:
+    """The error quotes the beginning of a body, for it is the only clue, and no more than that."""
+    with pytest.raises(StreamInterrupted, match="<html>") as caught:
+        _feed_all(b"<html>" + b"x" * 10_000)
+    assert len(str(caught.value)) < 500
+    with pytest.raises(StreamInterrupted, match="short"):
+        _feed_all(b"<short>")
+
+
+def _feed_all(body: bytes) -> None:
+    decoder = AnswerDecoder()
+    list(decoder.feed(body))
+    list(decoder.end())
+
+
+def test_a_character_that_the_server_cut_in_half_is_not_fatal() -> None:
+    """A server that cuts an emoji between its surrogates (JavaScript strings) has sent JSON all the same."""
+    objects, fault = decode([b'data: {"text": "a\\ud83d"}\n\ndata: {"text": "\\ude42b"}\n\n'])
+    assert fault is None
+    assert len(objects) == 2
+
+
+def test_many_small_pieces_cost_no_square() -> None:
+    """A large event in small pieces is decoded in little time."""
+    body = b'data: {"text": "' + b"x" * 400_000 + b'"}\n\n'
+    objects, fault = decode(body[start : start + 100] for start in range(0, len(body), 100))
+    assert fault is None
+    assert len(objects[0]["text"]) == 400_000
