@@ -78,7 +78,7 @@ def is_retryable_status(status: int | None) -> bool:
     return status is not None and (status in (408, 409, 429) or 500 <= status < 600)  # noqa: PLR2004 - HTTP's own numbers
 
 
-def attach(error: BaseException, name: str, value: object) -> None:
+def set_attribute(error: BaseException, name: str, value: object) -> None:
     """Give somebody else's exception an attribute, where it takes one."""
     with suppress(Exception):
         setattr(error, name, value)

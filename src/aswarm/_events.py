@@ -131,7 +131,7 @@ Event: TypeAlias = (
 LoopEvent: TypeAlias = Event | CompletionDelta
 
 
-def typed(delta: dict[str, Any]) -> Iterator[Event]:
+def typed_events(delta: dict[str, Any]) -> Iterator[Event]:
     """The typed events of one delta."""
     reasoning = delta.get("reasoning_content") or delta.get("reasoning")
     if reasoning and (text := text_of(reasoning)):

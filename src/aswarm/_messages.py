@@ -135,7 +135,7 @@ def tool_message(call: Mapping[str, Any], content: str) -> Message:
     return {"role": "tool", "tool_call_id": call["id"], "tool_name": call_name(call), "content": content}
 
 
-def blocks(messages: Sequence[Message]) -> Iterator[tuple[Message, list[Message]]]:
+def message_blocks(messages: Sequence[Message]) -> Iterator[tuple[Message, list[Message]]]:
     """The history as blocks: each message that is no tool message, with the tool messages that directly follow it.
 
     Tool messages at the very start belong to a call that was trimmed away; they come with an empty message.
@@ -153,7 +153,7 @@ def blocks(messages: Sequence[Message]) -> Iterator[tuple[Message, list[Message]
         yield head, answers
 
 
-def pair(calls: Sequence[Mapping[str, Any]], answers: Sequence[Message]) -> list[Message | None]:
+def match_answers(calls: Sequence[Mapping[str, Any]], answers: Sequence[Message]) -> list[Message | None]:
     """For each call, in order, the tool message that answers it, or None. Each answer is used once.
 
     Equal ids are told apart by the tool's name where the message has one, then by order.
@@ -189,9 +189,9 @@ def _any_name(_answer: Message, _name: str) -> bool:
 def open_calls(messages: Sequence[Message]) -> list[Message]:
     """The calls at the end of the history that no tool message answers, in call order."""
     nothing: tuple[Message, list[Message]] = ({}, [])
-    head, answers = next(blocks(messages[_last_head(messages) :]), nothing)
+    head, answers = next(message_blocks(messages[_last_head(messages) :]), nothing)
     calls: list[Message] = head.get("tool_calls") or []
-    return [call for call, answer in zip(calls, pair(calls, answers), strict=True) if answer is None]
+    return [call for call, answer in zip(calls, match_answers(calls, answers), strict=True) if answer is None]
 
 
 def _last_head(messages: Sequence[Message]) -> int:
@@ -201,7 +201,7 @@ def _last_head(messages: Sequence[Message]) -> int:
     return max(position, 0)
 
 
-def wire(messages: Sequence[Message], *, empty_content: str | None = None) -> list[Message]:
+def to_wire(messages: Sequence[Message], *, empty_content: str | None = None) -> list[Message]:
     """The history as the API accepts it: our keys and nulls stripped, every call answered once and in order.
 
     A call that nothing answers is answered as interrupted; a tool message without its call and an assistant message
@@ -211,7 +211,7 @@ def wire(messages: Sequence[Message], *, empty_content: str | None = None) -> li
     `empty_content` is the content of an assistant message that has only calls: None (null, as OpenAI says) or "".
     """
     sent: list[Message] = []
-    for head, answers in blocks(messages):
+    for head, answers in message_blocks(messages):
         if not answers and _is_plain(head) and head["content"]:
             sent.append({**head})
         elif head.get("role") == "assistant":
@@ -230,7 +230,7 @@ def _wire_assistant(head: Message, answers: list[Message], empty_content: str | 
         yield message
     elif any(message.get(key) for key in _SUBSTANCE):
         yield message
-    for call, answer in zip(calls, pair(calls, answers), strict=True):
+    for call, answer in zip(calls, match_answers(calls, answers), strict=True):
         yield {"content": "", **_clean(answer or tool_message(call, INTERRUPTED))}
 
 

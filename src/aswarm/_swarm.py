@@ -16,18 +16,18 @@ from ._agent import Agent, Response
 from ._errors import ConfigurationError
 from ._events import LoopEvent
 from ._providers.default_client import Transport, check_transport, make_client
-from ._providers.openai import door_of, source_for
+from ._providers.openai import handler_of, source_for
 from ._rate_limits.policy import RateLimits
-from ._rate_limits.rate_limiter import Pacing
+from ._rate_limits.rate_limiter import RateLimiter
 from ._run.debug import debug_doors, debug_events
-from ._run.execution import Executor, ToolCaller, ToolErrorHook, inline, live
+from ._run.execution import EventDelivery, ToolCaller, ToolErrorHook, deliver_after, deliver_live
 from ._run.instructions import resolve_instructions
-from ._run.loop import Doors, Loop, RunOptions
+from ._run.loop import Handlers, Loop, RunOptions
 from ._run.options import Arguments, Messages
 from ._run.state import RunState
 from ._run.streams import ClassicStream, EventStream, to_end
 from ._runtime.backend import PerLoop
-from ._runtime.threads import ThreadPool, Workplace
+from ._runtime.threads import FunctionRunner, ThreadPool
 from ._wire.request import CompletionSource, RequestSettings
 from .batch._batch import Batch
 from .batch._options import Options
@@ -74,7 +74,7 @@ class AsyncSwarm:
         self._empty_content = empty_content
         self._own_clients = PerLoop(partial(make_client, transport))
         self._threads = PerLoop(partial(ThreadPool, max_threads))
-        self._pacing = Pacing(limits)
+        self._rate_limiter = RateLimiter(limits)
 
     @property
     def client(self) -> Any:
@@ -210,7 +210,7 @@ class AsyncSwarm:
         arguments = Arguments(
             agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume
         )
-        return EventStream(*self._begin(arguments, live, stream=deltas))
+        return EventStream(*self._begin(arguments, deliver_live, stream=deltas))
 
     def batch(
         self,
@@ -237,23 +237,25 @@ class AsyncSwarm:
         ConfigurationError for what is wrong with the batch itself: here, or, for a journal, where the block is entered.
         """
         options = Options(agent, concurrency, ordered, on_error, attempts, context_variables, model_override, max_turns)
-        return Batch(self._run_to_end, items, options, self._pacing, lambda: self.client, journal)
+        return Batch(self._run_to_end, items, options, self._rate_limiter, lambda: self.client, journal)
 
     def _classic_stream(self, arguments: Arguments) -> ClassicStream:
-        return ClassicStream(*self._begin(arguments, inline, stream=True))
+        return ClassicStream(*self._begin(arguments, deliver_after, stream=True))
 
-    async def _run_to_end(self, arguments: Arguments, wrap_doors: Callable[[Doors], Doors] | None = None) -> Response:
-        return await to_end(*self._begin(arguments, inline, stream=False, wrap_doors=wrap_doors))
+    async def _run_to_end(
+        self, arguments: Arguments, middleware: Callable[[Handlers], Handlers] | None = None
+    ) -> Response:
+        return await to_end(*self._begin(arguments, deliver_after, stream=False, middleware=middleware))
 
     # --- putting a run together ---
 
     def _begin(
         self,
         arguments: Arguments,
-        execute: Executor,
+        execute: EventDelivery,
         *,
         stream: bool,
-        wrap_doors: Callable[[Doors], Doors] | None = None,
+        middleware: Callable[[Handlers], Handlers] | None = None,
     ) -> tuple[RunState, AsyncGenerator[LoopEvent, None]]:
         settings = RequestSettings(stream, arguments.model_override, self._include_usage)
         options = RunOptions(settings, arguments.max_turns, arguments.execute_tools, self._concurrent_tools)
@@ -264,24 +266,24 @@ class AsyncSwarm:
             resume=arguments.resume,
             empty_content=self._empty_content,
         )
-        doors = partial(self._doors, wrap_doors, debug=arguments.debug)
+        doors = partial(self._doors, middleware, debug=arguments.debug)
         events = Loop(state, options, doors, self._instruct, execute).events()
         return state, debug_events(events) if arguments.debug else events
 
-    def _doors(self, wrap_doors: Callable[[Doors], Doors] | None, *, debug: bool) -> Doors:
+    def _doors(self, middleware: Callable[[Handlers], Handlers] | None, *, debug: bool) -> Handlers:
         source = self._source_of(self.client)
-        call_tool = ToolCaller(self._workplace(), self._tool_error)
-        doors = Doors(self._pacing.door(source, door_of(source)), call_tool)
-        wrapped = wrap_doors(doors) if wrap_doors else doors
+        call_tool = ToolCaller(self._function_runner(), self._tool_error)
+        doors = Handlers(self._rate_limiter.door(source, handler_of(source)), call_tool)
+        wrapped = middleware(doors) if middleware else doors
         return debug_doors(wrapped) if debug else wrapped
 
     async def _instruct(self, agent: Agent, context: dict[str, Any]) -> Any:
-        return await resolve_instructions(agent, context, self._workplace)
+        return await resolve_instructions(agent, context, self._function_runner)
 
     def _source_of(self, client: Any) -> CompletionSource:
         return source_for(client)
 
-    def _workplace(self) -> Workplace:
+    def _function_runner(self) -> FunctionRunner:
         return self._threads.get()
 
     async def aclose(self) -> None:

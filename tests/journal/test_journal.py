@@ -23,7 +23,7 @@ from aswarm import (
 )
 from aswarm._journal import Journal
 from aswarm._journal.sqlite import Step
-from aswarm._run.loop import Doors
+from aswarm._run.loop import Handlers
 from aswarm._run.options import Arguments
 from aswarm.testing import check_history
 
@@ -174,12 +174,12 @@ async def test_what_the_record_answers_stays_in_front_of_other_doors(path: Path)
     """Doors that are wrapped behind the journal (limits, attempts) see only what is not answered from the record."""
     asked: list[str] = []
 
-    def telling(doors: Doors) -> Doors:
+    def telling(doors: Handlers) -> Handlers:
         def complete(request: CompletionRequest) -> Any:
             asked.append(request.body["messages"][-1]["role"])
             return doors.complete(request)
 
-        return Doors(complete, doors.call_tool)
+        return Handlers(complete, doors.call_tool)
 
     agent = Agent(functions=[noting([], "one")])
     with pytest.raises(Died):

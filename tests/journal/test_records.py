@@ -128,7 +128,7 @@ async def test_open_calls_at_the_start_are_recorded_too(path: Path) -> None:
         async with Journal(path, BATCH) as journal:
             entry = await journal.begin("a", agent, history)
             arguments = Arguments(agent, history, resume=True)
-            return await AsyncSwarm(client=model)._run_to_end(arguments, wrap_doors=entry.doors)
+            return await AsyncSwarm(client=model)._run_to_end(arguments, middleware=entry.doors)
 
     with pytest.raises(Died):
         await attempt(Script(dies()))

@@ -10,7 +10,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError
-from aswarm._providers.openai import CreateSource, OpenAISource, source_for
+from aswarm._providers.openai import CompatibleClientSource, OpenAISource, source_for
 
 
 class OtherChat:
@@ -40,8 +40,8 @@ def test_a_client_with_another_chat_goes_through_create() -> None:
     """Where `chat` was replaced, on the class or on the instance, what was put there is called."""
     client = AsyncOpenAI(api_key="x")
     client.chat = OtherChat()  # type: ignore[misc, assignment]
-    assert isinstance(source_for(client), CreateSource)
-    assert isinstance(source_for(WithOtherChat(api_key="x")), CreateSource)
+    assert isinstance(source_for(client), CompatibleClientSource)
+    assert isinstance(source_for(WithOtherChat(api_key="x")), CompatibleClientSource)
 
 
 def test_something_else_of_openais_goes_through_create() -> None:
@@ -50,7 +50,7 @@ def test_something_else_of_openais_goes_through_create() -> None:
     class Odd(openai.OpenAIError):
         chat = OtherChat()
 
-    assert isinstance(source_for(Odd()), CreateSource)
+    assert isinstance(source_for(Odd()), CompatibleClientSource)
 
 
 def test_a_blocking_client_is_refused() -> None:
@@ -63,7 +63,7 @@ def test_a_create_that_was_replaced_on_the_class_is_called(monkeypatch: pytest.M
     """Whatever stands in the place of openai's own `create`, function or not, is what must be called."""
     client = AsyncOpenAI(api_key="x")
     monkeypatch.setattr(type(client.chat.completions), "create", AsyncMock())
-    assert isinstance(source_for(client), CreateSource)
+    assert isinstance(source_for(client), CompatibleClientSource)
 
 
 @pytest.mark.asyncio

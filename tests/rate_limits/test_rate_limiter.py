@@ -114,9 +114,9 @@ async def test_estimates_learn_from_what_was_used() -> None:
     """Long answers make the next requests count for more from the start."""
     model = TimedModel(lambda _: Answer("Hi", usage={"prompt_tokens": 20, "completion_tokens": 5000}))
     swarm = limited(model, tokens=100_000)
-    before = swarm._pacing._estimate.of({}, 100)
+    before = swarm._rate_limiter._estimate.of({}, 100)
     await swarm.run(Agent(), "Hi")
-    assert swarm._pacing._estimate.of({}, 100) > before + 400
+    assert swarm._rate_limiter._estimate.of({}, 100) > before + 400
 
 
 @pytest.mark.parametrize("usage", [None, {"total_tokens": 0}])
@@ -204,7 +204,7 @@ async def test_a_batch_hears_what_becomes_of_the_requests() -> None:
     """While a block holds, runs are paced without limits too, and the adaptive limit follows all of them."""
     model = TimedModel([busy(30), *["Hi"] * 6])
     swarm = AsyncSwarm(client_of(model))
-    with swarm._pacing.in_use(), swarm._pacing.adaptive(8, 100) as limit:
+    with swarm._rate_limiter.in_use(), swarm._rate_limiter.adaptive(8, 100) as limit:
         await swarm.run(Agent(), "Hi")
         assert limit.limit == 4
         assert model.times == pytest.approx([0, 30])

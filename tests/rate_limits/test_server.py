@@ -12,7 +12,7 @@ from loopback import Reply, serve, sse, whole
 from paced import run_all
 
 from aswarm import Agent, AsyncSwarm, RateLimits
-from aswarm._rate_limits.rate_limiter import Pacing
+from aswarm._rate_limits.rate_limiter import RateLimiter
 from aswarm.testing import Answer
 
 pytestmark = pytest.mark.anyio
@@ -76,7 +76,7 @@ async def test_after_the_first_429_nothing_arrives_until_the_server_said() -> No
     quota = Quota(3)
     async with serve(quota.reply) as server, _client(server.base_url) as client:
         swarm = AsyncSwarm(client)
-        swarm._pacing = Pacing(RateLimits(), minute=1.0)
+        swarm._rate_limiter = RateLimiter(RateLimits(), minute=1.0)
         with anyio.fail_after(20):
             async with anyio.create_task_group() as group:
                 for _ in range(3):
@@ -96,7 +96,7 @@ async def test_with_the_servers_limit_as_its_own_nothing_is_refused() -> None:
     async with serve(window.reply) as server, _client(server.base_url) as client:
         swarm = AsyncSwarm(client)
         # Four times the server's window: it is not the punctuality of this machine that is tested.
-        swarm._pacing = Pacing(RateLimits(requests_per_minute=4), minute=0.4)
+        swarm._rate_limiter = RateLimiter(RateLimits(requests_per_minute=4), minute=0.4)
         with anyio.fail_after(20):
             assert await run_all(swarm, 9) == ["Hi"] * 9
     assert (len(window.accepted), window.refused) == (9, [])

@@ -17,7 +17,7 @@ from openai.resources.chat.completions import AsyncCompletions
 from virtual_time import in_virtual_time
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, RateLimits, Swarm
-from aswarm._rate_limits.rate_limiter import Pacing
+from aswarm._rate_limits.rate_limiter import RateLimiter
 from aswarm.testing import Answer, Failure, ScriptedModel, completion
 
 
@@ -36,7 +36,7 @@ class Source:
 
 def paced(client: Any, requests: int | None = None, minute: float = 0.3) -> AsyncSwarm:
     swarm = AsyncSwarm(client)
-    swarm._pacing = Pacing(RateLimits(requests), minute=minute)
+    swarm._rate_limiter = RateLimiter(RateLimits(requests), minute=minute)
     return swarm
 
 
@@ -106,22 +106,22 @@ def test_a_loop_that_stands_still_holds_up_nobody() -> None:
     stopped.run_until_complete(swarm.run(Agent(), "Hi"))
     waiting = stopped.create_task(_runs(swarm, 2))
     stopped.run_until_complete(asyncio.sleep(0.02))
-    assert len(swarm._pacing._lines) == 1
+    assert len(swarm._rate_limiter._lines) == 1
     anyio.run(_runs, swarm, 1)
     assert len(source.times) == 2
     waiting.cancel()
     stopped.run_until_complete(asyncio.wait([waiting]))
-    assert not swarm._pacing._lines
+    assert not swarm._rate_limiter._lines
     stopped.close()
 
 
 def test_a_loop_that_was_closed_over_its_waiters_is_forgotten() -> None:
     """Telling it that there is room would fail; that is nobody else's trouble."""
     swarm = paced(Source(), requests=1)
-    swarm._pacing._lines[object()] = gone = _Gone()  # type: ignore[assignment]
+    swarm._rate_limiter._lines[object()] = gone = _Gone()  # type: ignore[assignment]
     anyio.run(_runs, swarm, 1)
     assert gone.was_told
-    assert not swarm._pacing._lines
+    assert not swarm._rate_limiter._lines
 
 
 class _Gone:
@@ -168,7 +168,7 @@ def test_swarm_keeps_limits_too() -> None:
     http_client: Any = httpx.Client(transport=httpx.MockTransport(lambda _: answers.pop(0)))
     client = openai.OpenAI(api_key="k", base_url="http://scripted.test/v1", max_retries=5, http_client=http_client)
     with Swarm(client, limits=RateLimits(requests_per_minute=3)) as swarm:
-        swarm._engine._pacing = Pacing(RateLimits(requests_per_minute=3), minute=0.3)
+        swarm._engine._rate_limiter = RateLimiter(RateLimits(requests_per_minute=3), minute=0.3)
         before = time.monotonic()
         assert swarm.run(Agent(), "Hi").text == "Hi"
         assert time.monotonic() - before > 0.09

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from recording import FUNCTIONS, USER, WHOLE, Json, complete, finish, told, wire_call
 
 from aswarm import Agent, Result
-from aswarm._messages import normalize, wire
+from aswarm._messages import normalize, to_wire
 from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._run.state import RunState
 from aswarm.testing import check_history
@@ -40,7 +40,9 @@ def block(draw: st.DrawFn) -> list[Json]:
     return [{**message, "tool_calls": calls or None}, *draw(st.permutations(answers))]
 
 
-_histories = st.lists(block(), max_size=5).map(lambda blocks: [message for part in blocks for message in part])
+_histories = st.lists(block(), max_size=5).map(
+    lambda message_blocks: [message for part in message_blocks for message in part]
+)
 _progress = st.sampled_from(["not started", "started", "finished", "failed", "handed off"])
 
 
@@ -74,7 +76,7 @@ def test_every_snapshot_is_valid_and_every_request_too(
     """At any moment of any run the response continues the history validly, and what is sent is the whole of it."""
     kept = copy.deepcopy(history)
     state = RunState(Agent(name="A", functions=FUNCTIONS), history, None, resume=True)
-    full = [*wire(normalize(history)), *state.response.messages]
+    full = [*to_wire(normalize(history)), *state.response.messages]
     for calls, hows in [([], ["finished"] * 3), *turns]:
         if calls:
             complete(state, *calls)
@@ -93,7 +95,7 @@ def test_every_snapshot_is_valid_and_every_request_too(
         state.end_turn()
         full = normalize([*history, *state.response.messages])
         sent = state.request(None, WHOLE).body["messages"]
-        assert sent == wire(full)
+        assert sent == to_wire(full)
         check_sent(sent)
     assert history == kept
 

@@ -61,7 +61,7 @@ async def run(
 ) -> Response:
     """One attempt at an item."""
     arguments = Arguments(agent, messages, context)
-    return await AsyncSwarm(client=model, **options)._run_to_end(arguments, wrap_doors=entry.doors)
+    return await AsyncSwarm(client=model, **options)._run_to_end(arguments, middleware=entry.doors)
 
 
 async def rerun(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import aswarm
 from aswarm import Event, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta
-from aswarm._events import typed
+from aswarm._events import typed_events
 
 
 def delta(content: Any = None, tool_calls: Any = None, **extra: Any) -> dict[str, Any]:
@@ -24,51 +24,53 @@ def fragment(index: int = 0, id: str | None = None, name: str | None = None, arg
 
 def test_text_is_a_text_delta() -> None:
     """A piece of content is one TextDelta."""
-    assert list(typed(delta("Hi"))) == [TextDelta("Hi")]
+    assert list(typed_events(delta("Hi"))) == [TextDelta("Hi")]
 
 
 @pytest.mark.parametrize("empty", [delta(), delta(""), delta([]), delta(None, []), delta(refusal="", reasoning="")])
 def test_nothing_is_no_event(empty: dict[str, Any]) -> None:
     """A delta that says nothing is no event."""
-    assert list(typed(empty)) == []
+    assert list(typed_events(empty)) == []
 
 
 @pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
 def test_reasoning_is_a_reasoning_delta(key: str) -> None:
     """DeepSeek's and OpenRouter's key mean the same."""
-    assert list(typed(delta(**{key: "Hm."}))) == [ReasoningDelta("Hm.")]
+    assert list(typed_events(delta(**{key: "Hm."}))) == [ReasoningDelta("Hm.")]
 
 
 def test_reasoning_sent_under_both_keys_is_told_once() -> None:
     """Servers in between send both keys with the same text."""
-    assert list(typed(delta(reasoning_content="Hm.", reasoning="Hm."))) == [ReasoningDelta("Hm.")]
+    assert list(typed_events(delta(reasoning_content="Hm.", reasoning="Hm."))) == [ReasoningDelta("Hm.")]
 
 
 def test_reasoning_in_parts_is_joined() -> None:
     """Reasoning may come as a list of parts, like content."""
-    assert list(typed(delta(reasoning=[{"text": "H"}, {"text": "m."}]))) == [ReasoningDelta("Hm.")]
+    assert list(typed_events(delta(reasoning=[{"text": "H"}, {"text": "m."}]))) == [ReasoningDelta("Hm.")]
 
 
 @pytest.mark.parametrize("odd", [{"effort": "high"}, [{"type": "encrypted", "data": "…"}], 5, True])
 def test_reasoning_without_text_is_no_event(odd: object) -> None:
     """An event is a piece of text; what carries none (encrypted reasoning, settings) is no event."""
-    assert list(typed(delta(reasoning=odd))) == []
+    assert list(typed_events(delta(reasoning=odd))) == []
 
 
 def test_content_in_parts_is_joined() -> None:
     """Mistral streams content as a list of parts."""
-    assert list(typed(delta([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]))) == [TextDelta("ab")]
+    assert list(typed_events(delta([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]))) == [
+        TextDelta("ab")
+    ]
 
 
 def test_a_refusal_is_a_refusal_delta() -> None:
     """A refusal is not text of the answer."""
-    assert list(typed(delta(refusal="No."))) == [RefusalDelta("No.")]
+    assert list(typed_events(delta(refusal="No."))) == [RefusalDelta("No.")]
 
 
 def test_each_fragment_of_a_call_is_one_event_with_what_it_carries() -> None:
     """What a fragment does not carry is None; fragments come in their order."""
     fragments = [fragment(0, "c1", "f", ""), fragment(1, arguments='{"x"')]
-    assert list(typed(delta(tool_calls=fragments))) == [
+    assert list(typed_events(delta(tool_calls=fragments))) == [
         ToolCallDelta(0, "c1", "f", ""),
         ToolCallDelta(1, None, None, '{"x"'),
     ]
@@ -77,14 +79,14 @@ def test_each_fragment_of_a_call_is_one_event_with_what_it_carries() -> None:
 def test_a_delta_with_everything_is_told_in_the_order_of_thought() -> None:
     """Reasoning, text, refusal, calls."""
     everything = delta("Hi", [fragment(name="f")], reasoning="Hm.", refusal="No.")
-    kinds = [type(event) for event in typed(everything)]
+    kinds = [type(event) for event in typed_events(everything)]
     assert kinds == [ReasoningDelta, TextDelta, RefusalDelta, ToolCallDelta]
 
 
 @given(st.lists(st.text(max_size=5)))
 def test_the_text_deltas_together_are_the_text(pieces: list[str]) -> None:
     """Nothing is lost or added, and no event is empty."""
-    events = [event for piece in pieces for event in typed(delta(piece))]
+    events = [event for piece in pieces for event in typed_events(delta(piece))]
     assert all(isinstance(event, TextDelta) and event.text for event in events)
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "".join(pieces)
 
@@ -93,7 +95,7 @@ def test_a_delta_is_not_changed() -> None:
     """The classic stream yields the same dict."""
     given_delta = delta("Hi", [fragment(0, "c1", "f", "{}")], reasoning="Hm.")
     before = repr(given_delta)
-    list(typed(given_delta))
+    list(typed_events(given_delta))
     assert repr(given_delta) == before
 
 

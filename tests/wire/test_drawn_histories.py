@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from aswarm._messages import (
     INTERRUPTED,
     ROLES,
-    blocks,
     call_name,
+    match_answers,
+    message_blocks,
     normalize,
     open_calls,
-    pair,
+    to_wire,
     tool_message,
-    wire,
 )
 from aswarm.testing import check_history
 
@@ -59,20 +59,20 @@ histories = st.lists(st.one_of(plain_messages, assistant_messages, tool_messages
 @given(histories)
 def test_whatever_goes_in_a_valid_history_goes_out(messages: list[Message]) -> None:
     """Every call on the wire is answered exactly once and in call order, and no tool message is without its call."""
-    check_history(wire(messages))
+    check_history(to_wire(messages))
 
 
 @given(histories)
 def test_the_wire_form_of_a_wire_form_is_itself(messages: list[Message]) -> None:
     """What may be sent is not changed by being cleaned again."""
-    sent = wire(messages)
-    assert wire(sent) == sent
+    sent = to_wire(messages)
+    assert to_wire(sent) == sent
 
 
 @given(histories, st.sampled_from([None, ""]))
 def test_neither_our_keys_nor_nulls_are_sent(messages: list[Message], empty: str | None) -> None:
     """Only the content of an assistant message with calls may be null; no key of ours, no empty list of calls."""
-    for message in wire(messages, empty_content=empty):
+    for message in to_wire(messages, empty_content=empty):
         assert not {"sender", "tool_name"} & message.keys()
         nulls = {key for key, value in message.items() if value is None}
         assert nulls <= ({"content"} if message.get("tool_calls") and empty is None else set())
@@ -83,10 +83,10 @@ def test_neither_our_keys_nor_nulls_are_sent(messages: list[Message], empty: str
 def test_the_input_is_never_changed(messages: list[Message]) -> None:
     """Cleaning, normalizing and looking for open calls leave what they were given as it was."""
     before = copy.deepcopy(messages)
-    wire(messages)
+    to_wire(messages)
     normalize(messages)
     open_calls(messages)
-    list(blocks(messages))
+    list(message_blocks(messages))
     assert messages == before
 
 
@@ -94,7 +94,7 @@ def test_the_input_is_never_changed(messages: list[Message]) -> None:
 def test_what_people_said_is_all_sent_in_order(messages: list[Message]) -> None:
     """System, developer, user and function messages all reach the wire, in their order, with their content."""
     others = [m for m in messages if m["role"] not in ("assistant", "tool")]
-    sent = [m for m in wire(messages) if m["role"] not in ("assistant", "tool")]
+    sent = [m for m in to_wire(messages) if m["role"] not in ("assistant", "tool")]
     assert [(m["role"], m["content"]) for m in others] == [(m["role"], m.get("content")) for m in sent]
 
 
@@ -102,7 +102,7 @@ def test_what_people_said_is_all_sent_in_order(messages: list[Message]) -> None:
 def test_every_call_is_sent_once(messages: list[Message]) -> None:
     """The calls on the wire are the calls of the history, in order: none is lost, none is doubled."""
     asked = [(c["id"], call_name(c)) for m in messages for c in m.get("tool_calls") or ()]
-    sent = [(c["id"], call_name(c)) for m in wire(messages) for c in m.get("tool_calls") or ()]
+    sent = [(c["id"], call_name(c)) for m in to_wire(messages) for c in m.get("tool_calls") or ()]
     assert sent == asked
 
 
@@ -113,21 +113,21 @@ def test_the_open_calls_are_those_that_answering_would_close(messages: list[Mess
     answers = [tool_message(call, "now") for call in open_calls(messages)]
     closed = [*messages, *answers]
     assert open_calls(closed) == []
-    contents_sent = [m["content"] for m in wire(closed)[-len(answers) :]] if answers else []
+    contents_sent = [m["content"] for m in to_wire(closed)[-len(answers) :]] if answers else []
     assert INTERRUPTED not in contents_sent
 
 
 @given(histories)
 def test_blocks_lose_nothing(messages: list[Message]) -> None:
     """The blocks, one after another, are the history."""
-    again = [message for head, answers in blocks(messages) for message in ([head] if head else []) + answers]
+    again = [message for head, answers in message_blocks(messages) for message in ([head] if head else []) + answers]
     assert again == messages
 
 
 @given(st.lists(calls, max_size=5), st.lists(tool_messages, max_size=5))
 def test_pairing_uses_each_answer_once_and_only_for_its_own_id(made: list[Message], answers: list[Message]) -> None:
     """Each call gets at most one tool message, of its own id, that no other call gets; as many as there can be."""
-    paired = pair(made, answers)
+    paired = match_answers(made, answers)
     used = [found for found in paired if found is not None]
     assert len(paired) == len(made)
     assert len({id(found) for found in used}) == len(used)
@@ -144,4 +144,6 @@ def test_answers_that_carry_names_find_their_calls_in_any_order(drawn: tuple[lis
     """A complete set of our own tool messages is paired with the right names, however it is ordered."""
     made, shuffled = drawn
     answers = [tool_message(call, "done") for call in shuffled]
-    assert [found and found["tool_name"] for found in pair(made, answers)] == [call_name(call) for call in made]
+    assert [found and found["tool_name"] for found in match_answers(made, answers)] == [
+        call_name(call) for call in made
+    ]

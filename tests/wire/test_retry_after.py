@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
-from aswarm._wire.retry_after import headers_of, is_overload, is_refusal, retry_after, should_retry
+from aswarm._wire.retry_after import headers_of, is_overload, is_rate_limited, retry_after, should_retry
 from aswarm.testing import Failure, ScriptedModel
 
 NOW = datetime(2025, 11, 20, 12, 0, tzinfo=UTC)
@@ -66,8 +66,8 @@ def test_an_error_without_a_status_or_with_one_of_the_server_looks_like_overload
 
 def test_a_stream_that_broke_is_no_refusal() -> None:
     """Whatever number it gave: something had been taken."""
-    assert not is_refusal(StreamInterrupted("broke", status_code=429))
-    assert is_refusal(CompletionError("slow down", status_code=429, retryable=True))
+    assert not is_rate_limited(StreamInterrupted("broke", status_code=429))
+    assert is_rate_limited(CompletionError("slow down", status_code=429, retryable=True))
 
 
 def test_a_date_without_a_zone_is_in_universal_time() -> None:

@@ -1,7 +1,7 @@
 """The thread of the caller, who waits for a run: what blocks is carried out there, and not on the event loop.
 
-`Caller` is the waiting side: it has the run carried on by the loop, and does what the run hands over. `CallersThread` is
-the `Workplace` of such a run. Which functions are handed over is decided where they are called.
+`Caller` is the waiting side: it has the run carried on by the loop, and does what the run hands over. `CallerThreadRunner` is
+the `FunctionRunner` of such a run. Which functions are handed over is decided where they are called.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import anyio
 
 from aswarm._agent import Response
-from aswarm._errors import RunError, attach
-from aswarm._runtime.backend import Settled, outlast
-from aswarm._runtime.threads import Lease, ThreadPool
+from aswarm._errors import RunError, set_attribute
+from aswarm._runtime.backend import TaskResult, wait_shielded
+from aswarm._runtime.threads import Slot, ThreadPool
 
 from .event_loop import SharedLoop, Visit
 from .interrupts import Interrupts
@@ -40,7 +40,7 @@ async def for_nobody(work: Callable[[], Awaitable[None]]) -> None:
     await work()
 
 
-class _Job(Settled[T]):
+class _Job(TaskResult[T]):
     """A function that was handed over."""
 
     def __init__(self, work: Callable[[], T]) -> None:
@@ -63,7 +63,7 @@ class _Job(Settled[T]):
         self.is_over.set()
 
 
-class _Errand(Settled[T]):
+class _Errand(TaskResult[T]):
     """Something that the run is to do: all of it, or the way to its next event."""
 
     def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
@@ -186,7 +186,7 @@ class Caller:
             if job in self._jobs:
                 self._jobs.remove(job)
             elif self.loop.is_usable:  # at the end of the program, a daemon thread is left where it is
-                await outlast(job.is_over)
+                await wait_shielded(job.is_over)
             raise
         return job.get()
 
@@ -195,25 +195,25 @@ def _hand_response(errand: _Errand[Any], error: BaseException) -> None:
     """Give an interruption what the run has left, as any error of a run has it."""
     response = errand.value if isinstance(errand.value, Response) else getattr(errand.error, "response", None)
     if response is not None and errand.error is not error:
-        attach(error, "response", response)
+        set_attribute(error, "response", response)
 
 
-class CallersThread:
-    """The thread of the caller as a `Workplace`. What must be apart from it goes to worker threads."""
+class CallerThreadRunner:
+    """The thread of the caller as a `FunctionRunner`. What must be apart from it goes to worker threads."""
 
-    takes_all = True
+    runs_everything = True
 
     def __init__(self, threads: ThreadPool) -> None:
         self._threads = threads
 
-    async def lease(self, *, apart: bool = False) -> Lease:
+    async def acquire(self, *, own_thread: bool = False) -> Slot:
         """A place in the caller's thread, or a worker thread."""
-        return await self._threads.lease() if apart else _CallersLease()
+        return await self._threads.acquire() if own_thread else _CallersLease()
 
 
 class _CallersLease:
     async def run(self, work: Callable[[], T], **_: object) -> T:
         return await in_callers_thread(work)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """There is no token to give back."""

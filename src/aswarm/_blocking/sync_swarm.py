@@ -23,12 +23,12 @@ from aswarm._rate_limits.policy import RateLimits
 from aswarm._run.execution import ToolErrorHook, ToolFailure
 from aswarm._run.options import Messages
 from aswarm._runtime.forks import PerProcess
-from aswarm._runtime.threads import Workplace
+from aswarm._runtime.threads import FunctionRunner
 from aswarm._swarm import AsyncSwarm
 from aswarm._tools.tool import is_async
 from aswarm._wire.request import CompletionSource
 
-from .caller import Caller, CallersThread, in_callers_thread
+from .caller import Caller, CallerThreadRunner, in_callers_thread
 from .event_loop import shared_loop
 from .interrupts import Interrupts
 from .sync_streams import SyncClassicStream, SyncEventStream
@@ -276,5 +276,5 @@ class _Engine(AsyncSwarm):
     def _source_of(self, client: Any) -> CompletionSource:
         return source_for(client, in_callers_thread)
 
-    def _workplace(self) -> Workplace:
-        return CallersThread(self._threads.get())
+    def _function_runner(self) -> FunctionRunner:
+        return CallerThreadRunner(self._threads.get())

@@ -12,17 +12,17 @@ from typing import Any, Self, TypeAlias
 
 from aswarm._agent import Agent, Response
 from aswarm._errors import AswarmError, ConfigurationError
-from aswarm._run.loop import Doors
+from aswarm._run.loop import Handlers
 from aswarm._run.options import Arguments
 
 from .agent_lookup import Agents
 from .fingerprints import content_of
-from .middleware import JournalDoors
+from .middleware import JournalMiddleware
 from .record import Place, Tape, recorded_response, response_data
 from .sqlite import JournalFile, Step
 from .writer import Writer
 
-Wrap: TypeAlias = Callable[[Doors], Doors]
+Wrap: TypeAlias = Callable[[Handlers], Handlers]
 # Runs to the end, with wrapped doors.
 Run: TypeAlias = Callable[[Arguments, Wrap], Awaitable[Response]]
 _AGENTS_KEPT = 64  # a batch may make an agent for every item
@@ -150,10 +150,10 @@ class Entry:
         agent = None if record["agent"] is None else self.agents.find(record["agent"])
         return recorded_response(record, agent, self.context)
 
-    def doors(self, doors: Doors) -> Doors:
+    def doors(self, doors: Handlers) -> Handlers:
         """The doors of one attempt: they answer from the record, and record what comes after it."""
-        wrapped = JournalDoors(self, doors)
-        return Doors(wrapped.complete, wrapped.call_tool)
+        wrapped = JournalMiddleware(self, doors)
+        return Handlers(wrapped.complete, wrapped.call_tool)
 
     async def finish(self, response: Response) -> None:
         """Record that the item is done, and wait until that is on the disk: only then may it be given out.

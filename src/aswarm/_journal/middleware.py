@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from aswarm._context import copy_containers
 from aswarm._errors import AswarmError, ConfigurationError
 from aswarm._run.execution import Started
-from aswarm._run.loop import Doors
+from aswarm._run.loop import Handlers
 from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._tools.tool import writes_context
 from aswarm._wire.request import CompletionRequest
@@ -35,10 +35,10 @@ class Recorder(Protocol):
     def commit(self, kind: str, place: Place) -> Awaitable[None]: ...
 
 
-class JournalDoors:
+class JournalMiddleware:
     """The doors of one attempt at an item. Every attempt has its own: it begins at the start of the record."""
 
-    def __init__(self, item: Recorder, doors: Doors) -> None:
+    def __init__(self, item: Recorder, doors: Handlers) -> None:
         self._item = item
         self._doors = doors
         self._turn = 0

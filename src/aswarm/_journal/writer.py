@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from aswarm._errors import RunError
-from aswarm._runtime.backend import outlast, soon
+from aswarm._runtime.backend import scheduler, wait_shielded
 
 from .sqlite import Found, JournalFile, Step
 
@@ -39,7 +39,7 @@ class _Signal:
     def event(self) -> anyio.Event:
         """What is set then, on the running loop."""
         if self._event is None:
-            self._event, self._tell = anyio.Event(), soon()
+            self._event, self._tell = anyio.Event(), scheduler()
         return self._event
 
     def give(self) -> None:
@@ -138,7 +138,7 @@ class Writer:
                 return
             ended = self._ended.event()
             self._news.notify()
-        await outlast(ended)
+        await wait_shielded(ended)
 
     # --- in the thread ---
 

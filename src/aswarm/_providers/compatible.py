@@ -18,7 +18,7 @@ from aswarm._json import is_array, is_object
 from aswarm._messages import as_plain
 from aswarm._tools.tool import is_async
 from aswarm._wire.request import CompletionRequest
-from aswarm._wire.retry_after import headers_of, is_hopeless, retry_after, should_retry
+from aswarm._wire.retry_after import headers_of, is_permanent, retry_after, should_retry
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ async def at_once(work: Callable[[], T]) -> T:
     return work()
 
 
-class CreateSource:
+class CompatibleClientSource:
     """Completions through `chat.completions.create` of whatever has it: a mock, a patched client, another library."""
 
     def __init__(self, client: Any, call: BlockingCall, without_retries: Callable[[], Any] | None = None) -> None:
@@ -155,7 +155,7 @@ def completion_error(error: Exception) -> CompletionError | ConfigurationError:
 def _is_retryable(error: Exception, status: int | None, advice: bool | None) -> bool:
     body = getattr(error, "body", None)
     code = body.get("code") if is_object(body) else None
-    if is_hopeless(f"{error} {code}"):
+    if is_permanent(f"{error} {code}"):
         return False
     if advice is not None:
         return advice

@@ -27,12 +27,12 @@ from pydantic_core import to_json
 
 from aswarm._errors import AswarmError, ConfigurationError, StreamInterrupted
 from aswarm._json import is_json
-from aswarm._runtime.backend import Unlisted
-from aswarm._wire.request import CompleteDoor, CompletionRequest, CompletionSource
+from aswarm._runtime.backend import HiddenGenerators
+from aswarm._wire.request import CompletionHandler, CompletionRequest, CompletionSource
 from aswarm._wire.sse import AnswerDecoder
 
 from .blocking_openai import BlockingPost
-from .compatible import CLOSE_SECONDS, BlockingCall, CreateSource, at_once, completion_error, error_text
+from .compatible import CLOSE_SECONDS, BlockingCall, CompatibleClientSource, at_once, completion_error, error_text
 from .default_client import http_package
 
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ def source_for(client: Any, blocking: BlockingCall | None = None) -> CompletionS
     if _is_plain_openai(client):
         return OpenAISource(BlockingPost(client, blocking) if is_blocking and blocking is not None else client)
     if callable(getattr(getattr(getattr(client, "chat", None), "completions", None), "create", None)):
-        return CreateSource(client, blocking or at_once, _without_retries(client))
+        return CompatibleClientSource(client, blocking or at_once, _without_retries(client))
     raise ConfigurationError(
         f"client must be an AsyncOpenAI, have chat.completions.create, or be a CompletionSource; got {kind.__name__}"
     )
 
 
-def door_of(source: CompletionSource) -> CompleteDoor:
+def handler_of(source: CompletionSource) -> CompletionHandler:
     """`complete` of a source, with nested generators of somebody else's kept off the event loop's list."""
     return source.complete if isinstance(source, OpenAISource) else functools.partial(_complete, source)
 
@@ -77,7 +77,7 @@ def door_of(source: CompletionSource) -> CompleteDoor:
 async def _complete(source: CompletionSource, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
     # Ours begins them before the first chunk; another source may at any.
     async with aclosing(source.complete(request)) as chunks:
-        while (chunk := await Unlisted(anext(chunks, None))) is not None:
+        while (chunk := await HiddenGenerators(anext(chunks, None))) is not None:
             yield chunk
 
 
@@ -221,7 +221,7 @@ def _takes_bytes(kind: type) -> bool:
 
 async def _first(pieces: AsyncGenerator[bytes, None]) -> bytes | None:
     # httpx nests generators, which begin here, and drops them half read; it is the response that is closed.
-    return await Unlisted(anext(pieces, None), forgotten=True)
+    return await HiddenGenerators(anext(pieces, None), forgotten=True)
 
 
 async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:

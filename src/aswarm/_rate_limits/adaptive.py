@@ -14,7 +14,7 @@ _AFTER_PAUSE = 0.5
 _AFTER_OVERLOAD = 0.75
 
 
-class Feedback(Protocol):
+class RequestObserver(Protocol):
     """Whoever wants to know how the requests of a swarm fare. Called from any thread; must not block."""
 
     def answered(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from aswarm._runtime.backend import soon
+from aswarm._runtime.backend import scheduler
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +26,7 @@ class Line:
 
     def __init__(self) -> None:
         self._waiting: list[Waiter] = []
-        self._soon = soon()
+        self._call_soon = scheduler()
 
     def join(self, number: int) -> Waiter:
         """Take a place; those with a lower number are in front."""
@@ -50,7 +50,7 @@ class Line:
 
     def wake(self) -> None:
         """Let the first ask again; from any thread. Raises RuntimeError where the loop is gone."""
-        self._soon(self._wake_first)
+        self._call_soon(self._wake_first)
 
     def _wake_first(self) -> None:
         if self._waiting:

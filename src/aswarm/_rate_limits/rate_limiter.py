@@ -27,10 +27,10 @@ import anyio
 from aswarm._errors import CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
 from aswarm._runtime.backend import PerLoop, clock, current_loop
 from aswarm._wire.accumulator import provider_error
-from aswarm._wire.request import CompleteDoor, CompletionRequest, CompletionSource
-from aswarm._wire.retry_after import is_hopeless, is_overload, is_refusal
+from aswarm._wire.request import CompletionHandler, CompletionRequest, CompletionSource
+from aswarm._wire.retry_after import is_overload, is_permanent, is_rate_limited
 
-from .adaptive import AdaptiveLimit, Feedback
+from .adaptive import AdaptiveLimit, RequestObserver
 from .policy import MINUTE, Pace, Place, RateLimits, Refusals, backoff
 from .queue import Line, Waiter
 from .tokens import TokenEstimate, size_of, usage_of, used_tokens
@@ -58,7 +58,7 @@ class _Turn:
     has_begun: bool = False
 
 
-class Pacing:
+class RateLimiter:
     """What all runs of a swarm share to keep its limits. `minute`: seconds, to make tests short; `jitter`: 0 to 1."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Pacing:
         self._estimate = TokenEstimate(most_tokens or math.inf)
         self._numbers = itertools.count()
         self._users = 0
-        self._feedback: tuple[Feedback, ...] = ()
+        self._feedback: tuple[RequestObserver, ...] = ()
         self._lines: dict[object, Line] = {}
         self._clocks = PerLoop(self._clock)
         self._latest = 0.0
@@ -84,7 +84,7 @@ class Pacing:
     # --- for the front ---
 
     @contextmanager
-    def in_use(self, feedback: Feedback | None = None) -> Generator[None, None, None]:
+    def in_use(self, feedback: RequestObserver | None = None) -> Generator[None, None, None]:
         """Pace all requests from here to the end of the block, also without limits, and tell `feedback` of them."""
         heard = () if feedback is None else (feedback,)
         with self._lock:
@@ -104,7 +104,7 @@ class Pacing:
         with self.in_use(limit):
             yield limit
 
-    def door(self, source: CompletionSource, complete: CompleteDoor) -> CompleteDoor:
+    def door(self, source: CompletionSource, complete: CompletionHandler) -> CompletionHandler:
         """The first door of a run: that of the source, and while there is something to pace, each request in its turn."""
 
         def door(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -118,7 +118,7 @@ class Pacing:
     # --- one request ---
 
     async def _paced(
-        self, complete: CompleteDoor, source: CompletionSource, request: CompletionRequest
+        self, complete: CompletionHandler, source: CompletionSource, request: CompletionRequest
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         turn = self._turn(request, _retries_of(source) if request.max_retries is None else request.max_retries)
         request = CompletionRequest(request.agent, request.body, max_retries=0)
@@ -162,8 +162,8 @@ class Pacing:
         if error.status_code is not None:
             with self._lock:
                 self._pace.used(place, 0)  # no model has run
-        error.retryable = error.retryable and not is_hopeless(str(error))  # some say it with a 200
-        if is_refusal(error):
+        error.retryable = error.retryable and not is_permanent(str(error))  # some say it with a 200
+        if is_rate_limited(error):
             self._refused(turn.refusals, place, error)
             if turn.refusals.let_others_by and (line := self._lines.get(current_loop())):
                 turn.number = max(turn.number, line.behind(_LET_BY))

@@ -14,10 +14,10 @@ from typing import Any
 
 from aswarm._events import CompletionFinished, LoopEvent, RunFinished
 from aswarm._tools.conversion import parse_arguments
-from aswarm._wire.request import CompleteDoor, CompletionRequest
+from aswarm._wire.request import CompletionHandler, CompletionRequest
 
-from .execution import Started, ToolDoor
-from .loop import Doors
+from .execution import Started, ToolHandler
+from .loop import Handlers
 from .plan import ToolCall, ToolOutcome
 
 logger = logging.getLogger("aswarm")
@@ -31,14 +31,14 @@ def debug_print(*parts: object) -> None:
     print(f"\033[97m[\033[90m{now}\033[97m]\033[90m {text}\033[0m")  # noqa: T201 - printing is what it is for
 
 
-def debug_doors(doors: Doors) -> Doors:
+def debug_doors(doors: Handlers) -> Handlers:
     """The same doors, telling what goes through."""
     return replace(doors, complete=_telling_completion(doors.complete), call_tool=_telling_tool(doors.call_tool))
 
 
 def _telling_completion(
-    complete: CompleteDoor,
-) -> CompleteDoor:
+    complete: CompletionHandler,
+) -> CompletionHandler:
     async def told(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         debug_print("Getting chat completion for...:", request.body["messages"])
         async with aclosing(complete(request)) as chunks:
@@ -48,7 +48,7 @@ def _telling_completion(
     return told
 
 
-def _telling_tool(call_tool: ToolDoor) -> ToolDoor:
+def _telling_tool(call_tool: ToolHandler) -> ToolHandler:
     def told(call: ToolCall, context: dict[str, Any], started: Started) -> Awaitable[ToolOutcome]:
         if call.tool is None:
             debug_print(f"Tool {call.name} not found in function map.")

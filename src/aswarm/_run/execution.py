@@ -23,8 +23,8 @@ from aswarm._agent import Agent
 from aswarm._context import copy_containers, merge_changes
 from aswarm._errors import RunError
 from aswarm._events import LoopEvent, ToolCallFinished, ToolCallStarted
-from aswarm._runtime.backend import Supervised
-from aswarm._runtime.threads import DeadlinePassed, Workplace, enter_tool
+from aswarm._runtime.backend import BackgroundTask
+from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
 from aswarm._tools.conversion import as_result, bind_context, parse_arguments, sendable
 from aswarm._tools.schema import ArgumentsError
 from aswarm._tools.tool import Tool, takes_context
@@ -55,7 +55,7 @@ ToolErrorHook: TypeAlias = Callable[[ToolFailure], str | Awaitable[str]]
 Started: TypeAlias = Callable[[], Awaitable[None]]
 
 
-class ToolDoor(Protocol):
+class ToolHandler(Protocol):
     """The second of the two doors through which a run acts on the world."""
 
     def __call__(self, call: ToolCall, context: dict[str, Any], started: Started) -> Awaitable[ToolOutcome]:
@@ -67,7 +67,7 @@ class ToolDoor(Protocol):
         ...
 
 
-class _Told(Exception):  # noqa: N818 - what the model is told
+class _CallFailure(Exception):  # noqa: N818 - what the model is told
     """A failure that is ours to word; `still_running` where the function could not be stopped."""
 
     def __init__(self, text: str, *, still_running: bool = False) -> None:
@@ -82,14 +82,14 @@ class _StopIterationRaised(Exception):  # noqa: N818 - as above
 
 
 class ToolCaller:
-    """Calls tools in this process: the `ToolDoor` of every run that has no other."""
+    """Calls tools in this process: the `ToolHandler` of every run that has no other."""
 
-    def __init__(self, workplace: Workplace, on_error: ToolErrorHook | None = None) -> None:
-        self._workplace = workplace
+    def __init__(self, function_runner: FunctionRunner, on_error: ToolErrorHook | None = None) -> None:
+        self._function_runner = function_runner
         self._on_error = on_error
 
     async def __call__(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-        """Carry out one call; see `ToolDoor`. The current task must be the call's own."""
+        """Carry out one call; see `ToolHandler`. The current task must be the call's own."""
         try:
             return await self._attempt(call, context, started)
         except _StopIterationRaised as raised:
@@ -105,50 +105,50 @@ class ToolCaller:
             # loop reaches a call as often before its run as after it.
             await anyio.lowlevel.checkpoint()
             # The tool raised it itself, or awaited something that somebody else had cancelled.
-            return await self._failed(call, _Told(_describe(error)))
+            return await self._failed(call, _CallFailure(_describe(error)))
 
     async def _attempt(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         tool = call.tool
         if tool is None:
-            raise _Told(f"Tool {call.name} not found.")
+            raise _CallFailure(f"Tool {call.name} not found.")
         arguments = tool.schema.validate(parse_arguments(call.arguments))
-        on_loop = tool.is_async or not (tool.thread or self._workplace.takes_all)
-        carry_out = _on_loop if on_loop else self._at_work
+        on_loop = tool.is_async or not (tool.thread or self._function_runner.runs_everything)
+        carry_out = _on_loop if on_loop else self._run_in_slot
         async with admitted(tool.limiter):
             result = as_result(await carry_out(tool, arguments, context, started))
         return ToolOutcome(result.value, result)
 
-    async def _at_work(
+    async def _run_in_slot(
         self, tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], started: Started
     ) -> Any:
         may_be_left = takes_context(tool) and (tool.abandon_on_cancel or tool.timeout is not None)
         before = copy_containers(context) if may_be_left else context
         own = copy_containers(before) if may_be_left else context
         work = functools.partial(_call, tool, bind_context(tool, arguments, own))
-        lease = await self._workplace.lease(apart=_runs_apart(tool))
+        slot = await self._function_runner.acquire(own_thread=_needs_own_thread(tool))
         try:
-            deadline = await _begin(tool, started)
-            value = await lease.run(work, deadline=deadline, abandon_on_cancel=tool.abandon_on_cancel)
+            deadline = await _mark_started(tool, started)
+            value = await slot.run(work, deadline=deadline, abandon_on_cancel=tool.abandon_on_cancel)
         except DeadlinePassed as error:
             raise _timed_out(tool, still_running=True) from error
         finally:
-            lease.leave()
-        value = await _settle(tool, value, deadline)
+            slot.release()
+        value = await _await_value(tool, value, deadline)
         if may_be_left:
             merge_changes(context, before, own)
         return value
 
     async def _failed(self, call: ToolCall, error: Exception) -> ToolOutcome:
-        ours = isinstance(error, _Told | ArgumentsError)
+        ours = isinstance(error, _CallFailure | ArgumentsError)
         text = sendable(f"Error: {error if ours else _describe(error)}")
         logger.log(logging.INFO if ours else logging.ERROR, "tool %s: %s", call.name, text, exc_info=not ours)
         if self._on_error is not None:
             failure = ToolFailure(text, error, call.id, call.name, call.arguments, call.agent)
             text = await _rewritten(self._on_error, call, failure)
-        return ToolOutcome(text, error=error, still_running=isinstance(error, _Told) and error.still_running)
+        return ToolOutcome(text, error=error, still_running=isinstance(error, _CallFailure) and error.still_running)
 
 
-def _runs_apart(tool: Tool[..., Any]) -> bool:
+def _needs_own_thread(tool: Tool[..., Any]) -> bool:
     """Whether the function may run beside others, or be left behind: both take a thread of its own."""
     return tool.thread and (bool(tool.concurrent) or tool.abandon_on_cancel or tool.timeout is not None)
 
@@ -165,8 +165,8 @@ async def _rewritten(hook: ToolErrorHook, call: ToolCall, failure: ToolFailure) 
 
 
 async def _on_loop(tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], started: Started) -> Any:
-    deadline = await _begin(tool, started)
-    return await _settle(tool, _call(tool, bind_context(tool, arguments, context)), deadline)
+    deadline = await _mark_started(tool, started)
+    return await _await_value(tool, _call(tool, bind_context(tool, arguments, context)), deadline)
 
 
 def _call(tool: Tool[..., Any], arguments: dict[str, Any]) -> Any:
@@ -176,8 +176,8 @@ def _call(tool: Tool[..., Any], arguments: dict[str, Any]) -> Any:
         raise _StopIterationRaised(error) from error
 
 
-async def _settle(tool: Tool[..., Any], value: Any, deadline: float) -> Any:
-    """The value, awaited if it can be. Raises _Told when the deadline passes first."""
+async def _await_value(tool: Tool[..., Any], value: Any, deadline: float) -> Any:
+    """The value, awaited if it can be. Raises _CallFailure when the deadline passes first."""
     if not inspect.isawaitable(value):
         return value
     if deadline == math.inf:
@@ -187,16 +187,16 @@ async def _settle(tool: Tool[..., Any], value: Any, deadline: float) -> Any:
     raise _timed_out(tool)
 
 
-async def _begin(tool: Tool[..., Any], started: Started) -> float:
+async def _mark_started(tool: Tool[..., Any], started: Started) -> float:
     """Say that the function runs from here on; the deadline of it."""
     enter_tool()
     await started()
     return math.inf if tool.timeout is None else anyio.current_time() + tool.timeout
 
 
-def _timed_out(tool: Tool[..., Any], *, still_running: bool = False) -> _Told:
+def _timed_out(tool: Tool[..., Any], *, still_running: bool = False) -> _CallFailure:
     warning = " It may still be running." if still_running else ""
-    return _Told(f"{tool.schema.name} timed out after {tool.timeout:g} s.{warning}", still_running=still_running)
+    return _CallFailure(f"{tool.schema.name} timed out after {tool.timeout:g} s.{warning}", still_running=still_running)
 
 
 def _describe(error: BaseException) -> str:
@@ -210,10 +210,10 @@ def _describe(error: BaseException) -> str:
 
 Emit: TypeAlias = Callable[[LoopEvent], None]
 # Runs work that emits events, and yields them: at the end of one await, or live from a task of its own.
-Executor: TypeAlias = Callable[[Callable[[Emit], Awaitable[None]]], AsyncGenerator[LoopEvent, None]]
+EventDelivery: TypeAlias = Callable[[Callable[[Emit], Awaitable[None]]], AsyncGenerator[LoopEvent, None]]
 
 
-async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], door: ToolDoor, emit: Emit) -> None:
+async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], door: ToolHandler, emit: Emit) -> None:
     """Carry out the calls of one group together. An exception leaves as it was raised, after its siblings have ended."""
     failures: list[BaseException] = []
 
@@ -245,7 +245,7 @@ def _finished(call: ToolCall, outcome: ToolOutcome) -> ToolCallFinished:
     return ToolCallFinished(call.position, call.id, call.name, outcome.content, outcome.error, outcome.still_running)
 
 
-async def inline(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerator[LoopEvent, None]:
+async def deliver_after(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerator[LoopEvent, None]:
     """Run the work inside one await; its events follow. Nothing is open while the consumer holds an event."""
     events: list[LoopEvent] = []
     await work(events.append)
@@ -253,16 +253,16 @@ async def inline(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerator[Loop
         yield event
 
 
-async def live(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerator[LoopEvent, None]:
+async def deliver_live(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerator[LoopEvent, None]:
     """Run the work in a task of its own and yield its events as they come.
 
     A task group here would stay open while the consumer holds an event; dropped by the consumer, it would cancel
     whatever task happens to close this generator (PEP 789).
     """
-    mailbox = _Mailbox()
-    supervised = Supervised(functools.partial(work, mailbox.put), on_end=mailbox.close)
+    queue = _EventQueue()
+    supervised = BackgroundTask(functools.partial(work, queue.put), on_end=queue.close)
     try:
-        async with aclosing(mailbox.read()) as events:
+        async with aclosing(queue.read()) as events:
             async for event in events:
                 yield event
         await supervised.result()
@@ -270,7 +270,7 @@ async def live(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerator[LoopEv
         await supervised.stop()
 
 
-class _Mailbox:
+class _EventQueue:
     """Events from one task to another. Putting never waits and never fails: a tool must not notice who reads."""
 
     def __init__(self) -> None:

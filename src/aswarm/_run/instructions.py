@@ -10,12 +10,14 @@ from typing import Any
 
 from aswarm._agent import Agent
 from aswarm._context import copy_containers
-from aswarm._runtime.backend import Supervised
-from aswarm._runtime.threads import Workplace, enter_tool
+from aswarm._runtime.backend import BackgroundTask
+from aswarm._runtime.threads import FunctionRunner, enter_tool
 from aswarm._tools.tool import is_async
 
 
-async def resolve_instructions(agent: Agent, context: dict[str, Any], workplace: Callable[[], Workplace]) -> Any:
+async def resolve_instructions(
+    agent: Agent, context: dict[str, Any], function_runner: Callable[[], FunctionRunner]
+) -> Any:
     """The instructions as text. A plain callable runs where plain functions do, for it may look something up."""
     instructions = agent.instructions
     if not callable(instructions):
@@ -25,18 +27,18 @@ async def resolve_instructions(agent: Agent, context: dict[str, Any], workplace:
     value = (
         work()
         if is_async(instructions)
-        else await Supervised(functools.partial(_lend_place, workplace(), work)).result()
+        else await BackgroundTask(functools.partial(_run_in_slot, function_runner(), work)).result()
     )
     return await value if inspect.isawaitable(value) else value
 
 
-async def _lend_place(workplace: Workplace, work: Callable[[], Any]) -> Any:
-    lease = await workplace.lease()
+async def _run_in_slot(function_runner: FunctionRunner, work: Callable[[], Any]) -> Any:
+    slot = await function_runner.acquire()
     enter_tool()  # instructions may start runs too
     try:
-        return await lease.run(work)
+        return await slot.run(work)
     finally:
-        lease.leave()
+        slot.release()
 
 
 def _accepts_argument(function: Callable[..., Any]) -> bool:

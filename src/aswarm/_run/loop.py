@@ -17,19 +17,19 @@ from aswarm._agent import Agent
 from aswarm._errors import AswarmError, RunError
 from aswarm._events import CompletionDelta, CompletionFinished, HandedOff, LoopEvent, RunFinished, TurnStarted
 from aswarm._wire.accumulator import Accumulator
-from aswarm._wire.request import CompleteDoor, RequestSettings
+from aswarm._wire.request import CompletionHandler, RequestSettings
 
-from .execution import Emit, Executor, ToolDoor, run_group
+from .execution import Emit, EventDelivery, ToolHandler, run_group
 from .plan import plan
 from .state import RunState
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Handlers:
     """The two doors: how a run acts on the world. Tracing, recording and caching wrap them; the loop does not know."""
 
-    complete: CompleteDoor
-    call_tool: ToolDoor
+    complete: CompletionHandler
+    call_tool: ToolHandler
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class Loop:
 
     state: RunState
     options: RunOptions
-    open_doors: Callable[[], Doors]  # called in the event loop of the run: a client may belong to it
+    open_doors: Callable[[], Handlers]  # called in the event loop of the run: a client may belong to it
     instruct: Callable[[Agent, dict[str, Any]], Awaitable[Any]]
-    execute: Executor
+    execute: EventDelivery
 
     async def events(self) -> AsyncGenerator[LoopEvent, None]:
         """Run until the model answers. Raises RunError or ConfigurationError, with the partial response."""
@@ -71,7 +71,7 @@ class Loop:
             _hand_over(wrapped, state)
             raise wrapped from error
 
-    async def _complete(self, doors: Doors) -> AsyncGenerator[LoopEvent, None]:
+    async def _complete(self, doors: Handlers) -> AsyncGenerator[LoopEvent, None]:
         state, agent = self.state, self.state.agent
         _ = state.tools  # a function that cannot be offered is found before anything is done for the request
         instructions = await self.instruct(agent, state.context)
@@ -86,7 +86,7 @@ class Loop:
         message = state.record_completion(completion)
         yield CompletionFinished(message, completion.finish_reason, completion.usage)
 
-    async def _run_tools(self, doors: Doors) -> AsyncGenerator[LoopEvent, None]:
+    async def _run_tools(self, doors: Handlers) -> AsyncGenerator[LoopEvent, None]:
         state = self.state
 
         async def run_groups(emit: Emit) -> None:

@@ -13,7 +13,7 @@ from aswarm._agent import Agent, Response, StopReason
 from aswarm._context import copy_containers
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_object
-from aswarm._messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, normalize, open_calls, tool_message, wire
+from aswarm._messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, normalize, open_calls, to_wire, tool_message
 from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import Toolbox, toolbox
 from aswarm._usage import Usage
@@ -71,7 +71,7 @@ class RunState:
         tail = _last_assistant(history) if waiting else len(history)
         # The block of the open calls goes on the wire once they are answered.
         self._unsettled = history[tail:]
-        self._wire = wire(history[:tail], empty_content=self._empty_content)
+        self._wire = to_wire(history[:tail], empty_content=self._empty_content)
         asked: list[Message] = (self._unsettled[0]["tool_calls"] or []) if waiting else []
         calls = calls_of(asked, self.agent, self.tools)
         self.calls = [call for call in calls if any(call.message is open_call for open_call in waiting)]
@@ -148,7 +148,7 @@ class RunState:
         return (source, self.agent) if self.agent is not source else None
 
     def _settle(self, answers: list[Message]) -> None:
-        self._wire += wire([*self._unsettled, *answers], empty_content=self._empty_content)
+        self._wire += to_wire([*self._unsettled, *answers], empty_content=self._empty_content)
         self._unsettled = []
 
     # --- handing out ---

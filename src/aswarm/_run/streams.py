@@ -16,9 +16,9 @@ from typing import Any, Generic, Self, TypeVar
 import anyio
 
 from aswarm._agent import Response
-from aswarm._errors import AswarmError, attach
-from aswarm._events import CompletionDelta, CompletionFinished, Event, LoopEvent, RunFinished, typed
-from aswarm._runtime.backend import Unlisted, Work, spawn_soon
+from aswarm._errors import AswarmError, set_attribute
+from aswarm._events import CompletionDelta, CompletionFinished, Event, LoopEvent, RunFinished, typed_events
+from aswarm._runtime.backend import HiddenGenerators, Work, task_spawner
 
 from .state import RunState
 
@@ -36,7 +36,7 @@ async def to_end(state: RunState, events: AsyncGenerator[LoopEvent, None]) -> Re
                 pass
     except BaseException as error:
         if not isinstance(error, AswarmError):
-            attach(error, "response", state.response)
+            set_attribute(error, "response", state.response)
         raise
     return state.response
 
@@ -61,7 +61,7 @@ async def _typed(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[Even
     async with aclosing(events):
         async for event in events:
             if isinstance(event, CompletionDelta):
-                for piece in typed(event.delta):
+                for piece in typed_events(event.delta):
                     yield piece
             else:
                 yield event
@@ -131,13 +131,13 @@ class _Stream(Generic[E]):
     async def _step(self, step: Callable[[], Awaitable[E]]) -> E:
         reading = self._reading
         if self._when_dropped is None:
-            self._when_dropped = weakref.finalize(self, _close_dropped, reading, spawn_soon())
+            self._when_dropped = weakref.finalize(self, _close_dropped, reading, task_spawner())
             self._when_dropped.atexit = False
         reading.check_idle()
         reading.is_running = True
         try:
             # Between the chunks of a completion no generator begins.
-            return await (Unlisted(step()) if self._state.completing is None else step())
+            return await (HiddenGenerators(step()) if self._state.completing is None else step())
         except BaseException:
             self._when_dropped.detach()  # what leaves a generator has ended it
             raise

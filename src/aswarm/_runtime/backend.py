@@ -36,7 +36,7 @@ def _trio() -> Any:
     return sys.modules["trio"].lowlevel
 
 
-def soon() -> Callable[[Callable[[], None]], object]:
+def scheduler() -> Callable[[Callable[[], None]], object]:
     """A function that schedules a callback on this loop from any thread; it raises RuntimeError once the loop is gone."""
     if _on_trio():
         run_soon: Callable[[Callable[[], None]], object] = _trio().current_trio_token().run_sync_soon
@@ -84,7 +84,7 @@ def _start_task(work: Work) -> asyncio.Task[None]:
     return task
 
 
-def spawn_soon() -> Callable[[Work], object]:
+def task_spawner() -> Callable[[Work], object]:
     """A function that starts a task on this loop from anywhere: another thread, a finalizer.
 
     It raises RuntimeError once the loop is gone.
@@ -95,7 +95,7 @@ def spawn_soon() -> Callable[[Work], object]:
     return functools.partial(call_soon, _start_task)
 
 
-async def outlast(event: anyio.Event) -> None:
+async def wait_shielded(event: anyio.Event) -> None:
     """Wait for the event, however often the waiting task is cancelled meanwhile; the cancellation is raised after."""
     interrupted: BaseException | None = None
     with anyio.CancelScope(shield=True):
@@ -108,7 +108,7 @@ async def outlast(event: anyio.Event) -> None:
         raise interrupted
 
 
-class Settled(Generic[T]):
+class TaskResult(Generic[T]):
     """A value or an exception, once it is there."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Settled(Generic[T]):
         return self.value  # type: ignore[return-value]  # pyright: ignore[reportReturnType] - set where no error is
 
 
-class Supervised(Generic[T]):
+class BackgroundTask(Generic[T]):
     """Work in a task of its own, that ends only by itself or by `stop`.
 
     A plain `task.cancel()` of the caller's task does not reach it, and inside it anyio's cancellation holds: shields,
@@ -146,7 +146,7 @@ class Supervised(Generic[T]):
         self._on_end = on_end
         self._scope = anyio.CancelScope()
         self._ended = anyio.Event()
-        self._outcome = Settled[T]()
+        self._outcome = TaskResult[T]()
         _spawn(self._run, self._never_begun)
 
     async def _run(self) -> None:
@@ -170,7 +170,7 @@ class Supervised(Generic[T]):
     async def stop(self) -> None:
         """Cancel what still runs and wait until it has ended, however often the waiting task is cancelled meanwhile."""
         self._scope.cancel()
-        await outlast(self._ended)
+        await wait_shielded(self._ended)
 
     async def result(self) -> T:
         """Wait for the work; its value, or its exception as it was raised. A cancelled wait stops the work."""
@@ -181,7 +181,7 @@ class Supervised(Generic[T]):
         return self._outcome.get()
 
 
-class Unlisted(Generic[T]):
+class HiddenGenerators(Generic[T]):
     """Awaits, without the event loop's list of generators getting to know those that are begun meanwhile.
 
     At its end the loop closes all it knows, at once: nested ones would find each other running. Only the outermost is

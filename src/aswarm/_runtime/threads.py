@@ -1,7 +1,7 @@
 """Where plain functions run: in worker threads, bounded per swarm, never waited for by the runs that they start.
 
 Decides when a function may enter a thread and when its token is free again. Knows nothing of tools. A blocking face has
-another `Workplace` in place of the threads.
+another `FunctionRunner` in place of the threads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 import anyio
 import anyio.to_thread
 
-from .backend import soon
+from .backend import scheduler
 
 T = TypeVar("T")
 
@@ -34,8 +34,8 @@ class DeadlinePassed(Exception):  # noqa: N818 - reads as what happened
     """The function did not return in time; it may still be running."""
 
 
-class Lease(Protocol):
-    """A place for one function. Whoever got it must `leave` it."""
+class Slot(Protocol):
+    """A place for one function. Whoever got it must `release` it."""
 
     async def run(self, work: Callable[[], T], *, deadline: float = math.inf, abandon_on_cancel: bool = False) -> T:
         """Run `work` there; raises DeadlinePassed when the deadline (in the loop's clock) passes first.
@@ -45,26 +45,26 @@ class Lease(Protocol):
         """
         ...
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """The caller waits no longer."""
         ...
 
 
-class Workplace(Protocol):
-    """Where plain functions run. `takes_all`: those that never block (`@tool(thread=False)`) too."""
+class FunctionRunner(Protocol):
+    """Where plain functions run. `runs_everything`: those that never block (`@tool(thread=False)`) too."""
 
     @property
-    def takes_all(self) -> bool: ...
+    def runs_everything(self) -> bool: ...
 
-    async def lease(self, *, apart: bool = False) -> Lease:
-        """Wait for a place. `apart`: one where the function may run beside others and may be left behind."""
+    async def acquire(self, *, own_thread: bool = False) -> Slot:
+        """Wait for a place. `own_thread`: one where the function may run beside others and may be left behind."""
         ...
 
 
 class ThreadPool:
     """The worker threads of one swarm on one event loop: `size` at once for each depth of nested runs."""
 
-    takes_all = False
+    runs_everything = False
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -72,27 +72,27 @@ class ThreadPool:
         # The bound is ours, because anyio gives a token back when the waiting ends, not when the thread does.
         self._unbounded = anyio.CapacityLimiter(math.inf)
 
-    async def lease(self, **_: object) -> ThreadLease:
+    async def acquire(self, **_: object) -> ThreadSlot:
         """Wait for a token. Every function has a thread of its own here."""
         tokens = self._tokens.setdefault(_depth.get(), anyio.CapacityLimiter(self._size))
-        lease = ThreadLease(tokens, self._unbounded)
-        await tokens.acquire_on_behalf_of(lease)
-        return lease
+        slot = ThreadSlot(tokens, self._unbounded)
+        await tokens.acquire_on_behalf_of(slot)
+        return slot
 
 
-class ThreadLease:
+class ThreadSlot:
     """One token. It is free again when it was left and the thread, if any, has really ended."""
 
     def __init__(self, tokens: anyio.CapacityLimiter, unbounded: anyio.CapacityLimiter) -> None:
         self._tokens = tokens
         self._unbounded = unbounded
-        self._soon = soon()
+        self._call_soon = scheduler()
         self._lock = threading.Lock()
         self._left = False
         self._running = False
 
     async def run(self, work: Callable[[], T], *, deadline: float = math.inf, abandon_on_cancel: bool = False) -> T:
-        """Run `work` in a thread; see `Lease`."""
+        """Run `work` in a thread; see `Slot`."""
         abandon = abandon_on_cancel or deadline < math.inf
         with anyio.CancelScope(shield=not abandon_on_cancel), anyio.CancelScope(deadline=deadline):
             values = await anyio.to_thread.run_sync(
@@ -115,15 +115,15 @@ class ThreadLease:
                 left = self._left
             if left:
                 with suppress(RuntimeError):  # the loop is gone, and its tokens with it
-                    self._soon(self._release)
+                    self._call_soon(self._free)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """The caller waits no longer."""
         with self._lock:
             self._left = True
             running = self._running
         if not running:
-            self._release()
+            self._free()
 
-    def _release(self) -> None:
+    def _free(self) -> None:
         self._tokens.release_on_behalf_of(self)

@@ -37,7 +37,7 @@ class CompletionRequest:
 
 
 # The first of the two doors through which a run acts on the world. Others may wrap it.
-CompleteDoor: TypeAlias = Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]
+CompletionHandler: TypeAlias = Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]
 
 
 @runtime_checkable

@@ -49,7 +49,7 @@ def should_retry(headers: Mapping[str, str]) -> bool | None:
     return _SAID.get(headers.get("x-should-retry", ""))
 
 
-def is_refusal(error: CompletionError) -> bool:
+def is_rate_limited(error: CompletionError) -> bool:
     """Whether the provider refused a request for its rate: 429, or whatever else may pass and has a Retry-After."""
     if not error.retryable or isinstance(error, StreamInterrupted):
         return False
@@ -61,7 +61,7 @@ def is_overload(error: CompletionError) -> bool:
     return error.status_code is None or error.status_code >= _SERVER_ERRORS
 
 
-def is_hopeless(words: str) -> bool:
+def is_permanent(words: str) -> bool:
     """Whether no wait helps, although the status says so: the request itself is over a limit, or nothing is paid for."""
     return any(hopeless in words.lower() for hopeless in _HOPELESS)
 

@@ -13,8 +13,8 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from aswarm._rate_limits.rate_limiter import Pacing
-from aswarm._runtime.backend import Supervised
+from aswarm._rate_limits.rate_limiter import RateLimiter
+from aswarm._runtime.backend import BackgroundTask
 
 from ._item import Outcome
 from ._options import Options
@@ -39,7 +39,7 @@ class Batch(AsyncIterator[Outcome]):
         run: Run,
         items: Items,
         options: Options,
-        pacing: Pacing,
+        pacing: RateLimiter,
         prepare: Callable[[], object],
         journal: str | PathLike[str] | None,
     ) -> None:
@@ -47,12 +47,12 @@ class Batch(AsyncIterator[Outcome]):
         self._run = run
         self._items = items
         self._options = options
-        self._pacing = pacing
+        self._rate_limiter = pacing
         self._prepare = prepare
         self._journal = journal
         self._was_opened = self._is_open = False
         self._runner: Runner
-        self._supervised: Supervised[None]
+        self._supervised: BackgroundTask[None]
         self._opened: AsyncExitStack
 
     async def __aenter__(self) -> Self:
@@ -66,7 +66,7 @@ class Batch(AsyncIterator[Outcome]):
             )
             self._runner = Runner(self._run, self._items, self._options, limit, journal)
             self._opened = stack.pop_all()
-        self._supervised = Supervised(self._runner.work, on_end=self._runner.end)
+        self._supervised = BackgroundTask(self._runner.work, on_end=self._runner.end)
         self._was_opened = self._is_open = True
         return self
 
@@ -74,10 +74,10 @@ class Batch(AsyncIterator[Outcome]):
     def _limit(self) -> Generator[Limit, None, None]:
         # Also where the number stays: a 429 pauses all runs of the swarm while there is a batch.
         if self._options.concurrency == "auto":
-            with self._pacing.adaptive() as limit:
+            with self._rate_limiter.adaptive() as limit:
                 yield limit
         else:
-            with self._pacing.in_use():
+            with self._rate_limiter.in_use():
                 yield Fixed(self._options.concurrency)
 
     def _journal_at(self, path: str | PathLike[str]) -> Journal:

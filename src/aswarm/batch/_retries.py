@@ -27,10 +27,10 @@ import anyio
 
 from aswarm._errors import CompletionError
 from aswarm._rate_limits.policy import backoff
-from aswarm._run.loop import Doors
+from aswarm._run.loop import Handlers
 from aswarm._wire.accumulator import Accumulator, whole_message
-from aswarm._wire.request import CompleteDoor, CompletionRequest
-from aswarm._wire.retry_after import is_refusal
+from aswarm._wire.request import CompletionHandler, CompletionRequest
+from aswarm._wire.retry_after import is_rate_limited
 
 logger = logging.getLogger("aswarm")
 
@@ -52,13 +52,13 @@ class Attempts:
         self._most = most
         self.made = 0
 
-    def doors(self, doors: Doors) -> Doors:
+    def doors(self, doors: Handlers) -> Handlers:
         """The same doors, of which the first one asks again."""
         self.made = 1
-        return Doors(partial(self._complete, doors.complete), doors.call_tool)
+        return Handlers(partial(self._complete, doors.complete), doors.call_tool)
 
     async def _complete(
-        self, complete: CompleteDoor, request: CompletionRequest
+        self, complete: CompletionHandler, request: CompletionRequest
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         request = replace(request, max_retries=0)
         received: list[Mapping[str, Any]] = []
@@ -68,7 +68,7 @@ class Attempts:
             try:
                 await _receive(complete(request), received)
             except CompletionError as error:
-                is_given_up = is_refusal(error) and not received
+                is_given_up = is_rate_limited(error) and not received
                 if not error.retryable or is_given_up or attempt == self._most:
                     raise
                 attempt += 1

@@ -19,9 +19,9 @@ from anyio.abc import TaskGroup
 
 from aswarm._agent import Response
 from aswarm._errors import RunError
-from aswarm._run.loop import Doors
+from aswarm._run.loop import Handlers
 from aswarm._run.options import Arguments
-from aswarm._runtime.backend import Event, clock, events, soon
+from aswarm._runtime.backend import Event, clock, events, scheduler
 from aswarm._usage import Usage
 
 from ._item import Item, Outcome, as_item
@@ -33,7 +33,7 @@ from ._source import Items, pulled
 if TYPE_CHECKING:
     from aswarm._journal import Journal
 
-Run = Callable[[Arguments, Callable[[Doors], Doors] | None], Awaitable[Response]]
+Run = Callable[[Arguments, Callable[[Handlers], Handlers] | None], Awaitable[Response]]
 Entry = tuple[int, Any]  # the place in the batch, and what the caller gave
 
 
@@ -72,7 +72,7 @@ class Runner:
         self._shelf = Shelf(ordered=options.ordered)
         self._held = 0  # items that are running, or whose outcome waits
         self._running = 0
-        self._soon = soon()
+        self._call_soon = scheduler()
         self._clock = clock()
         self._new_event = events()
         self._room = self._new_event()
@@ -174,7 +174,7 @@ class Runner:
 
     def _wake(self) -> None:
         with suppress(RuntimeError):  # the loop was closed over this batch
-            self._soon(lambda: self._room.set())  # noqa: PLW0108 - the one that is waited for then
+            self._call_soon(lambda: self._room.set())  # noqa: PLW0108 - the one that is waited for then
 
     def _begin(self, entry: Entry) -> None:
         self._held += 1

@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 
 from aswarm._agent import Agent, Response
-from aswarm._errors import AswarmError, ConfigurationError, attach
+from aswarm._errors import AswarmError, ConfigurationError, set_attribute
 from aswarm._swarm import AsyncSwarm
 from aswarm._tools.hints import name_of
 
@@ -122,7 +122,7 @@ async def _run_all(
                 for _ in range(min(concurrency, total)):
                     workers.start_soon(_work, attempts, jobs, tell)
     except BaseException as error:
-        attach(error, "report", report)
+        set_attribute(error, "report", report)
         raise
     finally:
         report.interrupted = report.total < total
@@ -135,7 +135,7 @@ def _record(record: ResultsFile | None, report: Report) -> None:
         try:
             record.append(report.to_dict())
         except Exception as error:
-            attach(error, "report", report)  # it was paid for
+            set_attribute(error, "report", report)  # it was paid for
             raise
 
 

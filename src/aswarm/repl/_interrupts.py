@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
-from aswarm._runtime.backend import soon
+from aswarm._runtime.backend import scheduler
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def on_interrupt(react: Callable[[], None]) -> Generator[None]:
     if threading.current_thread() is not threading.main_thread() or previous in (signal.SIG_IGN, None):
         yield
         return
-    schedule = soon()
+    schedule = scheduler()
 
     def handle(_signal: int, _frame: FrameType | None) -> None:
         schedule(react)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aswarm._errors import ConfigurationError
-from aswarm._messages import blocks, call_name, normalize, pair
+from aswarm._messages import call_name, match_answers, message_blocks, normalize
 
 
 def check_history(messages: Sequence[Mapping[str, Any]], *, allow_open: bool = False, ordered: bool = True) -> None:
@@ -26,10 +26,10 @@ def check_history(messages: Sequence[Mapping[str, Any]], *, allow_open: bool = F
 
 
 def _faults(messages: list[dict[str, Any]], *, allow_open: bool, ordered: bool) -> Iterator[str]:
-    found = list(blocks(messages))
+    found = list(message_blocks(messages))
     for head, answers in found:
         calls: list[dict[str, Any]] = head.get("tool_calls") or []
-        paired = pair(calls, answers)
+        paired = match_answers(calls, answers)
         for made, answer in zip(calls, paired, strict=True):
             if answer is None and not (allow_open and head is found[-1][0]):
                 yield f"call {made['id']!r} of {call_name(made)!r} has no answer"

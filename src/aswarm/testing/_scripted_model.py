@@ -204,8 +204,8 @@ def chunks(answer: Answer, cut: Cut = None) -> Iterator[dict[str, Any]]:
     for piece in _pieces(answer.text or "", cut):
         yield _chunk({"content": piece})
     for index, made in enumerate(answer.calls):
-        wire = _wire_call(made)
-        yield _chunk({"tool_calls": [{"index": index, **wire, "function": {"name": made.name, "arguments": ""}}]})
+        to_wire = _wire_call(made)
+        yield _chunk({"tool_calls": [{"index": index, **to_wire, "function": {"name": made.name, "arguments": ""}}]})
         for piece in _pieces(made.arguments, cut):
             yield _chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
     yield _chunk({}, answer.finish)
