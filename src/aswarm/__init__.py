@@ -7,7 +7,17 @@ loops completion, tool calls, handoff until the model answers. Importing this do
 from ._agent import Agent, Response, Result
 from ._blocking.sync_streams import SyncClassicStream, SyncEventStream
 from ._blocking.sync_swarm import Swarm
-from ._errors import AswarmError, CompletionError, ConfigurationError, RunError, StreamInterrupted
+from ._errors import (
+    AswarmError,
+    CompletionError,
+    ConfigurationError,
+    RunError,
+    StreamInterrupted,
+    ToolArgumentsError,
+    ToolError,
+    ToolNotFound,
+    ToolTimeout,
+)
 from ._events import (
     CompletionFinished,
     Event,
@@ -59,10 +69,14 @@ __all__ = [
     "SyncEventStream",
     "TextDelta",
     "Tool",
+    "ToolArgumentsError",
     "ToolCallDelta",
     "ToolCallFinished",
     "ToolCallStarted",
+    "ToolError",
     "ToolFailure",
+    "ToolNotFound",
+    "ToolTimeout",
     "TurnStarted",
     "Usage",
     "create_triage_agent",

@@ -6,7 +6,12 @@
         └── CompletionError     the provider refused or failed; `.status_code`, `.retryable`, `.retry_after`
             └── StreamInterrupted   a stream that broke, or ended without a finish
 
-Every error that leaves a run carries `.response`, the same valid partial `Response` that `run.response` gives, so that
+    ToolError                   raised in a tool: the model reads its text, and the run continues
+    ├── ToolNotFound            the model called a tool that the agent does not have
+    ├── ToolArgumentsError      the model's arguments do not fit the tool
+    └── ToolTimeout             the tool did not end in time; `.still_running`
+
+Every `AswarmError` that leaves a run carries `.response`, the same valid partial `Response` that `run.response` gives, so that
 nothing that happened is lost with the exception. The provider's own exception is the `__cause__`.
 
 This module holds words only: it never decides when to raise.
@@ -71,6 +76,33 @@ class StreamInterrupted(CompletionError):  # noqa: N818 - reads as what happened
 
     def __init__(self, message: str, *, status_code: int | None = None, retryable: bool = True) -> None:
         super().__init__(message, status_code=status_code, retryable=retryable)
+
+
+class ToolError(Exception):
+    """A tool call failed, and the text is written for the model. Raise it in a tool: `ToolError("No such order.")`.
+
+    The model is told the text as it is. The log has it at INFO and without a traceback, because a failure that the tool
+    foresees is no defect. It is no `AswarmError`: it never ends a run. Events and `tool_error=` get it as `error`.
+    """
+
+
+class ToolNotFound(ToolError):  # noqa: N818 - reads as what happened
+    """The model called a tool that the agent does not have."""
+
+
+class ToolArgumentsError(ToolError):
+    """The model's arguments are no JSON object, or do not fit the tool. The text has one line for each fault."""
+
+
+class ToolTimeout(ToolError):  # noqa: N818 - reads as what happened
+    """The tool did not end within its timeout.
+
+    `still_running`: True for a plain function, which cannot be stopped and may still be at work in its thread.
+    """
+
+    def __init__(self, text: str, *, still_running: bool = False) -> None:
+        super().__init__(text)
+        self.still_running = still_running
 
 
 def is_retryable_status(status: int | None) -> bool:

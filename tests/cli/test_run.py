@@ -216,7 +216,7 @@ def test_json_lines() -> None:
     [handed_off] = [event for event in events if event["type"] == "HandedOff"]
     assert handed_off == {"type": "HandedOff", "source": "Triage", "target": "Orders"}
     _, wrong = [event for event in events if event["type"] == "ToolCallFinished"]
-    assert wrong["error"].startswith("ArgumentsError: ")
+    assert wrong["error"].startswith("ToolArgumentsError: ")
     response = events[-1]["response"]
     assert (response["agent"], response["stop"], response["text"]) == ("Orders", "answer", "Grüße")
     assert response["context_variables"] == {"user": "Ann"}

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict as PydanticTypedDict
 
-from aswarm import ConfigurationError, function_to_json, tool
-from aswarm._tools.schema import ArgumentsError, schema_of
+from aswarm import ConfigurationError, ToolArgumentsError, function_to_json, tool
+from aswarm._tools.schema import schema_of
 
 
 def parameters_of(function: Callable[..., Any]) -> Any:
@@ -42,7 +42,7 @@ def converted(hint: Any, value: Any) -> Any:
 
 
 def complaints(function: Callable[..., Any], arguments: dict[str, Any]) -> list[str]:
-    with pytest.raises(ArgumentsError) as caught:
+    with pytest.raises(ToolArgumentsError) as caught:
         schema_of(function).validate(arguments)
     return str(caught.value).split("\n")
 

@@ -9,8 +9,8 @@ import annotated_functions
 import pytest
 from hinted import Caller, Point, Service, complaints, parameters_of, refused
 
-from aswarm import function_to_json, tool
-from aswarm._tools.schema import ArgumentsError, schema_of
+from aswarm import ToolArgumentsError, function_to_json, tool
+from aswarm._tools.schema import schema_of
 
 
 class SlottedCaller:
@@ -86,7 +86,7 @@ def test_what_a_partial_binds_is_not_overridden_through_further_arguments() -> N
     for function in (functools.partial(pay, token="secret"), functools.partial(pay_with, token="secret")):
         try:
             valid = schema_of(function).validate({"amount": 1, "token": "mine", "note": "n"})
-        except ArgumentsError as error:
+        except ToolArgumentsError as error:
             assert "token" in str(error)  # noqa: PT017
         else:
             assert function(**valid)["token"] == "secret"

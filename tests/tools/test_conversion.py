@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from aswarm import Agent, Result
+from aswarm import Agent, Result, ToolArgumentsError
 from aswarm._tools.conversion import as_result, parse_arguments, to_text
-from aswarm._tools.schema import ArgumentsError
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 
@@ -38,7 +37,7 @@ def test_any_text_is_arguments_or_an_arguments_error(text: str) -> None:
     """Nothing that a model writes raises anything else."""
     try:
         assert isinstance(parse_arguments(text), dict)
-    except ArgumentsError as error:
+    except ToolArgumentsError as error:
         assert str(error)  # noqa: PT017
 
 
@@ -51,14 +50,14 @@ def test_empty_arguments_are_no_arguments(text: str) -> None:
 @pytest.mark.parametrize("text", ['{"city": "Par', "{'city': 'Paris'}", "{city: 1}", '{"a": 1} extra', "{", "[" * 5000])
 def test_what_is_no_json_is_told_with_the_parsers_reason(text: str) -> None:
     """The reason names the place, so that the model can mend it."""
-    with pytest.raises(ArgumentsError, match=r"not JSON: .+ at line \d+ column \d+"):
+    with pytest.raises(ToolArgumentsError, match=r"not JSON: .+ at line \d+ column \d+"):
         parse_arguments(text)
 
 
 @pytest.mark.parametrize("text", ["null", "[]", "5", '"city"', "true", '[{"city": "Paris"}]'])
 def test_what_is_no_object_is_told(text: str) -> None:
     """Arguments have names."""
-    with pytest.raises(ArgumentsError, match="object"):
+    with pytest.raises(ToolArgumentsError, match="object"):
         parse_arguments(text)
 
 

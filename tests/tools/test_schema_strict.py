@@ -31,8 +31,8 @@ from hinted import (
 from hypothesis import given
 from pydantic import Field
 
-from aswarm import ConfigurationError, function_to_json, tool
-from aswarm._tools.schema import ArgumentsError, schema_of
+from aswarm import ConfigurationError, ToolArgumentsError, function_to_json, tool
+from aswarm._tools.schema import schema_of
 
 # The API's guide on structured outputs, "Supported schemas". Reported as refused: oneOf (livekit/agents#5302),
 # prefixItems (pydantic-ai#7315), format uri (pydantic-ai#4490); as accepted: lengths (both of pydantic-ai).
@@ -134,7 +134,7 @@ def test_in_strict_mode_null_means_the_default() -> None:
     nullable = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
     properties = schema.json["function"]["parameters"]["properties"]
     assert properties == {"a": {"type": "integer"}, "b": nullable, "c": nullable, "d": nullable}
-    with pytest.raises(ArgumentsError):
+    with pytest.raises(ToolArgumentsError):
         schema.validate({"a": None, "b": 1, "c": 1, "d": 1})
 
 

@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import AswarmError, CompletionError, ConfigurationError, Response, RunError, StreamInterrupted
+from aswarm import (
+    AswarmError,
+    CompletionError,
+    ConfigurationError,
+    Response,
+    RunError,
+    StreamInterrupted,
+    ToolArgumentsError,
+    ToolError,
+    ToolNotFound,
+    ToolTimeout,
+)
 from aswarm._errors import is_retryable_status
 
 ALL = [AswarmError, ConfigurationError, RunError, CompletionError, StreamInterrupted]
@@ -22,6 +33,22 @@ def test_the_tree() -> None:
         assert child.__bases__ == (parent,)
     assert ConfigurationError.__bases__ == (AswarmError,)
     assert not issubclass(ConfigurationError, RunError)
+
+
+@pytest.mark.parametrize("kind", [ToolNotFound, ToolArgumentsError, ToolTimeout])
+def test_the_errors_of_tools(kind: type[ToolError]) -> None:
+    """They are a tree of their own: none of them ends a run, so `except AswarmError` does not catch them."""
+    assert kind.__bases__ == (ToolError,)
+    assert ToolError.__bases__ == (Exception,)
+    assert str(kind("No such order.")) == "No such order."
+
+
+def test_a_timeout_says_whether_the_tool_still_runs() -> None:
+    """`still_running` is False unless it is said, and survives pickling and copying."""
+    assert ToolTimeout("late").still_running is False
+    error = ToolTimeout("late", still_running=True)
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert (str(again), again.still_running) == ("late", True)
 
 
 @pytest.mark.parametrize("kind", ALL)

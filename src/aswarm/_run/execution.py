@@ -21,12 +21,11 @@ import anyio.lowlevel
 
 from aswarm._agent import Agent
 from aswarm._context import copy_containers, merge_changes
-from aswarm._errors import RunError
+from aswarm._errors import RunError, ToolArgumentsError
 from aswarm._events import LoopEvent, ToolCallFinished, ToolCallStarted
 from aswarm._runtime.backend import BackgroundTask
 from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
 from aswarm._tools.conversion import as_result, bind_context, parse_arguments, sendable
-from aswarm._tools.schema import ArgumentsError
 from aswarm._tools.tool import Tool, takes_context
 
 from .plan import ToolCall, ToolOutcome
@@ -139,7 +138,7 @@ class ToolCaller:
         return value
 
     async def _failed(self, call: ToolCall, error: Exception) -> ToolOutcome:
-        ours = isinstance(error, _CallFailure | ArgumentsError)
+        ours = isinstance(error, _CallFailure | ToolArgumentsError)
         text = sendable(f"Error: {error if ours else _describe(error)}")
         logger.log(logging.INFO if ours else logging.ERROR, "tool %s: %s", call.name, text, exc_info=not ours)
         if self._on_error is not None:

@@ -14,22 +14,23 @@ from pydantic import BaseModel
 from pydantic_core import from_json, to_jsonable_python
 
 from aswarm._agent import Agent, Result
+from aswarm._errors import ToolArgumentsError
 from aswarm._json import is_object
 
-from .schema import CONTEXT, ArgumentsError
+from .schema import CONTEXT
 from .tool import Tool, reads_context, takes_context
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """The arguments as JSON; empty text is no arguments. Raises ArgumentsError with the parser's reason."""
+    """The arguments as JSON; empty text is no arguments. Raises ToolArgumentsError with the parser's reason."""
     if not text.strip():
         return {}
     try:
         arguments = from_json(text)
     except ValueError as error:
-        raise ArgumentsError(f"the arguments are not JSON: {error}") from error
+        raise ToolArgumentsError(f"the arguments are not JSON: {error}") from error
     if not is_object(arguments):
-        raise ArgumentsError(f"the arguments must be a JSON object, not {type(arguments).__name__}")
+        raise ToolArgumentsError(f"the arguments must be a JSON object, not {type(arguments).__name__}")
     return dict(arguments)
 
 

@@ -23,7 +23,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import SchemaError, to_json
 from typing_extensions import TypedDict
 
-from aswarm._errors import ConfigurationError
+from aswarm._errors import ConfigurationError, ToolArgumentsError
 from aswarm._json import is_array, is_object, shown
 
 from .hints import EMPTY, behind_partials, name_of, resolve_hints
@@ -39,10 +39,6 @@ _LAX = ConfigDict(arbitrary_types_allowed=True, coerce_numbers_to_str=True)
 
 _LINE = 120  # how much of a wrong value the model is shown
 _SAYS_WHAT = frozenset(("type", "anyOf", "oneOf", "allOf", "$ref", "enum", "const"))
-
-
-class ArgumentsError(ValueError):
-    """What the model sent does not fit the function; the text says what and where, one line each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +59,7 @@ class FunctionSchema:
     _null_is_default: frozenset[str]
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the function wants them. Raises ArgumentsError."""
+        """The arguments as the function wants them. Raises ToolArgumentsError."""
         sent = {key: value for key, value in arguments.items() if key != CONTEXT and not self._is_unset(key, value)}
         others = {key: sent.pop(key) for key in list(sent) if self._extra and key not in self._known}
         valid: dict[str, Any] = {}
@@ -75,7 +71,7 @@ class FunctionSchema:
             except ValidationError as error:
                 faults += map(_line, error.errors(include_url=False))
         if faults:
-            raise ArgumentsError("\n".join(faults))
+            raise ToolArgumentsError("\n".join(faults))
         return valid
 
     def _is_unset(self, key: str, value: object) -> bool:
