@@ -4,6 +4,7 @@ Agents (instructions and functions), handoffs (a function returns an agent), con
 loops completion, tool calls, handoff until the model answers. Importing this does not import openai.
 """
 
+from . import _public
 from ._agent import Agent, Response, Result
 from ._blocking.sync_streams import SyncClassicStream, SyncEventStream
 from ._blocking.sync_swarm import Swarm
@@ -31,6 +32,7 @@ from ._events import (
     ToolCallStarted,
     TurnStarted,
 )
+from ._providers.compatible import completion_error
 from ._rate_limits.policy import RateLimits
 from ._run.execution import ToolFailure
 from ._run.streams import ClassicStream, EventStream
@@ -79,7 +81,10 @@ __all__ = [
     "ToolTimeout",
     "TurnStarted",
     "Usage",
+    "completion_error",
     "create_triage_agent",
     "function_to_json",
     "tool",
 ]
+
+_public.publish(globals())

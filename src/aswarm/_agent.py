@@ -4,8 +4,6 @@ They hold data and check its form. What a function's schema looks like, which ag
 decided elsewhere. A run never writes to an agent.
 """
 
-from __future__ import annotations
-
 import copy
 import difflib
 import warnings
@@ -131,13 +129,13 @@ class Result(BaseModel):
     context_variables: dict[Any, Any] = {}
 
 
-class Response(BaseModel):
+class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that may change
     """What a run left: always a valid history, however the run ended.
 
     `messages`: the messages made in this run, as plain dicts; append them to what was passed in to go on.
     `agent`: the active agent. `context_variables`: the context as it is now. `usage`: tokens, summed over the run.
     `stop`: why it ended: "answer", "max_turns", "tool_calls" (`execute_tools=False` left calls open), "cancelled"
-    (left early), "error".
+    (left early), "error". `run_id`: the id of the run; empty for a response that no run made.
     """
 
     messages: list[Any] = []
@@ -145,6 +143,13 @@ class Response(BaseModel):
     context_variables: dict[Any, Any] = {}
     usage: Usage = Field(default_factory=Usage)
     stop: StopReason = "answer"
+    run_id: str = Field(default="", exclude=True)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same, whichever runs made them."""
+        if not isinstance(other, Response):
+            return NotImplemented
+        return {**self.__dict__, "run_id": ""} == {**other.__dict__, "run_id": ""}
 
     @property
     def text(self) -> str:

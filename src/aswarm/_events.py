@@ -7,8 +7,6 @@
 `CompletionDelta` is the loop's own: one wire delta, from which both the typed and the classic events are made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias

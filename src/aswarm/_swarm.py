@@ -6,7 +6,7 @@ It keeps nothing between runs but what belongs to an event loop: a client that i
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from functools import partial
 from os import PathLike
 from types import TracebackType
@@ -16,16 +16,17 @@ from ._agent import Agent, Response
 from ._errors import ConfigurationError
 from ._events import LoopEvent
 from ._providers.default_client import Transport, check_transport, make_client
-from ._providers.openai import handler_of, source_for
+from ._providers.openai import OpenAISource, source_for
 from ._rate_limits.policy import RateLimits
 from ._rate_limits.rate_limiter import RateLimiter
-from ._run.debug import debug_doors, debug_events
-from ._run.execution import EventDelivery, ToolCaller, ToolErrorHook, deliver_after, deliver_live
+from ._run.debug import debug_middleware
+from ._run.execution import ToolCaller, ToolErrorHook, current_call
+from ._run.handlers import Handlers, Middleware, MiddlewareStack, RunInfo, chain, isolated
 from ._run.instructions import resolve_instructions
-from ._run.loop import Handlers, Loop, RunOptions
-from ._run.options import Arguments, Messages
+from ._run.loop import Loop
+from ._run.options import Messages, RunOptions
 from ._run.state import RunState
-from ._run.streams import ClassicStream, EventStream, to_end
+from ._run.streams import ClassicStream, EventDelivery, EventStream, deliver_after, deliver_live, to_end
 from ._runtime.backend import PerLoop
 from ._runtime.threads import FunctionRunner, ThreadPool
 from ._wire.request import CompletionSource, RequestSettings
@@ -38,16 +39,17 @@ class AsyncSwarm:
     """Runs agents. Cheap to make, shared by any number of concurrent runs, usable from several event loops.
 
     `client`: an `AsyncOpenAI` (Azure and subclasses included), anything with an async or plain
-    `chat.completions.create`, or a `CompletionSource`. Without one, `AsyncOpenAI()` is made on first use, for each
+    `chat.completions.create`, or a `CompletionSource`. Without a client, `AsyncOpenAI()` is made on first use, for each
     event loop, and closed by `aclose()`. A client that was passed in is never closed.
 
-    `transport="aiohttp"`: the client that is made uses the SDK's aiohttp transport (`pip install "aswarm[aiohttp]"`,
-    asyncio only), with no limit of connections and 60 s to connect. Choose it for a hundred runs in flight and more.
+    `transport="aiohttp"`: the client that is made uses the SDK's aiohttp transport (extra `aiohttp`, asyncio only), with
+    no limit of connections and 60 s to connect. Choose it for a hundred runs in flight and more.
 
     `concurrent_tools=False` runs all calls one after another. `tool_error`: gets a `ToolFailure` and returns the text
     that the model is told, or raises to end the run. `max_threads`: plain functions at once, for each event loop and
     each depth of runs inside tools. `include_usage=False` for servers that refuse `stream_options`, `empty_content=""`
-    for those that refuse null as the content of a message with tool calls. `limits`: over all runs of this swarm.
+    for servers that refuse null as the content of a message with tool calls. `limits`: over all runs of this swarm.
+    `middleware`: functions that wrap the handlers of every run, the first outermost; see `aswarm.middleware`.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class AsyncSwarm:
         include_usage: bool = True,
         empty_content: Literal[""] | None = None,
         limits: RateLimits | None = None,
+        middleware: Iterable[Middleware] = (),
     ) -> None:
         if max_threads < 1:
             raise ConfigurationError(f"max_threads must be at least 1, not {max_threads}")
@@ -75,6 +78,7 @@ class AsyncSwarm:
         self._own_clients = PerLoop(partial(make_client, transport))
         self._threads = PerLoop(partial(ThreadPool, max_threads))
         self._rate_limiter = RateLimiter(limits)
+        self._middleware = chain(_callables(middleware))
 
     @property
     def client(self) -> Any:
@@ -96,6 +100,7 @@ class AsyncSwarm:
         execute_tools: bool = True,
         *,
         resume: bool = False,
+        run_id: str | None = None,
     ) -> Coroutine[Any, Any, Response]: ...
 
     @overload
@@ -111,6 +116,7 @@ class AsyncSwarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         resume: bool = False,
+        run_id: str | None = None,
     ) -> ClassicStream: ...
 
     @overload
@@ -126,6 +132,7 @@ class AsyncSwarm:
         execute_tools: bool = True,
         *,
         resume: bool = False,
+        run_id: str | None = None,
     ) -> ClassicStream: ...
 
     @overload
@@ -141,6 +148,7 @@ class AsyncSwarm:
         execute_tools: bool = True,
         *,
         resume: bool = False,
+        run_id: str | None = None,
     ) -> Coroutine[Any, Any, Response] | ClassicStream: ...
 
     def run(
@@ -155,6 +163,7 @@ class AsyncSwarm:
         execute_tools: bool = True,
         *,
         resume: bool = False,
+        run_id: str | None = None,
     ) -> Coroutine[Any, Any, Response] | ClassicStream:
         """Run until the model answers. `await` it for the `Response`; with `stream=True`, iterate over Swarm's events.
 
@@ -162,15 +171,16 @@ class AsyncSwarm:
         `context_variables`: copied (its dicts, lists and sets, recursively); seen by functions and instructions, never
         by the model. `max_turns`: completions at most; the tools of the last one still run; 0 sends nothing.
         `execute_tools=False`: return when the model calls something. `resume=True`: run the calls that are open at the
-        end of `messages` first; only for a history that comes from storage you trust. `debug=True`: print and log.
+        end of `messages` first; only for a history that comes from storage you trust. `run_id`: the id of this run in `Response`, in middleware and
+        in log records; a new one by default. `debug=True`: print and log.
 
-        Raises ConfigurationError (the caller's mistake), CompletionError (the provider's) or RunError; all carry
-        `.response`, what had happened until then. When a plain run is cancelled, the cancellation exception has it.
+        Raises ConfigurationError (a mistake of the caller), CompletionError (the provider failed) or RunError. Each has
+        `.response`: what had happened until then. So has the cancellation exception of a plain run that is cancelled.
         """
-        arguments = Arguments(
-            agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume
+        options = RunOptions(
+            agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume, run_id
         )
-        return self._classic_stream(arguments) if stream else self._run_to_end(arguments)
+        return self._classic_stream(options) if stream else self._run_to_end(options)
 
     def run_and_stream(
         self,
@@ -183,10 +193,13 @@ class AsyncSwarm:
         execute_tools: bool = True,
         *,
         resume: bool = False,
+        run_id: str | None = None,
     ) -> ClassicStream:
         """Swarm's name for `run(..., stream=True)`."""
         return self._classic_stream(
-            Arguments(agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume)
+            RunOptions(
+                agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume, run_id
+            )
         )
 
     def stream(
@@ -200,6 +213,7 @@ class AsyncSwarm:
         execute_tools: bool = True,
         *,
         resume: bool = False,
+        run_id: str | None = None,
         deltas: bool = True,
     ) -> EventStream:
         """Run with typed events, live: `async with swarm.stream(...) as run: async for event in run: ...`.
@@ -207,10 +221,10 @@ class AsyncSwarm:
         Takes what `run` takes and raises what it raises. `run.response` is valid however the block ended.
         `deltas=False` asks for completions whole; tools are live all the same.
         """
-        arguments = Arguments(
-            agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume
+        options = RunOptions(
+            agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume, run_id
         )
-        return EventStream(*self._begin(arguments, deliver_live, stream=deltas))
+        return EventStream(*self._prepare(options, deliver_live, stream=deltas))
 
     def batch(
         self,
@@ -237,45 +251,47 @@ class AsyncSwarm:
         ConfigurationError for what is wrong with the batch itself: here, or, for a journal, where the block is entered.
         """
         options = Options(agent, concurrency, ordered, on_error, attempts, context_variables, model_override, max_turns)
-        return Batch(self._run_to_end, items, options, self._rate_limiter, lambda: self.client, journal)
+        return Batch(self._run_to_end, items, options, self._rate_limiter, self._require_client, journal)
 
-    def _classic_stream(self, arguments: Arguments) -> ClassicStream:
-        return ClassicStream(*self._begin(arguments, deliver_after, stream=True))
+    def _classic_stream(self, options: RunOptions) -> ClassicStream:
+        return ClassicStream(*self._prepare(options, deliver_after, stream=True))
 
     async def _run_to_end(
-        self, arguments: Arguments, middleware: Callable[[Handlers], Handlers] | None = None
+        self, options: RunOptions, journal: Middleware | None = None, retries: Middleware | None = None, /
     ) -> Response:
-        return await to_end(*self._begin(arguments, deliver_after, stream=False, middleware=middleware))
+        return await to_end(*self._prepare(options, deliver_after, stream=False, journal=journal, retries=retries))
 
     # --- putting a run together ---
 
-    def _begin(
-        self,
-        arguments: Arguments,
-        execute: EventDelivery,
-        *,
-        stream: bool,
-        middleware: Callable[[Handlers], Handlers] | None = None,
+    def _prepare(
+        self, options: RunOptions, deliver: EventDelivery, *, stream: bool, **middleware: Middleware | None
     ) -> tuple[RunState, AsyncGenerator[LoopEvent, None]]:
-        settings = RequestSettings(stream, arguments.model_override, self._include_usage)
-        options = RunOptions(settings, arguments.max_turns, arguments.execute_tools, self._concurrent_tools)
         state = RunState(
-            arguments.agent,
-            arguments.messages,
-            arguments.context_variables,
-            resume=arguments.resume,
+            options.agent,
+            options.messages,
+            options.context_variables,
+            resume=options.resume,
             empty_content=self._empty_content,
+            run_id=options.run_id,
         )
-        doors = partial(self._doors, middleware, debug=arguments.debug)
-        events = Loop(state, options, doors, self._instruct, execute).events()
-        return state, debug_events(events) if arguments.debug else events
+        settings = RequestSettings(stream, options.model_override, self._include_usage)
+        make_handlers = partial(self._make_handlers, options, state, middleware)
+        loop = Loop(state, options, settings, make_handlers, self._instruct, deliver, self._concurrent_tools)
+        return state, loop.events()
 
-    def _doors(self, middleware: Callable[[Handlers], Handlers] | None, *, debug: bool) -> Handlers:
+    def _make_handlers(
+        self, options: RunOptions, state: RunState, middleware: Mapping[str, Middleware | None]
+    ) -> Handlers:
         source = self._source_of(self.client)
-        call_tool = ToolCaller(self._function_runner(), self._tool_error)
-        doors = Handlers(self._rate_limiter.door(source, handler_of(source)), call_tool)
-        wrapped = middleware(doors) if middleware else doors
-        return debug_doors(wrapped) if debug else wrapped
+        complete = source.complete if isinstance(source, OpenAISource) else isolated(source.complete)
+        call_tool = ToolCaller(self._function_runner(), self._tool_error, state.id)
+        stack = MiddlewareStack(
+            debug=debug_middleware(execute_tools=options.execute_tools) if options.debug else None,
+            user=self._middleware,
+            rate_limits=self._rate_limiter.middleware(source),
+            **middleware,
+        )
+        return stack.wrap(Handlers(complete, call_tool, RunInfo(state.id, state, current_call.get())))
 
     async def _instruct(self, agent: Agent, context: dict[str, Any]) -> Any:
         return await resolve_instructions(agent, context, self._function_runner)
@@ -285,6 +301,10 @@ class AsyncSwarm:
 
     def _function_runner(self) -> FunctionRunner:
         return self._threads.get()
+
+    def _require_client(self) -> None:
+        """Make the client, or raise ConfigurationError, before a batch begins."""
+        _ = self.client
 
     async def aclose(self) -> None:
         """Close the client that was made for this event loop; a client that was passed in belongs to the caller."""
@@ -299,3 +319,13 @@ class AsyncSwarm:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def _callables(middleware: Iterable[Middleware]) -> tuple[Middleware, ...]:
+    given = tuple(middleware)
+    for wrap in given:
+        if not callable(wrap):
+            raise ConfigurationError(
+                f"middleware must be functions from Handlers to Handlers, not {type(wrap).__name__}; see aswarm.middleware"
+            )
+    return given

@@ -3,8 +3,6 @@
 A provider that reports nothing leaves the counts at 0; that is "unknown", never an error. This module never estimates.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,14 +28,14 @@ class Usage:
     details: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @classmethod
-    def of_completion(cls, reported: Mapping[str, Any] | None) -> Usage:
+    def of_completion(cls, reported: Mapping[str, Any] | None) -> "Usage":
         """The usage of one completion; `reported` is the `usage` object of the wire, or None where none came."""
         reported = reported or {}
         counts = {key: int(value) for key in _COUNTS if _is_number(value := reported.get(key))}
         details = {key: value for key, value in reported.items() if key not in _COUNTS}
         return cls(**counts, requests=1, details=_sum({}, details) if details else {})
 
-    def __add__(self, other: Usage) -> Usage:
+    def __add__(self, other: "Usage") -> "Usage":
         """The sum, as a new object."""
         return Usage(
             self.prompt_tokens + other.prompt_tokens,

@@ -13,7 +13,8 @@ import pytest
 from batches import AGENT, Echo, answer, call, idle, outcomes_of, text_of
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RunError
-from aswarm.batch import Item, Outcome, _retries
+from aswarm.batch import Item, Outcome
+from aswarm.middleware import _retry
 
 pytestmark = pytest.mark.anyio
 
@@ -146,7 +147,7 @@ async def test_a_failure_never_touches_another_item() -> None:
 
 async def test_a_retryable_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """On both backends; the rest is said with the attempts."""
-    monkeypatch.setattr(_retries, "FIRST_WAIT", 0.0)
+    monkeypatch.setattr(_retry, "FIRST_WAIT", 0.0)
     left = [CompletionError("busy", retryable=True)]
 
     async def gate(_: str) -> None:

@@ -12,7 +12,7 @@ import trio.testing
 from batches import Echo, answer, call, outcomes_of, text_of
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, Result, StreamInterrupted, tool
-from aswarm.batch import _retries
+from aswarm.middleware import _retry
 from aswarm.testing import Failure, ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -216,7 +216,7 @@ async def test_pauses_grow_and_are_part_of_the_duration() -> None:
 @pytest.mark.parametrize(("attempt", "longest"), [(2, 1), (3, 2), (7, 32), (8, 60), (9, 60), (5000, 60)])
 async def test_no_pause_is_longer_than_a_minute(attempt: int, longest: float) -> None:
     """However many attempts there are."""
-    waits = [_retries.wait_before(attempt) for _ in range(200)]
+    waits = [_retry.wait_before(attempt) for _ in range(200)]
     assert longest / 2 <= min(waits) <= max(waits) <= longest
     assert len(set(waits)) > 100
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from aswarm import (
 from aswarm._journal import Journal
 from aswarm._journal.sqlite import Step
 from aswarm._run.loop import Handlers
-from aswarm._run.options import Arguments
+from aswarm._run.options import RunOptions
 from aswarm.testing import check_history
 
 UNKNOWN = "cancelled; its outcome is unknown"
@@ -170,23 +171,23 @@ async def test_another_attempt_replays_the_first(path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_what_the_record_answers_stays_in_front_of_other_doors(path: Path) -> None:
-    """Doors that are wrapped behind the journal (limits, attempts) see only what is not answered from the record."""
+async def test_other_middleware_does_not_see_what_the_record_answers(path: Path) -> None:
+    """Middleware inside the journal (the user's, retries, limits) sees only what the record does not answer."""
     asked: list[str] = []
 
-    def telling(doors: Handlers) -> Handlers:
+    def noting_requests(handlers: Handlers) -> Handlers:
         def complete(request: CompletionRequest) -> Any:
             asked.append(request.body["messages"][-1]["role"])
-            return doors.complete(request)
+            return handlers.complete(request)
 
-        return Handlers(complete, doors.call_tool)
+        return replace(handlers, complete=complete)
 
     agent = Agent(functions=[noting([], "one")])
     with pytest.raises(Died):
         await rerun(path, Script(calls("one"), dies()), agent)
-    swarm = AsyncSwarm(client=Script(says("Done")))
+    swarm = AsyncSwarm(client=Script(says("Done")), middleware=[noting_requests])
     async with Journal(path, BATCH) as journal:
-        await journal.run("a", Arguments(agent, "Hi"), swarm._run_to_end, telling)
+        await journal.run("a", RunOptions(agent, "Hi"), swarm._run_to_end)
     assert asked == ["tool"]
 
 

@@ -20,7 +20,7 @@ from aswarm import (
 )
 from aswarm._journal import Journal
 from aswarm._journal.record import completion_data, whole
-from aswarm._run.options import Arguments
+from aswarm._run.options import RunOptions
 from aswarm._wire.accumulator import Accumulator
 
 UNKNOWN = "cancelled; its outcome is unknown"
@@ -127,8 +127,8 @@ async def test_open_calls_at_the_start_are_recorded_too(path: Path) -> None:
     async def attempt(model: Script) -> Response:
         async with Journal(path, BATCH) as journal:
             entry = await journal.begin("a", agent, history)
-            arguments = Arguments(agent, history, resume=True)
-            return await AsyncSwarm(client=model)._run_to_end(arguments, middleware=entry.doors)
+            arguments = RunOptions(agent, history, resume=True)
+            return await AsyncSwarm(client=model)._run_to_end(arguments, entry.middleware)
 
     with pytest.raises(Died):
         await attempt(Script(dies()))

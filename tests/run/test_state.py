@@ -64,8 +64,8 @@ def test_usage_is_summed() -> None:
 def test_the_partial_text_is_never_in_the_messages() -> None:
     """The text of an unfinished completion is `partial`, and nothing of it is a message; once recorded it is gone."""
     state = run_of()
-    state.completing = Accumulator()
-    state.completing.feed({"choices": [{"index": 0, "delta": {"content": "Hel"}}]})
+    state.accumulator = Accumulator()
+    state.accumulator.feed({"choices": [{"index": 0, "delta": {"content": "Hel"}}]})
     assert (state.partial, state.response.messages) == ("Hel", [])
     complete(state, content="Hello")
     assert state.partial == ""

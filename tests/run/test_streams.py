@@ -96,9 +96,9 @@ async def test_a_function_that_nobody_waits_for_any_more_is_not_begun() -> None:
     """Cancelled while it waits for a thread, a function does not run, and its token is free again."""
     pool = ThreadPool(1)
     begun: list[bool] = []
-    lease = await pool.lease()
-    lease.leave()
-    assert lease._enter(lambda: begun.append(True)) == []
+    slot = await pool.acquire()
+    slot.release()
+    assert slot._enter(lambda: begun.append(True)) == []
     assert begun == []
     with anyio.fail_after(1):
-        (await pool.lease()).leave()
+        (await pool.acquire()).release()

@@ -8,7 +8,7 @@ from typing import Any
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Response
 from aswarm._journal import Entry, Journal
-from aswarm._run.options import Arguments
+from aswarm._run.options import RunOptions
 
 Json = dict[str, Any]
 BATCH = {"agent": "Agent"}
@@ -60,8 +60,8 @@ async def run(
     entry: Entry, model: Any, agent: Agent, messages: Any = "Hi", context: Json | None = None, **options: Any
 ) -> Response:
     """One attempt at an item."""
-    arguments = Arguments(agent, messages, context)
-    return await AsyncSwarm(client=model, **options)._run_to_end(arguments, middleware=entry.doors)
+    arguments = RunOptions(agent, messages, context)
+    return await AsyncSwarm(client=model, **options)._run_to_end(arguments, entry.middleware)
 
 
 async def rerun(
@@ -70,7 +70,7 @@ async def rerun(
     """A batch of the one item "a": opened, run to its end, closed."""
     swarm = AsyncSwarm(client=model, **options)
     async with Journal(path, BATCH) as journal:
-        return await journal.run("a", Arguments(agent, messages, context), swarm._run_to_end)
+        return await journal.run("a", RunOptions(agent, messages, context), swarm._run_to_end)
 
 
 class Died(BaseException):

@@ -12,8 +12,8 @@ from typing import Any, Self, TypeAlias
 
 from aswarm._agent import Agent, Response
 from aswarm._errors import AswarmError, ConfigurationError
-from aswarm._run.loop import Handlers
-from aswarm._run.options import Arguments
+from aswarm._run.handlers import Handlers, Middleware
+from aswarm._run.options import RunOptions
 
 from .agent_lookup import Agents
 from .fingerprints import content_of
@@ -22,9 +22,8 @@ from .record import Place, Tape, recorded_response, response_data
 from .sqlite import JournalFile, Step
 from .writer import Writer
 
-Wrap: TypeAlias = Callable[[Handlers], Handlers]
-# Runs to the end, with wrapped doors.
-Run: TypeAlias = Callable[[Arguments, Wrap], Awaitable[Response]]
+# Runs to the end, with this middleware.
+Run: TypeAlias = Callable[[RunOptions, Middleware], Awaitable[Response]]
 _AGENTS_KEPT = 64  # a batch may make an agent for every item
 
 
@@ -32,7 +31,7 @@ class Journal:
     """The journal of one batch. Belongs to one event loop; `async with` opens it, or makes it, and closes it.
 
         async with Journal("run.sqlite", {"agent": agent.name}) as journal:
-            response = await journal.run("item 7", Arguments(agent, messages), swarm._run_to_end)
+            response = await journal.run("item 7", RunOptions(agent, messages), swarm._run_to_end)
 
     Opening raises ConfigurationError for the journal of another batch or of another version, for one that another process
     has open, and for a file that is something else. What `begin` and `run` raise is the trouble of that item alone, unless
@@ -53,21 +52,19 @@ class Journal:
     async def run(
         self,
         item_id: str,
-        arguments: Arguments,
+        options: RunOptions,
         run: Run,
-        wrap: Wrap | None = None,
         own_context: Mapping[str, Any] | None = None,
     ) -> Response:
         """Run an item, or what is left of it, or give back the `Response` that it had.
 
-        `wrap`: how the doors behind the journal are wrapped; what is answered from the record does not get there.
-        `own_context`: the context variables by which the item is known, among those of `arguments`. Raises what `begin`,
-        `run` and `Entry.finish` raise.
+        `run`: runs with the middleware of the journal. `own_context`: the context variables by which the item is known,
+        among those of `options`. Raises what `begin`, `run` and `Entry.finish` raise.
         """
-        entry = await self.begin(item_id, arguments.agent, arguments.messages, arguments.context_variables, own_context)
+        entry = await self.begin(item_id, options.agent, options.messages, options.context_variables, own_context)
         if (recorded := entry.response) is not None:
             return recorded
-        response = await run(arguments, entry.doors if wrap is None else lambda doors: entry.doors(wrap(doors)))
+        response = await run(options, entry.middleware)
         try:
             await entry.finish(response)
         except AswarmError as error:
@@ -150,10 +147,10 @@ class Entry:
         agent = None if record["agent"] is None else self.agents.find(record["agent"])
         return recorded_response(record, agent, self.context)
 
-    def doors(self, doors: Handlers) -> Handlers:
-        """The doors of one attempt: they answer from the record, and record what comes after it."""
-        wrapped = JournalMiddleware(self, doors)
-        return Handlers(wrapped.complete, wrapped.call_tool)
+    def middleware(self, handlers: Handlers) -> Handlers:
+        """The handlers of one attempt: they answer from the record, and record what comes after it."""
+        wrapped = JournalMiddleware(self, handlers)
+        return Handlers(wrapped.complete, wrapped.call_tool, handlers.run)
 
     async def finish(self, response: Response) -> None:
         """Record that the item is done, and wait until that is on the disk: only then may it be given out.

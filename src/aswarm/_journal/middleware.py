@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 from aswarm._context import copy_containers
 from aswarm._errors import AswarmError, ConfigurationError
-from aswarm._run.execution import Started
-from aswarm._run.loop import Handlers
+from aswarm._run.handlers import Handlers, Started
 from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._tools.tool import writes_context
 from aswarm._wire.request import CompletionRequest
@@ -38,9 +37,9 @@ class Recorder(Protocol):
 class JournalMiddleware:
     """The doors of one attempt at an item. Every attempt has its own: it begins at the start of the record."""
 
-    def __init__(self, item: Recorder, doors: Handlers) -> None:
+    def __init__(self, item: Recorder, handlers: Handlers) -> None:
         self._item = item
-        self._doors = doors
+        self._handlers = handlers
         self._turn = 0
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -53,7 +52,7 @@ class JournalMiddleware:
                 raise ConfigurationError(self._is_another(changed))
             yield recorded["chunk"]
             return
-        async with aclosing(self._doors.complete(request)) as chunks:
+        async with aclosing(self._handlers.complete(request)) as chunks:
             chunk = whole([chunk async for chunk in chunks])
         yield chunk
         # Asked for more, and so by a loop that could read it: what is no completion is not recorded.
@@ -86,7 +85,7 @@ class JournalMiddleware:
             await started()
 
         try:
-            outcome = await self._doors.call_tool(call, context, begin)
+            outcome = await self._handlers.call_tool(call, context, begin)
         except BaseException:
             self._left(place, call, before, context)
             raise

@@ -34,8 +34,8 @@ class BlockingCall(Protocol):
         ...
 
 
-async def at_once(work: Callable[[], T]) -> T:
-    """Call it on the event loop."""
+async def call_directly(work: Callable[[], T]) -> T:
+    """Call `work` on the event loop."""
     return work()
 
 
@@ -48,7 +48,7 @@ class CompatibleClientSource:
         self._without_retries = without_retries
 
     @property
-    def own_retries(self) -> int:
+    def max_retries(self) -> int:
         """How often the client tries again by itself, where it can be told not to; else 0."""
         return 0 if self._without_retries is None else self._client.max_retries
 

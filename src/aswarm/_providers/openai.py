@@ -28,11 +28,11 @@ from pydantic_core import to_json
 from aswarm._errors import AswarmError, ConfigurationError, StreamInterrupted
 from aswarm._json import is_json
 from aswarm._runtime.backend import HiddenGenerators
-from aswarm._wire.request import CompletionHandler, CompletionRequest, CompletionSource
+from aswarm._wire.request import CompletionRequest, CompletionSource
 from aswarm._wire.sse import AnswerDecoder
 
 from .blocking_openai import BlockingPost
-from .compatible import CLOSE_SECONDS, BlockingCall, CompatibleClientSource, at_once, completion_error, error_text
+from .compatible import CLOSE_SECONDS, BlockingCall, CompatibleClientSource, call_directly, completion_error, error_text
 from .default_client import http_package
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ _OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "
 _SECURITY = {"security": {"bearer_auth": True}}
 # What Python writes for numbers that JSON has not; where they stand in a text, the SDK's way is only slower.
 _NO_JSON = (b"NaN", b"Infinity")
+# The parts of a body that are JSON however a request was made; the rest is settings of the user.
+_BUILT = frozenset({"model", "messages", "tools", "stream", "stream_options", "parallel_tool_calls"})
 # A server that says [DONE] and keeps the body open is not waited for; the connection is then not used again.
 _DRAIN_SECONDS = 0.1
 
@@ -53,32 +55,21 @@ def source_for(client: Any, blocking: BlockingCall | None = None) -> CompletionS
 
     `blocking`: how the code of a blocking client is called; without it, a blocking `OpenAI` is refused.
     """
-    # On the type, because a MagicMock has every attribute that it is asked for.
+    # On the type, because a MagicMock has every attribute.
     kind = _type_of(client)
-    if callable(getattr(kind, "complete", None)):
+    has_create = callable(getattr(getattr(getattr(client, "chat", None), "completions", None), "create", None))
+    if callable(getattr(kind, "complete", None)) and not has_create:
         return cast("CompletionSource", client)
     is_blocking = _is_blocking_openai(kind)
     if is_blocking and blocking is None:
         raise ConfigurationError("AsyncSwarm needs AsyncOpenAI: a blocking OpenAI would stop the whole event loop")
     if _is_plain_openai(client):
         return OpenAISource(BlockingPost(client, blocking) if is_blocking and blocking is not None else client)
-    if callable(getattr(getattr(getattr(client, "chat", None), "completions", None), "create", None)):
-        return CompatibleClientSource(client, blocking or at_once, _without_retries(client))
+    if has_create:
+        return CompatibleClientSource(client, blocking or call_directly, _without_retries(client))
     raise ConfigurationError(
         f"client must be an AsyncOpenAI, have chat.completions.create, or be a CompletionSource; got {kind.__name__}"
     )
-
-
-def handler_of(source: CompletionSource) -> CompletionHandler:
-    """`complete` of a source, with nested generators of somebody else's kept off the event loop's list."""
-    return source.complete if isinstance(source, OpenAISource) else functools.partial(_complete, source)
-
-
-async def _complete(source: CompletionSource, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-    # Ours begins them before the first chunk; another source may at any.
-    async with aclosing(source.complete(request)) as chunks:
-        while (chunk := await HiddenGenerators(anext(chunks, None))) is not None:
-            yield chunk
 
 
 def _type_of(client: object) -> type:
@@ -139,7 +130,7 @@ class OpenAISource:
         self._client = client
 
     @property
-    def own_retries(self) -> int:
+    def max_retries(self) -> int:
         """How often the client tries again by itself, unless a request says otherwise."""
         return self._client.max_retries
 
@@ -202,8 +193,8 @@ def _arguments_of_post(client: AsyncOpenAI | BlockingPost, request: CompletionRe
 def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, body: dict[str, Any]) -> dict[str, Any]:
     """What is sent, as an argument of `post`: ready bytes where nothing of the SDK's has to read it, else a dict."""
     # The SDK has its own ways to write dates and models, and merges an `extra_body`.
-    settings = request.agent.model_settings
-    if "extra_body" not in settings and is_json(settings) and _takes_bytes(_type_of(client)):
+    settings = {key: value for key, value in body.items() if key not in _BUILT}
+    if "extra_body" not in request.body and is_json(settings) and _takes_bytes(_type_of(client)):
         with suppress(ValueError):  # it is for the SDK to say what cannot be sent
             content = to_json(body)
             if not any(word in content for word in _NO_JSON):

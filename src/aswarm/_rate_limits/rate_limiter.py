@@ -19,15 +19,16 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
 
 from aswarm._errors import CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
+from aswarm._run.handlers import CompletionHandler, Handlers, Middleware
 from aswarm._runtime.backend import PerLoop, clock, current_loop
 from aswarm._wire.accumulator import provider_error
-from aswarm._wire.request import CompletionHandler, CompletionRequest, CompletionSource
+from aswarm._wire.request import CompletionRequest, CompletionSource
 from aswarm._wire.retry_after import is_overload, is_permanent, is_rate_limited
 
 from .adaptive import AdaptiveLimit, RequestObserver
@@ -104,24 +105,27 @@ class RateLimiter:
         with self.in_use(limit):
             yield limit
 
-    def door(self, source: CompletionSource, complete: CompletionHandler) -> CompletionHandler:
-        """The first door of a run: that of the source, and while there is something to pace, each request in its turn."""
+    def middleware(self, source: CompletionSource) -> Middleware:
+        """Middleware that sends each request in its turn while there is something to limit."""
 
-        def door(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            # Asked anew each time: a batch that is opened or left meanwhile concerns the runs that go on too.
-            if not (self._has_limits or self._users):
-                return complete(request)
-            return self._paced(complete, source, request)
+        def wrap(handlers: Handlers) -> Handlers:
+            def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+                # Asked for each request: a batch that is opened or left meanwhile concerns this run too.
+                if not (self._has_limits or self._users):
+                    return handlers.complete(request)
+                return self._paced(handlers.complete, _retries_of(source), request)
 
-        return door
+            return replace(handlers, complete=complete)
+
+        return wrap
 
     # --- one request ---
 
     async def _paced(
-        self, complete: CompletionHandler, source: CompletionSource, request: CompletionRequest
+        self, complete: CompletionHandler, retries: int, request: CompletionRequest
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        turn = self._turn(request, _retries_of(source) if request.max_retries is None else request.max_retries)
-        request = CompletionRequest(request.agent, request.body, max_retries=0)
+        turn = self._turn(request, retries if request.max_retries is None else request.max_retries)
+        request = replace(request, max_retries=0)
         while True:
             place = await self._admitted(turn)
             reported: object = None
@@ -262,5 +266,5 @@ class RateLimiter:
 
 
 def _retries_of(source: CompletionSource) -> int:
-    retries: object = getattr(source, "own_retries", 0)
+    retries: object = getattr(source, "max_retries", 0)
     return retries if isinstance(retries, int) else 0

@@ -1,6 +1,6 @@
 """`debug=True`: what is asked, received and called, on stdout in Swarm's words, and in the logger `aswarm`.
 
-Wraps the doors and looks at the events; the loop does not know of it.
+Middleware; nothing else of a run knows of it.
 """
 
 from __future__ import annotations
@@ -8,70 +8,70 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from aswarm._events import CompletionFinished, LoopEvent, RunFinished
+from aswarm._errors import ToolArgumentsError
 from aswarm._tools.conversion import parse_arguments
-from aswarm._wire.request import CompletionHandler, CompletionRequest
+from aswarm._wire.accumulator import Accumulator
+from aswarm._wire.request import CompletionRequest
 
-from .execution import Started, ToolHandler
-from .loop import Handlers
+from .handlers import Handlers, Middleware, RunInfo, Started
 from .plan import ToolCall, ToolOutcome
+from .state import recorded_form
 
 logger = logging.getLogger("aswarm")
 
 
-def debug_print(*parts: object) -> None:
+def debug_middleware(*, execute_tools: bool) -> Middleware:
+    """The middleware that prints and logs. `execute_tools`: whether the run carries out the calls of the model."""
+
+    def wrap(handlers: Handlers) -> Handlers:
+        printer = _DebugPrinter(handlers, execute_tools=execute_tools)
+        return Handlers(printer.complete, printer.call_tool, handlers.run)
+
+    return wrap
+
+
+@dataclass(frozen=True, slots=True)
+class _DebugPrinter:
+    handlers: Handlers
+    execute_tools: bool
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        self._print("Getting chat completion for...:", request.body["messages"])
+        accumulator = Accumulator()
+        async with aclosing(self.handlers.complete(request)) as chunks:
+            async for chunk in chunks:
+                accumulator.feed(chunk)
+                yield chunk
+        message = recorded_form(accumulator.finish().message, request.agent.name)
+        self._print("Received completion:", message)
+        if not (message["tool_calls"] and self.execute_tools):
+            self._print("Ending turn.")
+
+    def call_tool(self, call: ToolCall, context: dict[str, Any], started: Started) -> Awaitable[ToolOutcome]:
+        if call.tool is None:
+            self._print(f"Tool {call.name} not found in function map.")
+        else:
+            self._print(f"Processing tool call: {call.name} with arguments {_readable(call.arguments)}")
+        return self.handlers.call_tool(call, context, started)
+
+    def _print(self, *parts: object) -> None:
+        debug_print(*parts, run=self.handlers.run)
+
+
+def debug_print(*parts: object, run: RunInfo | None = None) -> None:
     """Print one line as Swarm does, with the time in front, and log it."""
     text = " ".join(map(str, parts))
-    logger.debug("%s", text)
+    logger.debug("%s", text, extra={} if run is None else {"run_id": run.id})
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    print(f"\033[97m[\033[90m{now}\033[97m]\033[90m {text}\033[0m")  # noqa: T201 - printing is what it is for
+    print(f"\033[97m[\033[90m{now}\033[97m]\033[90m {text}\033[0m")  # noqa: T201 - printing is its purpose
 
 
-def debug_doors(doors: Handlers) -> Handlers:
-    """The same doors, telling what goes through."""
-    return replace(doors, complete=_telling_completion(doors.complete), call_tool=_telling_tool(doors.call_tool))
-
-
-def _telling_completion(
-    complete: CompletionHandler,
-) -> CompletionHandler:
-    async def told(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        debug_print("Getting chat completion for...:", request.body["messages"])
-        async with aclosing(complete(request)) as chunks:
-            async for chunk in chunks:
-                yield chunk
-
-    return told
-
-
-def _telling_tool(call_tool: ToolHandler) -> ToolHandler:
-    def told(call: ToolCall, context: dict[str, Any], started: Started) -> Awaitable[ToolOutcome]:
-        if call.tool is None:
-            debug_print(f"Tool {call.name} not found in function map.")
-        else:
-            debug_print(f"Processing tool call: {call.name} with arguments {_shown(call.arguments)}")
-        return call_tool(call, context, started)
-
-    return told
-
-
-def _shown(arguments: str) -> object:
+def _readable(arguments: str) -> object:
     try:
         return parse_arguments(arguments)
-    except ValueError:
+    except ToolArgumentsError:
         return arguments
-
-
-async def debug_events(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[LoopEvent, None]:
-    """The same events, telling what was received and that the turn ends."""
-    async with aclosing(events):
-        async for event in events:
-            if isinstance(event, CompletionFinished):
-                debug_print("Received completion:", event.message)
-            elif isinstance(event, RunFinished) and event.response.stop in ("answer", "tool_calls"):
-                debug_print("Ending turn.")
-            yield event

@@ -1,7 +1,7 @@
-"""The second door: calling a tool; and how the calls of a turn are carried out.
+"""Carrying out tool calls: one call, and a group of calls that run together.
 
-Decides nothing about order or results: the groups come from the plan, the meaning of a value from `_tools`. Whatever a
-function does wrong becomes the text of its tool message; only what is not an `Exception` goes through.
+Decides nothing about order or results: the plan makes the groups, `_tools` gives a value its meaning. Every `Exception`
+of a function becomes the text of its tool message; other exceptions end the run.
 """
 
 from __future__ import annotations
@@ -10,28 +10,30 @@ import functools
 import inspect
 import logging
 import math
-from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 import anyio.lowlevel
 
 from aswarm._agent import Agent
 from aswarm._context import copy_containers, merge_changes
-from aswarm._errors import RunError, ToolArgumentsError
+from aswarm._errors import RunError, ToolArgumentsError, ToolError, ToolNotFound, ToolTimeout
 from aswarm._events import LoopEvent, ToolCallFinished, ToolCallStarted
-from aswarm._runtime.backend import BackgroundTask
 from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
 from aswarm._tools.conversion import as_result, bind_context, parse_arguments, sendable
 from aswarm._tools.tool import Tool, takes_context
 
+from .handlers import Started, ToolHandler
 from .plan import ToolCall, ToolOutcome
 from .tool_limiter import admitted
 
 logger = logging.getLogger("aswarm")
+
+# The tool call in whose function, or in whose middleware, this code runs.
+current_call: ContextVar[ToolCall | None] = ContextVar("aswarm_current_call", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,66 +52,47 @@ class ToolFailure:
 
 
 ToolErrorHook: TypeAlias = Callable[[ToolFailure], str | Awaitable[str]]
-# Awaited, because who wraps the door may have to write down that a function runs before it does.
-Started: TypeAlias = Callable[[], Awaitable[None]]
 
 
-class ToolHandler(Protocol):
-    """The second of the two doors through which a run acts on the world."""
-
-    def __call__(self, call: ToolCall, context: dict[str, Any], started: Started) -> Awaitable[ToolOutcome]:
-        """Carry out one call. `started` is to be awaited when the function is about to run, with nothing in between.
-
-        A RunError that it raises means that the function must not run, and is passed on. `context` is the run's own
-        dict. What this raises ends the run.
-        """
-        ...
-
-
-class _CallFailure(Exception):  # noqa: N818 - what the model is told
-    """A failure that is ours to word; `still_running` where the function could not be stopped."""
-
-    def __init__(self, text: str, *, still_running: bool = False) -> None:
-        super().__init__(text)
-        self.still_running = still_running
-
-
-class _StopIterationRaised(Exception):  # noqa: N818 - as above
+class _StopIterationRaised(Exception):  # noqa: N818 - a coroutine cannot raise StopIteration itself
     def __init__(self, error: StopIteration) -> None:
         super().__init__(error)
         self.error = error
 
 
 class ToolCaller:
-    """Calls tools in this process: the `ToolHandler` of every run that has no other."""
+    """Calls tools in this process: the innermost `ToolHandler` of every run."""
 
-    def __init__(self, function_runner: FunctionRunner, on_error: ToolErrorHook | None = None) -> None:
+    def __init__(
+        self, function_runner: FunctionRunner, on_error: ToolErrorHook | None = None, run_id: str = ""
+    ) -> None:
         self._function_runner = function_runner
         self._on_error = on_error
+        self._log_fields = {"run_id": run_id}
 
-    async def __call__(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+    async def __call__(self, call: ToolCall, context: dict[str, Any], started: Started, /) -> ToolOutcome:
         """Carry out one call; see `ToolHandler`. The current task must be the call's own."""
         try:
             return await self._attempt(call, context, started)
         except _StopIterationRaised as raised:
             return await self._failed(call, raised.error)
         except RunError as error:
-            if not call.started:  # by `started`: it must not run
+            if not call.started:  # `started` raised it: the function must not run
                 raise
             return await self._failed(call, error)
-        except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
+        except Exception as error:  # noqa: BLE001 - the model is told of every error of a tool
             return await self._failed(call, error)
         except anyio.get_cancelled_exc_class() as error:
-            # Raises where the run is cancelled; asked one step of the loop later, because who cancels every task of a
-            # loop reaches a call as often before its run as after it.
+            # Raises if the run itself is cancelled. Checked one loop step later: shutdown code cancels all tasks in any
+            # order, so this call may be cancelled before its run.
             await anyio.lowlevel.checkpoint()
-            # The tool raised it itself, or awaited something that somebody else had cancelled.
-            return await self._failed(call, _CallFailure(_describe(error)))
+            # The tool raised it itself, or awaited something that other code had cancelled.
+            return await self._failed(call, ToolError(f"Error: {_describe(error)}"))
 
     async def _attempt(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         tool = call.tool
         if tool is None:
-            raise _CallFailure(f"Tool {call.name} not found.")
+            raise ToolNotFound(f"Tool {call.name} not found.")
         arguments = tool.schema.validate(parse_arguments(call.arguments))
         on_loop = tool.is_async or not (tool.thread or self._function_runner.runs_everything)
         carry_out = _on_loop if on_loop else self._run_in_slot
@@ -138,26 +121,33 @@ class ToolCaller:
         return value
 
     async def _failed(self, call: ToolCall, error: Exception) -> ToolOutcome:
-        ours = isinstance(error, _CallFailure | ToolArgumentsError)
-        text = sendable(f"Error: {error if ours else _describe(error)}")
-        logger.log(logging.INFO if ours else logging.ERROR, "tool %s: %s", call.name, text, exc_info=not ours)
+        text = sendable(_text_for_model(error))
+        foreseen = isinstance(error, ToolError)
+        level = logging.INFO if foreseen else logging.ERROR
+        logger.log(level, "tool %s: %s", call.name, text, exc_info=not foreseen, extra=self._log_fields)
         if self._on_error is not None:
             failure = ToolFailure(text, error, call.id, call.name, call.arguments, call.agent)
             text = await _rewritten(self._on_error, call, failure)
-        return ToolOutcome(text, error=error, still_running=isinstance(error, _CallFailure) and error.still_running)
+        return ToolOutcome(text, error=error, still_running=isinstance(error, ToolTimeout) and error.still_running)
+
+
+def _text_for_model(error: Exception) -> str:
+    if isinstance(error, ToolError) and not isinstance(error, ToolNotFound | ToolArgumentsError | ToolTimeout):
+        return str(error)
+    return f"Error: {error if isinstance(error, ToolError) else _describe(error)}"
 
 
 def _needs_own_thread(tool: Tool[..., Any]) -> bool:
-    """Whether the function may run beside others, or be left behind: both take a thread of its own."""
+    """Whether the function may run beside others, or be abandoned: both need a thread of its own."""
     return tool.thread and (bool(tool.concurrent) or tool.abandon_on_cancel or tool.timeout is not None)
 
 
 async def _rewritten(hook: ToolErrorHook, call: ToolCall, failure: ToolFailure) -> str:
     try:
-        told = hook(failure)
-        return sendable(str(await told if inspect.isawaitable(told) else told))
+        text = hook(failure)
+        return sendable(str(await text if inspect.isawaitable(text) else text))
     except BaseException:
-        # The run ends, but this call did come to an end; what went wrong may be what the hook is there to hide.
+        # The run ends, but this call has ended too. The text does not say how: the hook may be there to hide that.
         if call.started:
             call.outcome = ToolOutcome("Error: the call failed.", error=failure.error)
         raise
@@ -171,12 +161,12 @@ async def _on_loop(tool: Tool[..., Any], arguments: dict[str, Any], context: dic
 def _call(tool: Tool[..., Any], arguments: dict[str, Any]) -> Any:
     try:
         return tool.function(**arguments)
-    except StopIteration as error:  # no coroutine lets it through as what it is
+    except StopIteration as error:
         raise _StopIterationRaised(error) from error
 
 
 async def _await_value(tool: Tool[..., Any], value: Any, deadline: float) -> Any:
-    """The value, awaited if it can be. Raises _CallFailure when the deadline passes first."""
+    """The value, awaited if it is awaitable. Raises ToolTimeout when the deadline passes first."""
     if not inspect.isawaitable(value):
         return value
     if deadline == math.inf:
@@ -187,42 +177,44 @@ async def _await_value(tool: Tool[..., Any], value: Any, deadline: float) -> Any
 
 
 async def _mark_started(tool: Tool[..., Any], started: Started) -> float:
-    """Say that the function runs from here on; the deadline of it."""
+    """Report that the function starts now. Returns its deadline."""
     enter_tool()
     await started()
     return math.inf if tool.timeout is None else anyio.current_time() + tool.timeout
 
 
-def _timed_out(tool: Tool[..., Any], *, still_running: bool = False) -> _CallFailure:
+def _timed_out(tool: Tool[..., Any], *, still_running: bool = False) -> ToolTimeout:
     warning = " It may still be running." if still_running else ""
-    return _CallFailure(f"{tool.schema.name} timed out after {tool.timeout:g} s.{warning}", still_running=still_running)
+    return ToolTimeout(f"{tool.schema.name} timed out after {tool.timeout:g} s.{warning}", still_running=still_running)
 
 
 def _describe(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - an exception of which no text can be made is still a failure of the tool
+    except Exception:  # noqa: BLE001 - an exception without a text is still a failure of the tool
         return type(error).__name__
 
 
 # --- the calls of a turn ----------------------------------------------------------------------------------------------
 
 Emit: TypeAlias = Callable[[LoopEvent], None]
-# Runs work that emits events, and yields them: at the end of one await, or live from a task of its own.
-EventDelivery: TypeAlias = Callable[[Callable[[Emit], Awaitable[None]]], AsyncGenerator[LoopEvent, None]]
 
 
-async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], door: ToolHandler, emit: Emit) -> None:
-    """Carry out the calls of one group together. An exception leaves as it was raised, after its siblings have ended."""
+async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler: ToolHandler, emit: Emit) -> None:
+    """Carry out the calls of one group together.
+
+    An exception of a handler cancels the other calls; it is raised as it was once they have ended.
+    """
     failures: list[BaseException] = []
 
     async def run_one(call: ToolCall) -> None:
+        current_call.set(call)
         try:
-            call.outcome = await door(call, context, functools.partial(_started, call, emit))
+            call.outcome = await handler(call, context, functools.partial(_started, call, emit))
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:  # noqa: BLE001 - raised again below, outside the group
-            if not failures:  # what follows is how its siblings end
+            if not failures:  # later errors are how the other calls end
                 failures.append(error)
             group.cancel_scope.cancel()
         else:
@@ -242,53 +234,3 @@ async def _started(call: ToolCall, emit: Emit) -> None:
 
 def _finished(call: ToolCall, outcome: ToolOutcome) -> ToolCallFinished:
     return ToolCallFinished(call.position, call.id, call.name, outcome.content, outcome.error, outcome.still_running)
-
-
-async def deliver_after(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerator[LoopEvent, None]:
-    """Run the work inside one await; its events follow. Nothing is open while the consumer holds an event."""
-    events: list[LoopEvent] = []
-    await work(events.append)
-    for event in events:
-        yield event
-
-
-async def deliver_live(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerator[LoopEvent, None]:
-    """Run the work in a task of its own and yield its events as they come.
-
-    A task group here would stay open while the consumer holds an event; dropped by the consumer, it would cancel
-    whatever task happens to close this generator (PEP 789).
-    """
-    queue = _EventQueue()
-    supervised = BackgroundTask(functools.partial(work, queue.put), on_end=queue.close)
-    try:
-        async with aclosing(queue.read()) as events:
-            async for event in events:
-                yield event
-        await supervised.result()
-    finally:
-        await supervised.stop()
-
-
-class _EventQueue:
-    """Events from one task to another. Putting never waits and never fails: a tool must not notice who reads."""
-
-    def __init__(self) -> None:
-        self._events: deque[LoopEvent] = deque()
-        self._news = anyio.Event()
-        self._is_closed = False
-
-    def put(self, event: LoopEvent) -> None:
-        self._events.append(event)
-        self._news.set()
-
-    def close(self) -> None:
-        self._is_closed = True
-        self._news.set()
-
-    async def read(self) -> AsyncGenerator[LoopEvent, None]:
-        while self._events or not self._is_closed:
-            while self._events:
-                yield self._events.popleft()
-            if not self._is_closed:
-                self._news = anyio.Event()
-                await self._news.wait()

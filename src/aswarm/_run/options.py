@@ -1,4 +1,4 @@
-"""What a caller asks of one run, as values: the arguments of `run` and of everything that runs in its way.
+"""What a caller asks of one run, as a value.
 
 Checks what can be known without the history; `RunState` checks the rest.
 """
@@ -17,8 +17,8 @@ Messages = str | list[Any] | tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
-    """What a caller passed to `run`, `run_and_stream` or `stream`."""
+class RunOptions:
+    """What a caller passed to `run`, `run_and_stream` or `stream`. `max_turns` counts completions."""
 
     agent: Agent
     messages: Messages
@@ -28,9 +28,14 @@ class Arguments:
     max_turns: float = math.inf
     execute_tools: bool = True
     resume: bool = False
+    run_id: str | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.max_turns, int | float) and self.max_turns >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
                 f"max_turns counts completions and cannot be {self.max_turns!r}; leave it out for no limit"
+            )
+        if self.run_id is not None and not (isinstance(self.run_id, str) and self.run_id):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(
+                f"run_id must be a str that is not empty, not {self.run_id!r}; leave it out for a new id"
             )

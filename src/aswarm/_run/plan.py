@@ -4,10 +4,8 @@ Decides the groups; never runs them. The rule: context, active agent and history
 after another, in the order the model gave, would have left.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aswarm._agent import Agent, Result
@@ -35,10 +33,12 @@ class ToolOutcome:
 
 @dataclass(eq=False, slots=True)
 class ToolCall:
-    """One call of one assistant message; it is this object, never its id, that tells it apart.
+    """One call of one assistant message. It is this object, never its id, that tells calls apart.
 
-    `position` counts within the message; `arguments` is the text as sent; `tool` is None where the agent has no such
-    function. `started` and `outcome` are set as it runs.
+    `message`: the call as it stands in the assistant message; not to be changed. `position` counts within the message.
+    `arguments`: JSON text as the model sent it (empty for no arguments); a middleware may set it before the call runs,
+    the history keeps what the model sent. `agent` made the call. `tool` is None where the agent has no such function.
+    `started` and `outcome` are set while it runs.
     """
 
     message: Message
@@ -48,6 +48,11 @@ class ToolCall:
     started: bool = False
     outcome: ToolOutcome | None = None
     merged: bool = False
+    arguments: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        function: Mapping[str, Any] = self.message.get("function") or {}
+        self.arguments = str(function.get("arguments") or "")
 
     @property
     def id(self) -> str:
@@ -58,12 +63,6 @@ class ToolCall:
     def name(self) -> str:
         """The name that the model called."""
         return call_name(self.message)
-
-    @property
-    def arguments(self) -> str:
-        """The arguments as the model sent them; empty text is no arguments."""
-        function: Mapping[str, Any] = self.message.get("function") or {}
-        return str(function.get("arguments") or "")
 
 
 def calls_of(messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool[..., Any]]) -> list[ToolCall]:

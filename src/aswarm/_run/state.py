@@ -6,6 +6,7 @@ that any exit leaves. It never waits for anything. A snapshot may be taken at an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,21 +42,24 @@ class RunState:
         *,
         resume: bool = False,
         empty_content: str | None = None,
+        run_id: str | None = None,
     ) -> None:
         if not isinstance(agent, Agent):
             raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
         if not (context_variables is None or is_object(context_variables)):
             raise ConfigurationError(f"context_variables must be a dict, not {type(context_variables).__name__}")
+        self.id = run_id or os.urandom(16).hex()
         self.agent = agent
         self.context: dict[str, Any] = copy_containers({} if context_variables is None else context_variables)
         self.usage = Usage()
         self.stop: StopReason = "cancelled"
         self.turns = 0
-        self.completing: Accumulator | None = None
+        self.accumulator: Accumulator | None = None
         self._answered = False
         self._empty_content = empty_content
         self._made: list[Message] = []
         self._served: list[Agent] = []  # agents that have had a tool result in this run
+        self.tools: dict[str, Tool[..., Any]] = {}  # of the active agent, by name, as they were last offered
         self._toolbox: Toolbox | None = None
         self._response: Response | None = None
         self._begin(normalize(messages), resume=resume)
@@ -73,17 +77,18 @@ class RunState:
         self._unsettled = history[tail:]
         self._wire = to_wire(history[:tail], empty_content=self._empty_content)
         asked: list[Message] = (self._unsettled[0]["tool_calls"] or []) if waiting else []
+        if waiting:
+            self.check_tools()
         calls = calls_of(asked, self.agent, self.tools)
         self.calls = [call for call in calls if any(call.message is open_call for open_call in waiting)]
 
     # --- asking ---
 
-    @property
-    def tools(self) -> dict[str, Tool[..., Any]]:
-        """The tools of the active agent by name. Raises ConfigurationError for a function that cannot be offered."""
+    def check_tools(self) -> None:
+        """Make `tools` those of the active agent. Raises ConfigurationError for a function that cannot be offered."""
         if self._toolbox is None or not self._toolbox.fits(self.agent):
             self._toolbox = toolbox(self.agent)
-        return self._toolbox.tools
+            self.tools = self._toolbox.tools
 
     def request(self, instructions: Any, settings: RequestSettings) -> CompletionRequest:
         """The next request."""
@@ -92,6 +97,7 @@ class RunState:
             choice = self.agent.model_settings.get("tool_choice")
         if choice is not None and any(self.agent is served for served in self._served):
             choice = relaxed(choice)
+        self.check_tools()
         tools = [tool.schema.json for tool in self.tools.values()]
         return build_request(self.agent, instructions, self._wire, tools, choice, settings)
 
@@ -109,20 +115,13 @@ class RunState:
     @property
     def partial(self) -> str:
         """The text of a completion that has not finished; empty where there is none."""
-        return self.completing.text if self.completing else ""
+        return self.accumulator.text if self.accumulator else ""
 
     def record_completion(self, completion: Completion) -> Message:
         """Record a whole completion; `calls` are then those it asks for. Returns the message as recorded."""
-        wired = completion.message
-        calls = wired["tool_calls"]
-        message = {
-            "role": wired["role"],
-            "content": wired["content"],
-            "sender": self.agent.name,
-            "tool_calls": calls,
-            **{key: value for key, value in wired.items() if key not in _OWN_FIELDS},
-        }
-        self.completing = None
+        message = recorded_form(completion.message, self.agent.name)
+        calls = message["tool_calls"]
+        self.accumulator = None
         self.usage += completion.usage
         self._made.append(message)
         self._unsettled = [message]
@@ -172,7 +171,19 @@ class RunState:
             context_variables=context,
             usage=self.usage,
             stop=self.stop,
+            run_id=self.id,
         )
+
+
+def recorded_form(message: Message, sender: str) -> Message:
+    """An assistant message as the history has it: four keys that are always there, then those of the provider."""
+    return {
+        "role": message["role"],
+        "content": message["content"],
+        "sender": sender,
+        "tool_calls": message["tool_calls"],
+        **{key: value for key, value in message.items() if key not in _OWN_FIELDS},
+    }
 
 
 def _last_assistant(history: list[Message]) -> int:

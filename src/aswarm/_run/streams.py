@@ -8,24 +8,85 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextlib import aclosing, suppress
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import anyio
 
 from aswarm._agent import Response
 from aswarm._errors import AswarmError, set_attribute
 from aswarm._events import CompletionDelta, CompletionFinished, Event, LoopEvent, RunFinished, typed_events
-from aswarm._runtime.backend import HiddenGenerators, Work, task_spawner
+from aswarm._runtime.backend import BackgroundTask, HiddenGenerators, Work, task_spawner
 
+from .execution import Emit
 from .state import RunState
 
 logger = logging.getLogger("aswarm")
 
 ClassicEvent = dict[str, Any]
 E = TypeVar("E")
+
+
+# --- the events of a turn's tools -------------------------------------------------------------------------------------
+
+# Runs work that emits events, and yields them: after the work, or live from a task of its own.
+EventDelivery: TypeAlias = Callable[[Callable[[Emit], Awaitable[None]]], AsyncGenerator[LoopEvent, None]]
+
+
+async def deliver_after(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerator[LoopEvent, None]:
+    """Run the work inside one await; its events follow. Nothing is open while the consumer holds an event."""
+    events: list[LoopEvent] = []
+    await work(events.append)
+    for event in events:
+        yield event
+
+
+async def deliver_live(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerator[LoopEvent, None]:
+    """Run the work in a task of its own and yield its events as they come.
+
+    A task group here would stay open while the consumer holds an event. A generator that the consumer drops is closed
+    in another task, and the group would cancel that task (PEP 789).
+    """
+    queue = _EventQueue()
+    task = BackgroundTask(functools.partial(work, queue.put), on_end=queue.close)
+    try:
+        async with aclosing(queue.read()) as events:
+            async for event in events:
+                yield event
+        await task.result()
+    finally:
+        await task.stop()
+
+
+class _EventQueue:
+    """Events from one task to another. `put` never waits and never fails: a reader must not slow down a tool."""
+
+    def __init__(self) -> None:
+        self._events: deque[LoopEvent] = deque()
+        self._news = anyio.Event()
+        self._is_closed = False
+
+    def put(self, event: LoopEvent) -> None:
+        self._events.append(event)
+        self._news.set()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._news.set()
+
+    async def read(self) -> AsyncGenerator[LoopEvent, None]:
+        while self._events or not self._is_closed:
+            while self._events:
+                yield self._events.popleft()
+            if not self._is_closed:
+                self._news = anyio.Event()
+                await self._news.wait()
+
+
+# --- watching a run ---------------------------------------------------------------------------------------------------
 
 
 async def to_end(state: RunState, events: AsyncGenerator[LoopEvent, None]) -> Response:
@@ -137,7 +198,7 @@ class _Stream(Generic[E]):
         reading.is_running = True
         try:
             # Between the chunks of a completion no generator begins.
-            return await (HiddenGenerators(step()) if self._state.completing is None else step())
+            return await (HiddenGenerators(step()) if self._state.accumulator is None else step())
         except BaseException:
             self._when_dropped.detach()  # what leaves a generator has ended it
             raise

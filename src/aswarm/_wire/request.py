@@ -4,11 +4,9 @@ Decides the body. Never sends it; whether the answer comes whole or in chunks is
 source reads.
 """
 
-from __future__ import annotations
-
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from aswarm._agent import Agent
 from aswarm._json import is_object
@@ -22,8 +20,9 @@ _DECIDED = frozenset({"messages", "stream", "tools"})
 class CompletionRequest:
     """One request for a completion. `body`: the keyword arguments of `chat.completions.create`; `agent`: who asks.
 
-    `max_retries`: how often the client may send it again by itself; None leaves that to the client. It is 0 where the
-    limits of a swarm are kept, which then see to it.
+    `max_retries`: how often the client may send it again by itself; None leaves that to the client. It is 0 where
+    limits or retries are kept outside of the client. A middleware or a source may change `body`: neither the history nor
+    another request shares it.
     """
 
     agent: Agent
@@ -36,21 +35,25 @@ class CompletionRequest:
         return bool(self.body["stream"])
 
 
-# The first of the two doors through which a run acts on the world. Others may wrap it.
-CompletionHandler: TypeAlias = Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]
-
-
 @runtime_checkable
 class CompletionSource(Protocol):
-    """Something that answers requests: what is behind the first door.
+    """Something that answers requests. `AsyncSwarm(client=...)` takes one in place of an openai client.
 
-    `AsyncSwarm(client=...)` takes one in place of an openai client.
+    A source may have an attribute `max_retries` (int): how often it sends a request again by itself, where
+    `request.max_retries` is None; without the attribute that is 0. A source that retries must send only once where
+    `request.max_retries` is 0: limits and `aswarm.middleware.retry` then see to it.
     """
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks of one completion (`choices[0].delta`), or one whole completion (`choices[0].message`).
 
-        A `finish_reason` must come. Raises CompletionError. Closing the generator must free what it holds.
+        A `finish_reason` must come. The request is the source's own: it may be changed. Closing the generator must free
+        what it holds.
+
+        Raises CompletionError where the provider failed: `status_code`, `retryable` and `retry_after` decide what is
+        tried again, and only before the first chunk. Raises StreamInterrupted where an answer has begun and does not
+        end. `aswarm.completion_error` makes the first from the exception of an SDK. Any other exception ends the run as a
+        RunError and is never retried.
         """
         ...
 

@@ -28,7 +28,11 @@ What an item leaves in Python's context variables is not seen by another.
 | KeyboardInterrupt, SystemExit in an item | the same, and it is raised |
 """
 
+from aswarm import _public
+
 from ._batch import Batch
 from ._item import Item, Outcome
 
 __all__ = ["Batch", "Item", "Outcome"]
+
+_public.publish(globals())

@@ -3,8 +3,6 @@
 Decides what counts as an item. Whether its messages are messages is for the run to say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard, cast

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_object
-from aswarm._run.options import Arguments
+from aswarm._run.options import RunOptions
 from aswarm._tools.toolbox import toolbox
 
 from ._item import Item
@@ -31,8 +31,8 @@ class Options:
 
     def __post_init__(self) -> None:
         # What is wrong with the batch would else be paid for as an error of every item.
-        self.arguments(Item(""))
-        _ = toolbox(self.agent).tools
+        self.run_options(Item(""))
+        toolbox(self.agent)
         if not (self.context_variables is None or is_object(self.context_variables)):
             raise ConfigurationError(f"context_variables must be a dict, not {type(self.context_variables).__name__}")
         if not (self.concurrency == "auto" or _is_count(self.concurrency)):
@@ -53,12 +53,12 @@ class Options:
             "functions": ", ".join(toolbox(self.agent).tools),
         }
 
-    def arguments(self, item: Item) -> Arguments:
+    def run_options(self, item: Item) -> RunOptions:
         """What is asked of the run of one item. Raises ConfigurationError for an agent that is none."""
         agent = self.agent if item.agent is None else item.agent
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - whatever the caller passed
             raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
-        return Arguments(
+        return RunOptions(
             agent,
             item.messages,
             self._context(item),

@@ -19,21 +19,29 @@ from anyio.abc import TaskGroup
 
 from aswarm._agent import Response
 from aswarm._errors import RunError
-from aswarm._run.loop import Handlers
-from aswarm._run.options import Arguments
+from aswarm._run.handlers import Middleware
+from aswarm._run.options import RunOptions
 from aswarm._runtime.backend import Event, clock, events, scheduler
 from aswarm._usage import Usage
+from aswarm.middleware._retry import Retries
 
 from ._item import Item, Outcome, as_item
 from ._options import Options
-from ._retries import Attempts
 from ._shelf import Shelf
 from ._source import Items, pulled
 
 if TYPE_CHECKING:
     from aswarm._journal import Journal
 
-Run = Callable[[Arguments, Callable[[Handlers], Handlers] | None], Awaitable[Response]]
+
+class Run(Protocol):
+    """Runs to the end, with the middleware that a batch adds."""
+
+    def __call__(
+        self, options: RunOptions, journal: Middleware | None = None, retries: Middleware | None = None, /
+    ) -> Awaitable[Response]: ...
+
+
 Entry = tuple[int, Any]  # the place in the batch, and what the caller gave
 
 
@@ -225,7 +233,7 @@ class Runner:
 
     async def _carry_out(self, index: int, given: object) -> Outcome:
         begun = self._clock()
-        attempts = Attempts(index, self._options.attempts)
+        attempts = Retries(self._options.attempts, f"item {index}: ", waits_for_rate=False)
         item = _NOTHING
         response: Response | None = None
         error: Exception | None = None
@@ -253,12 +261,16 @@ class Runner:
         finally:
             del error  # its traceback refers to this frame
 
-    async def _respond(self, item_id: str, item: Item, attempts: Attempts) -> Response:
+    async def _respond(self, item_id: str, item: Item, attempts: Retries) -> Response:
         """The response of an item's run; or the one that the journal has."""
-        arguments = self._options.arguments(item)
+        options = self._options.run_options(item)
         if self._journal is None:
-            return await self._run(arguments, attempts.doors)
-        return await self._journal.run(item_id, arguments, self._run, attempts.doors, item.context_variables)
+            return await self._run(options, None, attempts.middleware)
+
+        def run(options: RunOptions, journal: Middleware) -> Awaitable[Response]:
+            return self._run(options, journal, attempts.middleware)
+
+        return await self._journal.run(item_id, options, run, item.context_variables)
 
 
 _END = object()

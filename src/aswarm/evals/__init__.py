@@ -15,6 +15,8 @@ From pytest (anyio, which brings the marker, is installed with aswarm):
 Importing this needs neither pyyaml (YAML files) nor rich (the progress bar): `pip install "aswarm[evals]"` brings both.
 """
 
+from aswarm import _public
+
 from ._assert import Options, assert_case
 from ._calls import Call
 from ._case import Case, Extent
@@ -37,3 +39,5 @@ __all__ = [
     "import_agent",
     "load_cases",
 ]
+
+_public.publish(globals())

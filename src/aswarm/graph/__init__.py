@@ -16,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from aswarm import _public
 from aswarm._agent import Agent
 
 from ._dot import dot
@@ -99,3 +100,6 @@ def _labels(agents: list[Agent]) -> Iterator[str]:
     for agent in agents:
         seen[agent.name] += 1
         yield agent.name if seen[agent.name] == 1 else f"{agent.name} ({seen[agent.name]})"
+
+
+_public.publish(globals())

@@ -4,6 +4,8 @@ In a terminal, with `pip install "aswarm[repl]"`, it has editing, a history, col
 and writes plain lines. `/help` shows the commands.
 """
 
+from aswarm import _public
+
 from ._loop import run_demo_loop, run_demo_loop_async
 from ._printing import pretty_print_messages, process_and_print_streaming_response
 
@@ -13,3 +15,5 @@ __all__ = [
     "run_demo_loop",
     "run_demo_loop_async",
 ]
+
+_public.publish(globals())

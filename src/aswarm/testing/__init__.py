@@ -9,6 +9,8 @@ what was sent can be asserted on.
     check_history(response.messages)
 """
 
+from aswarm import _public
+
 from ._history import check_history
 from ._scripted_model import (
     Answer,
@@ -36,3 +38,5 @@ __all__ = [
     "chunks",
     "completion",
 ]
+
+_public.publish(globals())

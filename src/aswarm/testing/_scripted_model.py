@@ -3,8 +3,6 @@
 Decides what a correct server would send. Never opens a socket.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -128,7 +126,7 @@ class ScriptedModel:
         self.requests: list[Request] = []
         self.open_streams = 0
 
-    def client(self, **options: Any) -> AsyncOpenAI:
+    def client(self, **options: Any) -> "AsyncOpenAI":
         """A real `AsyncOpenAI` that talks to this model; `options` are its own. It does not retry unless told to."""
         from openai import AsyncOpenAI  # noqa: PLC0415 - heavy, and not needed to import this module
 

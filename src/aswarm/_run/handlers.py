@@ -1,0 +1,137 @@
+"""How a run acts on the world: its two handlers, and the middleware that wraps them.
+
+`complete` asks for a completion, `call_tool` carries out one tool call. Everything that is added to a run is middleware:
+a function that gets the handlers of one run and returns handlers, usually with one of them wrapped. This page holds the
+types and the order of wrapping; it never runs anything.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import Any, Protocol, TypeAlias, cast
+
+from aswarm._agent import Agent
+from aswarm._context import copy_containers
+from aswarm._errors import ConfigurationError
+from aswarm._runtime.backend import HiddenGenerators
+from aswarm._wire.request import CompletionRequest
+
+from .plan import ToolCall, ToolOutcome
+from .state import RunState
+
+CompletionHandler: TypeAlias = Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]
+# Awaited, because a middleware may have to record that a function runs before it does.
+Started: TypeAlias = Callable[[], Awaitable[None]]
+
+
+class ToolHandler(Protocol):
+    """Carries out one tool call."""
+
+    def __call__(self, call: ToolCall, context: dict[str, Any], started: Started, /) -> Awaitable[ToolOutcome]:
+        """Return what the call led to.
+
+        `context` is the run's own dict of context variables. `started` is awaited once, directly before the function
+        runs, and not at all where it does not run. A RunError that `started` raises means that the function must not
+        run; it is passed on. Whatever this raises ends the run.
+        """
+        ...
+
+
+class RunInfo:
+    """What a middleware may know of its run. A live view: it shows the run as it is when it is read.
+
+    `id`: the run's id. `tool_call`: the call of the enclosing run in whose function this run was started, or None.
+    """
+
+    __slots__ = ("_state", "id", "tool_call")
+
+    def __init__(self, run_id: str, state: RunState, tool_call: ToolCall | None = None) -> None:
+        self.id = run_id
+        self.tool_call = tool_call
+        self._state = state
+
+    @property
+    def agent(self) -> Agent:
+        """The active agent."""
+        return self._state.agent
+
+    @property
+    def context_variables(self) -> Mapping[str, Any]:
+        """The context variables, read-only; values inside it are shared with the run."""
+        return MappingProxyType(self._state.context)
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """The two handlers of one run, and what is known of the run. Change a copy: `dataclasses.replace(handlers, ...)`.
+
+    `complete(request)` returns an async generator of the chunks of one completion, or of one whole completion.
+    `call_tool(call, context, started)` returns, when awaited, the `ToolOutcome` of the call.
+    """
+
+    complete: CompletionHandler
+    call_tool: ToolHandler
+    run: RunInfo
+
+
+# Called once for each run, in its event loop. A closure can hold the state of that run.
+Middleware: TypeAlias = Callable[[Handlers], Handlers]
+
+
+@dataclass(frozen=True, slots=True)
+class MiddlewareStack:
+    """The middleware of one run. The order of these fields is the order of wrapping: the first is the outermost."""
+
+    debug: Middleware | None = None
+    journal: Middleware | None = None
+    user: Middleware | None = None
+    retries: Middleware | None = None
+    rate_limits: Middleware | None = None
+
+    def wrap(self, handlers: Handlers) -> Handlers:
+        """The handlers with all middleware around them."""
+        for field in reversed(fields(self)):
+            middleware: Middleware | None = getattr(self, field.name)
+            if middleware is not None:
+                handlers = middleware(handlers)
+        return handlers
+
+
+def chain(middleware: tuple[Middleware, ...]) -> Middleware | None:
+    """The middleware of a user as one, the first outermost; None where there is none.
+
+    What a user's middleware does to a request reaches neither the history of the run nor another run.
+    """
+
+    def chained(handlers: Handlers) -> Handlers:
+        for wrap in reversed(middleware):
+            handlers = _checked(wrap(handlers), wrap)
+        return replace(handlers, complete=isolated(handlers.complete))
+
+    return chained if middleware else None
+
+
+def _checked(handlers: object, wrap: Middleware) -> Handlers:
+    if not isinstance(handlers, Handlers):
+        name = getattr(wrap, "__qualname__", type(wrap).__name__)
+        raise ConfigurationError(
+            f"the middleware {name} returned {type(handlers).__name__}; it must return Handlers, for example "
+            "dataclasses.replace(handlers, complete=...)"
+        )
+    return handlers
+
+
+def isolated(complete: CompletionHandler) -> CompletionHandler:
+    """The same handler for code that is not ours: it gets a request that it may change.
+
+    The event loop does not see the generators that such code begins between its chunks; see `HiddenGenerators`.
+    """
+
+    async def complete_isolated(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        own = replace(request, body=cast("dict[str, Any]", copy_containers(request.body)))
+        async with aclosing(complete(own)) as chunks:
+            while (chunk := await HiddenGenerators(anext(chunks, None))) is not None:
+                yield chunk
+
+    return complete_isolated
