@@ -191,15 +191,19 @@ def _arguments_of_post(client: AsyncOpenAI | BlockingPost, request: CompletionRe
 
 
 def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, body: dict[str, Any]) -> dict[str, Any]:
-    """What is sent, as an argument of `post`: ready bytes where nothing of the SDK's has to read it, else a dict."""
+    """What is sent, as an argument of `post`: ready bytes, or a dict where the SDK has to read the body."""
     # The SDK has its own ways to write dates and models, and merges an `extra_body`.
-    settings = {key: value for key, value in body.items() if key not in _BUILT}
-    if "extra_body" not in request.body and is_json(settings) and _takes_bytes(_type_of(client)):
-        with suppress(ValueError):  # it is for the SDK to say what cannot be sent
-            content = to_json(body)
-            if not any(word in content for word in _NO_JSON):
-                return {"content": content}
-    return {"body": body}
+    as_dict = {"body": body}
+    if "extra_body" in request.body or not _takes_bytes(_type_of(client)):
+        return as_dict
+    for key, value in body.items():
+        if key not in _BUILT and not is_json(value):
+            return as_dict
+    try:
+        content = to_json(body)
+    except ValueError:  # it is for the SDK to say what cannot be sent
+        return as_dict
+    return as_dict if any(word in content for word in _NO_JSON) else {"content": content}
 
 
 @functools.cache

@@ -23,9 +23,6 @@ from aswarm._wire.request import CompletionRequest, RequestSettings, build_reque
 
 from .plan import ToolCall, calls_of
 
-# What an assistant message always has; the rest is what the provider sent.
-_OWN_FIELDS = frozenset({"role", "content", "sender", "tool_calls"})
-
 
 class RunState:
     """The record of one run.
@@ -59,7 +56,6 @@ class RunState:
         self._empty_content = empty_content
         self._made: list[Message] = []
         self._served: list[Agent] = []  # agents that have had a tool result in this run
-        self.tools: dict[str, Tool[..., Any]] = {}  # of the active agent, by name, as they were last offered
         self._toolbox: Toolbox | None = None
         self._response: Response | None = None
         self._begin(normalize(messages), resume=resume)
@@ -77,18 +73,21 @@ class RunState:
         self._unsettled = history[tail:]
         self._wire = to_wire(history[:tail], empty_content=self._empty_content)
         asked: list[Message] = (self._unsettled[0]["tool_calls"] or []) if waiting else []
-        if waiting:
-            self.check_tools()
         calls = calls_of(asked, self.agent, self.tools)
         self.calls = [call for call in calls if any(call.message is open_call for open_call in waiting)]
 
     # --- asking ---
 
-    def check_tools(self) -> None:
-        """Make `tools` those of the active agent. Raises ConfigurationError for a function that cannot be offered."""
+    @property
+    def tools(self) -> dict[str, Tool[..., Any]]:
+        """The tools of the active agent by name. Raises ConfigurationError for a function that cannot be offered."""
         if self._toolbox is None or not self._toolbox.fits(self.agent):
             self._toolbox = toolbox(self.agent)
-            self.tools = self._toolbox.tools
+        return self._toolbox.tools
+
+    def check_tools(self) -> None:
+        """Raise ConfigurationError for a function of the active agent that cannot be offered."""
+        _ = self.tools
 
     def request(self, instructions: Any, settings: RequestSettings) -> CompletionRequest:
         """The next request."""
@@ -97,7 +96,6 @@ class RunState:
             choice = self.agent.model_settings.get("tool_choice")
         if choice is not None and any(self.agent is served for served in self._served):
             choice = relaxed(choice)
-        self.check_tools()
         tools = [tool.schema.json for tool in self.tools.values()]
         return build_request(self.agent, instructions, self._wire, tools, choice, settings)
 
@@ -177,13 +175,7 @@ class RunState:
 
 def recorded_form(message: Message, sender: str) -> Message:
     """An assistant message as the history has it: four keys that are always there, then those of the provider."""
-    return {
-        "role": message["role"],
-        "content": message["content"],
-        "sender": sender,
-        "tool_calls": message["tool_calls"],
-        **{key: value for key, value in message.items() if key not in _OWN_FIELDS},
-    }
+    return {"role": None, "content": None, "sender": None, "tool_calls": None, **message, "sender": sender}
 
 
 def _last_assistant(history: list[Message]) -> int:
