@@ -203,7 +203,7 @@ def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, bod
         content = to_json(body)
     except ValueError:  # it is for the SDK to say what cannot be sent
         return as_dict
-    return as_dict if any(word in content for word in _NO_JSON) else {"content": content}
+    return as_dict if any(map(content.__contains__, _NO_JSON)) else {"content": content}
 
 
 @functools.cache

@@ -23,6 +23,9 @@ from aswarm._wire.request import CompletionRequest, RequestSettings, build_reque
 
 from .plan import ToolCall, calls_of
 
+# What an assistant message always has, in this order.
+_FIRST_KEYS: Message = {"role": None, "content": None, "sender": None, "tool_calls": None}
+
 
 class RunState:
     """The record of one run.
@@ -175,7 +178,7 @@ class RunState:
 
 def recorded_form(message: Message, sender: str) -> Message:
     """An assistant message as the history has it: four keys that are always there, then those of the provider."""
-    return {"role": None, "content": None, "sender": None, "tool_calls": None, **message, "sender": sender}
+    return {**_FIRST_KEYS, **message, "sender": sender}
 
 
 def _last_assistant(history: list[Message]) -> int:

@@ -180,6 +180,11 @@ class _Stream(Generic[E]):
         self._when_dropped: weakref.finalize[..., Any] | None = None
 
     @property
+    def run_id(self) -> str:
+        """The id of the run: the one that was given, or a new one."""
+        return self._state.id
+
+    @property
     def response(self) -> Response:
         """What has happened so far; valid at any time, however the run ended."""
         return self._state.response

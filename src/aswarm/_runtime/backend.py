@@ -11,6 +11,7 @@ import functools
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -84,13 +85,18 @@ def _start_task(work: Work) -> asyncio.Task[None]:
     return task
 
 
+def _start_system_task(work: Work) -> None:
+    with suppress(RuntimeError):  # trio.run is ending, starts no task, and closes what is open itself
+        _trio().spawn_system_task(work)
+
+
 def task_spawner() -> Callable[[Work], object]:
     """A function that starts a task on this loop from anywhere: another thread, a finalizer.
 
     It raises RuntimeError once the loop is gone.
     """
     if _on_trio():
-        return functools.partial(_trio().current_trio_token().run_sync_soon, _trio().spawn_system_task)
+        return functools.partial(_trio().current_trio_token().run_sync_soon, _start_system_task)
     call_soon: Callable[..., object] = asyncio.get_running_loop().call_soon_threadsafe
     return functools.partial(call_soon, _start_task)
 

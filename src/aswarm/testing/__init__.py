@@ -1,4 +1,4 @@
-"""For tests of your own agents, with no network: a scripted model, and a check of histories.
+"""For tests of your own agents, with no network: a scripted model, and checks of histories and of middleware.
 
 The scripted model is the transport of a real `AsyncOpenAI` client: everything above the socket is the real thing, and
 what was sent can be asserted on.
@@ -12,6 +12,7 @@ what was sent can be asserted on.
 from aswarm import _public
 
 from ._history import check_history
+from ._middleware_check import check_middleware
 from ._scripted_model import (
     Answer,
     Failure,
@@ -35,6 +36,7 @@ __all__ = [
     "Step",
     "call",
     "check_history",
+    "check_middleware",
     "chunks",
     "completion",
 ]

@@ -1,0 +1,391 @@
+"""`check_middleware`: leaves runs in every way at every moment, and says which rule a middleware breaks.
+
+Each case is a run of its own, in an event loop and a thread of its own, so that a case that hangs can be given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, TypeAlias
+
+import anyio
+import anyio.lowlevel
+import sniffio
+
+from aswarm._agent import Agent, Response
+from aswarm._errors import AswarmError, CompletionError
+from aswarm._events import ToolCallStarted
+from aswarm._messages import OUTCOME_UNKNOWN
+from aswarm._run.handlers import Middleware
+from aswarm._swarm import AsyncSwarm
+from aswarm._wire.request import CompletionRequest
+
+from ._history import check_history
+from ._scripted_model import Answer, ScriptedCall, chunks
+
+SCOPE = "no cancel scope and no task group may be open across a `yield` (PEP 789)"
+CLOSED = "leaving a run must close every generator that a handler reads: read it inside `contextlib.aclosing`"
+CANCELLED = "a cancellation must be passed on: catch `Exception`, not `BaseException`, or raise again what was caught"
+STARTED = "`started` must be awaited once, directly before the function runs, or be passed on to the inner handler"
+ENDS = "leaving a run must end it soon: nothing may be awaited for ever, in a shield or a `finally` neither"
+TASKS = "a task must not outlive its run"
+
+_STEPS = 50  # of the event loop, in which what was left must have ended
+_BEFORE, _IN, _AFTER, _FUNCTION = "before the first chunk", "between chunks", "after the last chunk", "in a function"
+_FIRST = Answer("Hi", calls=[ScriptedCall("work", "{}", "call_1")])
+_LAST = Answer("Done.")
+
+
+class _Broken(Exception):  # noqa: N818 - a rule is broken
+    """`rule`: the text of the rule."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.rule = rule
+
+
+def check_middleware(middleware: Middleware, *, patience: float = 5.0) -> None:
+    """Raise AssertionError unless runs with this middleware can be left at any moment, on asyncio and trio.
+
+    A scripted run with a tool call is left at each of its events (break, an error in the body, cancellation, `aclose()`
+    from another task, garbage collection), is cancelled while it waits for a chunk or for a function, and meets an error
+    before, in and after an answer. The error text names each rule that is broken, and where that was seen. `patience`:
+    seconds that one case may take. trio is left out where it is not installed. May be called inside an event loop.
+    """
+    broken: dict[str, list[str]] = {}
+    for backend in ("asyncio", "trio") if find_spec("trio") else ("asyncio",):
+        for name, case in _cases(middleware, backend):
+            rule = _rule_broken_by(case, backend, patience)
+            if rule is not None:
+                broken.setdefault(rule, []).append(f"{name}, on {backend}")
+            if rule == ENDS:  # the other cases would take as long
+                break
+    if broken:
+        raise AssertionError("the middleware breaks rules that keep runs safe to leave:\n" + _report(broken))
+
+
+def _report(broken: Mapping[str, list[str]]) -> str:
+    lines: list[str] = []
+    for rule, places in broken.items():
+        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        lines.append(f"- {rule} (seen: {places[0]}{more})")
+    return "\n".join(lines)
+
+
+def _rule_broken_by(case: Callable[[], Awaitable[None]], backend: str, patience: float) -> str | None:
+    """Run one case in a thread; the rule that it found broken, or None."""
+    found: list[str] = []
+
+    def work() -> None:
+        try:
+            anyio.run(case, backend=backend)
+        except BaseException as error:  # noqa: BLE001 - told to the caller as a broken rule
+            found.append(_rule_of(error))
+
+    thread = threading.Thread(target=work, name="aswarm check_middleware", daemon=True)
+    thread.start()
+    thread.join(patience)
+    if thread.is_alive():
+        return ENDS
+    return found[0] if found else None
+
+
+def _rule_of(error: BaseException) -> str:
+    inner = list(_inner_errors(error))
+    for each in inner:
+        if isinstance(each, _Broken):
+            return each.rule
+    # A task group that is open across a `yield` puts the end of its generator into a group.
+    is_grouped = isinstance(error, BaseExceptionGroup) and any(isinstance(each, GeneratorExit) for each in inner)
+    if is_grouped or any(isinstance(each, RuntimeError) and "cancel scope" in str(each).lower() for each in inner):
+        return SCOPE
+    return f"leaving a run must not raise {type(error).__name__}: {error}"
+
+
+def _inner_errors(error: BaseException) -> Iterator[BaseException]:
+    """The error, those of its group, and its causes."""
+    yield error
+    inner = [*getattr(error, "exceptions", ()), error.__cause__, error.__context__]
+    for each in inner:
+        if each is not None:
+            yield from _inner_errors(each)
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Scene:
+    """One run and what is seen of it: a model that streams a tool call and then an answer, and the tool.
+
+    It waits for ever at the moment `blocks`, and fails at the moment `fails`.
+    """
+
+    middleware: Middleware
+    blocks: str | None = None
+    fails: str | None = None
+    open_streams: int = 0
+    functions_run: int = 0
+    started: Counter[int] = field(default_factory=Counter[int])
+    responses: list[Response] = field(default_factory=list[Response])
+    is_blocked: bool = False
+    reached: anyio.Event = field(default_factory=anyio.Event)  # blocked, or ended without that
+
+    @property
+    def swarm(self) -> AsyncSwarm:
+        return AsyncSwarm(self, middleware=[self.middleware])
+
+    @property
+    def agent(self) -> Agent:
+        async def work() -> str:
+            self.functions_run += 1
+            await self._pass(_FUNCTION)
+            return "done"
+
+        return Agent(functions=[work])
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[dict[str, Any], None]:
+        is_answered = request.body["messages"][-1]["role"] == "tool"
+        self.open_streams += 1
+        try:
+            await self._pass(_BEFORE)
+            for chunk in chunks(_LAST if is_answered else _FIRST):
+                yield chunk
+                await self._pass(_IN)
+            await self._pass(_AFTER)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.lowlevel.checkpoint()
+            self.open_streams -= 1
+
+    async def _pass(self, moment: str) -> None:
+        await anyio.lowlevel.checkpoint()
+        if moment == self.fails:
+            raise CompletionError("a failure of the check", status_code=400)
+        if moment == self.blocks:
+            self.is_blocked = True
+            self.reached.set()
+            await anyio.sleep_forever()
+
+    def see(self, event: object) -> None:
+        if isinstance(event, ToolCallStarted):
+            self.started[event.index] += 1
+
+    def check_left(self) -> None:
+        """What must hold once the run has been left, however that was."""
+        if self.open_streams:
+            raise _Broken(CLOSED)
+        # Without typed events nothing was seen of `started`.
+        if any(times > 1 for times in self.started.values()):
+            raise _Broken(STARTED)
+        for response in self.responses:
+            check_history(response.messages, allow_open=True)
+
+
+# --- ways to run ------------------------------------------------------------------------------------------------------
+
+
+async def _await_run(scene: _Scene) -> None:
+    try:
+        scene.responses.append(await scene.swarm.run(scene.agent, "Hi"))
+    except BaseException as error:
+        response = getattr(error, "response", None)
+        if isinstance(response, Response):
+            scene.responses.append(response)
+        raise
+
+
+async def _read_stream(scene: _Scene) -> None:
+    async with scene.swarm.stream(scene.agent, "Hi") as run:
+        try:
+            while await _step(scene, run) is not _END:
+                pass
+        finally:
+            scene.responses.append(run.response)
+
+
+_END = object()
+
+
+async def _step(scene: _Scene, run: AsyncIterator[object]) -> object:
+    """Read one event. A scope that the run leaves open stands inside this one, which can then not be left."""
+    with anyio.CancelScope():
+        event = await anext(run, _END)
+    scene.see(event)
+    return event
+
+
+# --- ways to leave ----------------------------------------------------------------------------------------------------
+
+Leave: TypeAlias = Callable[[_Scene, int], Awaitable[None]]
+
+
+class _Left(Exception):  # noqa: N818 - the body of a block is left by it
+    """Raised in the body of a block."""
+
+
+async def _leave_by_error(scene: _Scene, events: int) -> None:
+    with suppress(_Left):
+        async with scene.swarm.stream(scene.agent, "Hi") as run:
+            for _ in range(events):
+                await _step(scene, run)
+            raise _Left
+    scene.responses.append(run.response)
+
+
+async def _leave_by_break(scene: _Scene, events: int) -> None:
+    async with scene.swarm.stream(scene.agent, "Hi") as run:
+        for _ in range(events):
+            await _step(scene, run)
+    scene.responses.append(run.response)
+
+
+async def _leave_from_another_task(scene: _Scene, events: int) -> None:
+    run = scene.swarm.run(scene.agent, "Hi", stream=True)
+    for _ in range(events):
+        await _step(scene, run)
+    async with anyio.create_task_group() as group:
+        group.start_soon(run.aclose)
+    scene.responses.append(run.response)
+
+
+async def _leave_by_cancellation(scene: _Scene, events: int) -> None:
+    with anyio.CancelScope() as scope:
+        async with scene.swarm.stream(scene.agent, "Hi") as run:
+            for _ in range(events):
+                await _step(scene, run)
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+    if not scope.cancelled_caught:
+        raise _Broken(CANCELLED)
+
+
+async def _leave_by_dropping(scene: _Scene, events: int) -> None:
+    async def read_some() -> None:
+        run = scene.swarm.run(scene.agent, "Hi", stream=True)
+        for _ in range(events):
+            await _step(scene, run)
+
+    await read_some()
+    for _ in range(_STEPS):  # a task of the event loop closes it
+        await anyio.lowlevel.checkpoint()
+
+
+LEAVING: dict[str, Leave] = {
+    "left by break": _leave_by_break,
+    "left by an error in the body": _leave_by_error,
+    "cancelled": _leave_by_cancellation,
+    "closed from another task": _leave_from_another_task,
+    "dropped": _leave_by_dropping,
+}
+
+
+async def _cancel_waiting(scene: _Scene, read: Callable[[_Scene], Awaitable[None]]) -> None:
+    """Cancel the run where the scene blocks."""
+    scope = anyio.CancelScope()
+
+    async def work() -> None:
+        with scope, suppress(Exception):
+            await read(scene)
+        scene.reached.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(work)
+        await scene.reached.wait()
+        scope.cancel()
+    _check_cancelled(scene, was_cancelled=scope.cancelled_caught)
+
+
+async def _cancel_waiting_task(scene: _Scene, read: Callable[[_Scene], Awaitable[None]]) -> None:
+    """The same with a plain `task.cancel()` of asyncio, which is delivered once."""
+    task = asyncio.ensure_future(read(scene))
+    task.add_done_callback(lambda _: scene.reached.set())
+    await scene.reached.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    _check_cancelled(scene, was_cancelled=task.cancelled())
+
+
+def _check_cancelled(scene: _Scene, *, was_cancelled: bool) -> None:
+    if not scene.is_blocked:  # a middleware answered in place of the model or the function
+        return
+    messages = scene.responses[-1].messages
+    answers = [message["content"] for message in messages if message["role"] == "tool"]
+    is_told = scene.blocks != _FUNCTION or all(answer == OUTCOME_UNKNOWN for answer in answers)
+    if not (was_cancelled and is_told):
+        raise _Broken(CANCELLED)
+
+
+# --- the matrix -------------------------------------------------------------------------------------------------------
+
+
+def _cases(middleware: Middleware, backend: str) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
+    """Every case by name; a case raises `_Broken`, or whatever else went wrong."""
+    new_scene = partial(_Scene, middleware)
+    length: list[int] = []
+
+    async def whole() -> None:
+        scene = new_scene()
+        await _check(scene, _read_all(scene, length))
+
+    yield "read to its end", whole
+    for events in range(1, (length or [1])[0]):
+        for name, leave in LEAVING.items():
+            yield f"{name} at event {events}", partial(_left, new_scene, leave, events)
+    for moment in (_BEFORE, _IN, _FUNCTION):
+        for read in (_await_run, _read_stream):
+            yield f"cancelled {moment}", partial(_cancelled, new_scene, moment, _cancel_waiting, read)
+            if backend == "asyncio":
+                yield f"cancelled {moment}", partial(_cancelled, new_scene, moment, _cancel_waiting_task, read)
+    for moment in (_BEFORE, _IN, _AFTER):
+        for read in (_await_run, _read_stream):
+            yield f"an error {moment}", partial(_failing, new_scene, moment, read)
+
+
+async def _read_all(scene: _Scene, length: list[int]) -> None:
+    async with scene.swarm.stream(scene.agent, "Hi") as run:
+        events = 1
+        while await _step(scene, run) is not _END:
+            events += 1
+    length.append(events)
+    if scene.functions_run > sum(scene.started.values()):
+        raise _Broken(STARTED)
+
+
+async def _left(new_scene: Callable[[], _Scene], leave: Leave, events: int) -> None:
+    scene = new_scene()
+    await _check(scene, leave(scene, events))
+
+
+async def _cancelled(new_scene: Callable[..., _Scene], moment: str, cancel: Any, read: Any) -> None:
+    scene = new_scene(blocks=moment)
+    await _check(scene, cancel(scene, read))
+
+
+async def _failing(new_scene: Callable[..., _Scene], moment: str, read: Callable[[_Scene], Awaitable[None]]) -> None:
+    scene = new_scene(fails=moment)
+    with suppress(AswarmError):
+        await read(scene)
+    await _check(scene, anyio.lowlevel.checkpoint())
+
+
+async def _check(scene: _Scene, left: Awaitable[None]) -> None:
+    await left
+    scene.check_left()
+    if sniffio.current_async_library() == "asyncio":
+        await _check_tasks()
+
+
+async def _check_tasks() -> None:
+    for _ in range(_STEPS):
+        if not asyncio.all_tasks() - {asyncio.current_task()}:
+            return
+        await asyncio.sleep(0)
+    raise _Broken(TASKS)
