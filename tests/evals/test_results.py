@@ -13,7 +13,7 @@ import anyio
 import pytest
 from evaluated import desk, swarm_that
 
-from aswarm import AsyncSwarm, ConfigurationError, Response
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Response
 from aswarm.evals import Case, Report, evaluate
 from aswarm.testing import Request, ScriptedModel, Step
 
@@ -154,3 +154,18 @@ def test_code_that_exits_ends_the_evaluation_and_what_was_done_is_kept(tmp_path:
         asyncio.run(evaluate(desk, [Case("Hi", check=check)], swarm=swarm, repeats=5, concurrency=1, results=path))
     [record] = read(path)
     assert (record["correct_evals"], record["interrupted"]) == (2, True)
+
+
+@pytest.mark.asyncio
+async def test_a_report_that_cannot_be_written_is_not_lost(tmp_path: Path) -> None:
+    """The attempts have cost money, so the error carries the report."""
+    folder = tmp_path / "results"
+
+    def check(_: object) -> bool:
+        folder.rmdir()
+        return True
+
+    swarm = AsyncSwarm(ScriptedModel(["Hello"]).client())
+    with pytest.raises(FileNotFoundError) as caught:
+        await evaluate(Agent(), [Case("Hi", check=check)], swarm=swarm, results=folder / "all.json")
+    assert caught.value.report.passed == 1  # type: ignore[attr-defined]

@@ -8,10 +8,10 @@ from contextlib import suppress
 import anyio
 import pytest
 from faces import FACES, answers, consume, swarm_of
-
-from aswarm import Agent, Response, RunError, ToolFailure, tool
-from aswarm.testing import check_history
 from leaving import UNKNOWN, USER, nothing_left_behind
+
+from aswarm import Agent, AsyncSwarm, Response, RunError, ToolFailure, tool
+from aswarm.testing import ScriptedModel, call, check_history
 
 
 @pytest.mark.anyio
@@ -150,3 +150,26 @@ async def test_a_tool_that_was_once_cancelled_may_raise_it_too(face: str) -> Non
     await consume(swarm_of("work"), Agent(functions=[work]), face, left)
     assert answers(left[0])["work"].startswith("Error: CancelledError")
     assert left[0].text == "done"
+
+
+@pytest.mark.asyncio
+async def test_the_first_failure_of_a_group_is_the_one_that_leaves() -> None:
+    """An error that a sibling raises while it is cancelled does not hide the error that was first."""
+
+    def stop(failure: ToolFailure) -> str:
+        raise failure.error
+
+    async def first() -> None:
+        await asyncio.sleep(0.01)
+        raise ValueError("first")
+
+    async def second() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise KeyError("second")
+
+    model = ScriptedModel([[call("first"), call("second")]])
+    swarm = AsyncSwarm(client=model.client(), tool_error=stop)
+    with pytest.raises(RunError, match="first"):
+        await swarm.run(Agent(functions=[first, second]), "Hi")

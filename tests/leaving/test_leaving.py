@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable
 import anyio
 import openai
 import pytest
+from leaving import Journey, nothing_left_behind, settle, until
 from leaving_moments import MOMENTS, check_left, scene_of
 
-from leaving import Journey, nothing_left_behind, settle, until
+from aswarm import Agent, AsyncSwarm
+from aswarm.testing import ScriptedModel, call
 
 # --- a scene, and a run in it -----------------------------------------------------------------------------------------
 
@@ -158,3 +160,26 @@ async def test_leaving_on_asyncio(way: str, moment: str, face: str) -> None:
 async def test_leaving_on_trio(way: str, moment: str, face: str) -> None:
     """The same on trio."""
     await leave_and_check(way, moment, face)
+
+
+@pytest.mark.asyncio
+async def test_cancelling_every_task_leaves_the_outcome_unknown() -> None:
+    """Shutdown code cancels all tasks, in any order; a call that was cancelled is never recorded as failed."""
+    begun = asyncio.Event()
+
+    async def pay() -> str:
+        begun.set()
+        await asyncio.sleep(60)
+        return "paid"
+
+    for _ in range(10):
+        begun.clear()
+        model = ScriptedModel([[call("pay"), call("pay")]])
+        task = asyncio.create_task(AsyncSwarm(client=model.client()).run(Agent(functions=[pay]), "Hi"))
+        await begun.wait()
+        for running in asyncio.all_tasks() - {asyncio.current_task()}:
+            running.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+        contents = {message["content"] for message in caught.value.response.messages[1:]}  # type: ignore[attr-defined]
+        assert contents <= {"cancelled; its outcome is unknown"}

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from held_events import EVENTS, Held
-from leaving_moments import check_continues, check_kept, scene_of
-
-from aswarm import (
-    Response,
-)
 from leaving import BOUND, USER, Scene, nothing_left_behind, settle, until
+from leaving_moments import check_continues, check_kept, scene_of
+from loopback import Reply, serve, sse
+
+from aswarm import Agent, AsyncSwarm, CompletionRequest, Response
+from aswarm.testing import Answer
 
 
 class Abandoned(Exception):
@@ -225,3 +229,106 @@ async def test_leaving_at_an_event_on_asyncio(way: Way, held_event: str) -> None
 async def test_leaving_at_an_event_on_trio(way: Way, held_event: str) -> None:
     """The same on trio, which warns of generators that are dropped rather than closed."""
     await leave_and_check(way, held_event)
+
+
+BREAKS_OUT = """
+import asyncio, sys
+from openai import AsyncOpenAI
+from aswarm import Agent, AsyncSwarm
+
+async def main():
+    swarm = AsyncSwarm(client=AsyncOpenAI(base_url=sys.argv[1], api_key="x"))
+    kept = swarm.run(Agent(), "Hi", stream=True)
+    async for event in kept:
+        if event.get("content"):
+            break
+    if sys.argv[2] == "drop":
+        del kept
+
+asyncio.run(main())
+print("clean")
+"""
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("how", ["drop", "keep"])
+async def test_the_loop_ends_around_an_open_stream(how: str, tmp_path: Path) -> None:
+    """A program that breaks out of a stream and ends prints nothing at its end, whether it keeps the stream or not."""
+    (tmp_path / "program.py").write_text(BREAKS_OUT, encoding="utf-8")
+
+    def flows(_: object) -> Reply:
+        return sse(Answer("Hello " * 1000), cut=6, pause=0.01)
+
+    async with serve(flows) as server:
+        command = [sys.executable, "program.py", server.base_url, how]
+        done = await anyio.run_process(command, cwd=tmp_path, stderr=subprocess.STDOUT)
+    assert done.stdout.decode() == "clean\n"
+
+
+class BadlyClosed:
+    """A source that cannot be closed cleanly."""
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[dict[str, Any], None]:
+        try:
+            yield {"choices": [{"delta": {"content": "Hello"}}]}
+        finally:
+            raise OSError("cannot close")
+
+
+@pytest.mark.anyio
+async def test_a_dropped_run_that_cannot_be_closed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """No caller is left that could get the error, so it is logged; on trio it must not end the program."""
+
+    async def read_a_little() -> None:
+        async for _ in AsyncSwarm(client=BadlyClosed()).run(Agent(), "Hi", stream=True):
+            break
+
+    with caplog.at_level(logging.ERROR, logger="aswarm"):
+        await read_a_little()
+        with anyio.fail_after(5):
+            while not caplog.records:
+                await anyio.sleep(0.001)
+    assert "dropped" in caplog.text
+
+
+NESTED_SOURCES = """
+import asyncio
+from contextlib import aclosing
+from aswarm import Agent, AsyncSwarm
+
+def delta(text):
+    return {"choices": [{"index": 0, "delta": {"content": text}}]}
+
+class Other:
+    async def complete(self, request):
+        try:
+            for _ in range(3):
+                yield delta("a")
+                await asyncio.sleep(0)
+        finally:
+            await asyncio.sleep(0)
+
+class Fallback:
+    async def complete(self, request):
+        yield delta("x")
+        async with aclosing(Other().complete(request)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+async def main():
+    global kept
+    kept = AsyncSwarm(Fallback()).run(Agent(), "Hi", stream=True)
+    for _ in range(4):
+        await anext(kept)
+
+asyncio.run(main())
+print("clean")
+"""
+
+
+def test_a_source_may_start_generators_between_its_chunks(tmp_path: Path) -> None:
+    """A loop that ends around an open stream closes it once and prints nothing."""
+    program = tmp_path / "program.py"
+    program.write_text(NESTED_SOURCES, encoding="utf-8")
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("clean\n", "")

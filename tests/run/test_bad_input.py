@@ -237,3 +237,12 @@ def test_no_threads() -> None:
     """A swarm needs at least one worker thread."""
     with pytest.raises(ConfigurationError, match="max_threads"):
         AsyncSwarm(max_threads=0)
+
+
+@pytest.mark.parametrize("message", [{"role": "user"}, {"role": "user", "text": "hi"}, {"role": "system"}])
+async def test_a_message_without_content_is_refused(message: dict[str, str]) -> None:
+    """A user or system message without content is refused before any request."""
+    model = ScriptedModel([])
+    with pytest.raises(ConfigurationError, match=r"messages\[0\] has no content"):
+        await AsyncSwarm(client=model.client()).run(Agent(), [message])
+    assert model.requests == []

@@ -12,10 +12,10 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from leaving import INTERRUPTED, UNKNOWN, USER, answered, made_calls, nothing_left_behind
 
 from aswarm import Agent, AsyncSwarm, Response, Result
 from aswarm.testing import Answer, Request, ScriptedModel, Step, call, check_history
-from leaving import INTERRUPTED, UNKNOWN, USER, answered, made_calls, nothing_left_behind
 
 FACES = ("run", "run(stream=True)", "stream")
 FIRST = ("quick", "slow", "write", "look", "note")
@@ -235,3 +235,18 @@ async def test_a_task_is_cancelled_at_any_step(leave: Leave, face: str, part: in
 async def test_a_scope_is_cancelled_at_any_step(face: str, part: int) -> None:
     """The same with a cancel scope, on both backends."""
     await check_every_step(cancel_scope, face, part, PARTS)
+
+
+@pytest.mark.asyncio
+async def test_arguments_that_came_as_an_object_are_run_and_replayed_as_text() -> None:
+    """A history from a server that sends arguments as an object resumes like any other."""
+
+    def f(x: int) -> str:
+        return f"got {x}"
+
+    asked = {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+    history = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": [asked]}]
+    model = ScriptedModel(["ok"])
+    response = await AsyncSwarm(client=model.client()).run(Agent(functions=[f]), history, resume=True)
+    assert response.messages[0]["content"] == "got 1"
+    assert model.requests[0].messages[2]["tool_calls"][0]["function"]["arguments"] == '{"x": 1}'

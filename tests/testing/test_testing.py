@@ -186,3 +186,37 @@ async def test_delays_are_on_the_clock_of_the_event_loop() -> None:
         group.cancel_scope.cancel()
     assert anyio.current_time() - before >= 0.1
     assert ticks >= 2
+
+
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("messages", "fault"),
+    [
+        ([{"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "content": "x"}], "tool_call_id"),
+        ([{"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "f"}}]}], "id"),
+        (["x"], "not a message"),
+    ],
+)
+def test_the_check_of_a_history_names_what_is_no_message(messages: list[Any], fault: str) -> None:
+    """An item that is no message is an AssertionError like every other fault."""
+    with pytest.raises(AssertionError, match=fault):
+        check_history(messages)
+
+
+def test_two_answers_to_one_call_are_one_fault() -> None:
+    """A repeated answer is reported once: it has no call of its own, and its order is not reported as well."""
+    answer = {"role": "tool", "tool_call_id": "1", "content": "x"}
+    with pytest.raises(AssertionError) as caught:
+        check_history([{"role": "assistant", "tool_calls": [CALL]}, answer, dict(answer)])
+    assert str(caught.value).splitlines() == ["not a valid history:", "tool message '1' has no call before it"]
+
+
+@pytest.mark.asyncio
+async def test_a_scripted_break_breaks_a_whole_answer_too() -> None:
+    """`Answer(break_after=...)` is a lost connection in a plain run too."""
+    model = ScriptedModel([Answer("Hello", break_after=1)])
+    with pytest.raises(CompletionError) as caught:
+        await AsyncSwarm(client=model.client()).run(Agent(), "Hi")
+    assert caught.value.retryable

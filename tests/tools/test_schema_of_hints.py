@@ -30,7 +30,7 @@ from hinted import (
 )
 from pydantic import BaseModel, Field
 
-from aswarm import ConfigurationError
+from aswarm import ConfigurationError, function_to_json
 from aswarm._tools.schema import schema_of
 
 T = TypeVar("T")
@@ -251,3 +251,20 @@ def test_a_field_as_default_is_refused_or_understood() -> None:
         return
     assert parameters["required"] == ["x"]
     assert parameters["properties"]["x"] == {"type": "integer", "description": "how many"}
+
+
+class StandardPlace(TypedDict, total=False):
+    """Of `typing`, which pydantic takes from Python 3.12 on."""
+
+    city: str
+    inside: "list[StandardPlace]"
+
+
+def test_a_typed_dict_of_the_standard_library_is_a_schema() -> None:
+    """`typing.TypedDict` is described on every Python, alone and inside other hints."""
+
+    def go(where: StandardPlace, via: list[StandardPlace] | None = None) -> str: ...
+
+    parameters = function_to_json(go)["function"]["parameters"]
+    assert parameters["properties"]["where"] == {"$ref": "#/$defs/StandardPlace"}
+    assert parameters["$defs"]["StandardPlace"]["properties"]["city"] == {"type": "string"}

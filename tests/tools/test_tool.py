@@ -164,3 +164,10 @@ def test_whether_calling_gives_a_coroutine(function: Any, expected: bool) -> Non
     assert is_async(function) is expected
     if isinstance(function, Tool):
         assert function.is_async is expected
+
+
+@pytest.mark.parametrize("limiter", [asyncio.Semaphore(2), 3])
+def test_a_limiter_of_another_kind_is_refused(limiter: Any) -> None:
+    """The caller gets the error at once, instead of the model at every call."""
+    with pytest.raises(ConfigurationError, match=r"anyio\.CapacityLimiter"):
+        tool(limiter=limiter)

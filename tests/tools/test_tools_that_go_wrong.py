@@ -13,8 +13,8 @@ import pytest
 import turns
 from turns import contents
 
-from aswarm import Agent, AsyncSwarm, Response, Result, RunError, tool
-from aswarm.testing import ScriptedModel, call
+from aswarm import Agent, AsyncSwarm, Response, Result, RunError, ToolFailure, tool
+from aswarm.testing import Answer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 # trio's cancellation exception cannot be made by hand.
@@ -248,3 +248,67 @@ def test_system_exit_goes_through(is_async: bool) -> None:
     with pytest.raises(SystemExit) as caught:
         asyncio.run(main())
     assert caught.value.code == 3
+
+
+async def test_an_async_tool_error_hook_is_awaited() -> None:
+    """`tool_error` may be a coroutine function."""
+
+    async def hide(failure: ToolFailure) -> str:
+        return f"{failure.name} failed"
+
+    def bad() -> None:
+        raise ValueError("secret")
+
+    model = ScriptedModel([call("bad"), "ok"])
+    response = await AsyncSwarm(client=model.client(), tool_error=hide).run(Agent(functions=[bad]), "Hi")
+    assert response.messages[1]["content"] == "bad failed"
+
+
+async def test_a_call_whose_failure_ends_the_run_has_an_outcome() -> None:
+    """A hook that raises ends the run: the call has failed, and the text that the hook may hide stays hidden."""
+
+    def stop(_: ToolFailure) -> str:
+        raise LookupError("no more")
+
+    async def bad() -> None:
+        raise ValueError("secret")
+
+    model = ScriptedModel([call("bad")])
+    with pytest.raises(RunError, match="no more") as caught:
+        await AsyncSwarm(client=model.client(), tool_error=stop).run(Agent(functions=[bad]), "Hi")
+    assert caught.value.response is not None
+    assert caught.value.response.messages[1]["content"] == "Error: the call failed."
+
+
+async def test_a_call_that_never_ran_stays_open_when_its_failure_ends_the_run() -> None:
+    """The hook ends the run because a function does not exist: no function ran, so no result is recorded."""
+
+    def stop(_: ToolFailure) -> str:
+        raise LookupError("no more")
+
+    model = ScriptedModel([call("nowhere")])
+    with pytest.raises(RunError) as caught:
+        await AsyncSwarm(client=model.client(), tool_error=stop).run(Agent(), "Hi")
+    assert caught.value.response is not None
+    assert [message["role"] for message in caught.value.response.messages] == ["assistant"]
+
+
+async def test_the_error_of_a_run_inside_keeps_its_own_response() -> None:
+    """A run that a hook starts fails with its own response; the error of the outer run has that of the outer run."""
+    inner = AsyncSwarm(client=ScriptedModel([Answer("half", break_after=1)]).client())
+
+    async def ask(_: ToolFailure) -> str:
+        return (await inner.run(Agent(name="Inner"), "Help")).text
+
+    def bad() -> None:
+        raise ValueError("no")
+
+    outer = AsyncSwarm(client=ScriptedModel([call("bad")]).client(), tool_error=ask)
+    with pytest.raises(RunError) as caught:
+        await outer.run(Agent(name="Outer", functions=[bad]), "Hi")
+    cause = caught.value.__cause__
+    assert isinstance(cause, RunError)
+    assert cause.response is not None
+    assert cause.response.messages == []
+    assert caught.value.response is not None
+    assert caught.value.response.messages[0]["sender"] == "Outer"

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 from rings import ring
 
-from aswarm import Agent, Response, Result, tool
+from aswarm import Agent, AsyncSwarm, Response, Result, tool
+from aswarm.testing import ScriptedModel, call
 
 
 def look(city: str) -> str:
@@ -276,3 +277,19 @@ def test_functions_of_agents_may_be_anything_callable_at_construction() -> None:
     """What cannot be offered is told when the agent is used, with the agent's name, not by pydantic."""
     anything: Callable[..., Any] = print
     assert Agent(functions=[anything, 5]).functions == [anything, 5]
+
+
+@pytest.mark.asyncio
+async def test_an_agent_may_have_a_private_attribute_of_any_name() -> None:
+    """The tools that a run keeps with an agent do not collide with a private attribute of a subclass."""
+
+    def look() -> str:
+        return "seen"
+
+    class Mine(Agent):
+        _toolbox: list[str] = PrivateAttr(default_factory=lambda: ["hammer"])
+
+    agent = Mine(functions=[look])
+    response = await AsyncSwarm(ScriptedModel([call("look"), "Done."]).client()).run(agent, "Hi")
+    assert response.text == "Done."
+    assert agent._toolbox == ["hammer"]

@@ -8,9 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
+from loopback import Reply, serve
+from openai import AsyncOpenAI
 from wire_cases import HALF, LAST, PARIS, ROME, WAYS, Json, chunk, end, sse, text, watch, ways
 
-from aswarm import CompletionError, StreamInterrupted
+from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
 from aswarm.testing import Failure, RawAnswer, call
 
 # --- what a server says -----------------------------------------------------------------------------------------------
@@ -181,3 +183,21 @@ async def test_row_39_a_failed_generation(way: str) -> None:
     seen = await watch(way, [Failure(400, "No.")])
     assert seen.error is not None
     assert not seen.error.retryable
+
+
+@pytest.mark.asyncio
+async def test_an_answer_that_ended_is_whole_even_where_the_server_hangs_up_uncleanly() -> None:
+    """After [DONE] nothing is read: a missing last chunk of HTTP is no error."""
+
+    def cut(_: object) -> Reply:
+        body = b"".join(sse(*text("hello"), *end()))
+        framed = b"%x\r\n%b\r\n" % (len(body), body)  # the chunk of length 0 is missing
+        return Reply([framed], headers={"transfer-encoding": "chunked"})
+
+    async with serve(cut) as server:
+        client = AsyncOpenAI(base_url=server.base_url, api_key="x", max_retries=0)
+        async with client, AsyncSwarm(client).stream(Agent(), "Hi") as run:
+            async for _ in run:
+                pass
+    assert run.response.text == "hello"
+    assert run.response.stop == "answer"

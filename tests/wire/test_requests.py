@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import openai
 import pytest
 from wire_cases import LAST, PARIS, Json, asks, end, fragment, functions, sse, watch, ways
 
-from aswarm import Agent, AsyncSwarm
+from aswarm import Agent, AsyncSwarm, CompletionError
 from aswarm.testing import Answer, Failure, RawAnswer, ScriptedModel, Step, call, check_history
 
 
@@ -189,3 +191,22 @@ async def test_usage_is_asked_for_in_streams_only() -> None:
     ):
         seen = await watch(way, ["Hello"], **options)
         assert seen.model.requests[0].body.get("stream_options") == expected
+
+
+@pytest.mark.skipif(int(openai.__version__.partition(".")[0]) < 3, reason="openai 2.0 on httpx 0.27 sends such numbers")
+@pytest.mark.asyncio
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+async def test_numbers_that_json_has_not_are_never_sent(number: float) -> None:
+    """The SDK refuses NaN and the infinities, which JSON does not have."""
+    model = ScriptedModel(["never"])
+    with pytest.raises(CompletionError, match="not JSON compliant"):
+        await AsyncSwarm(model.client()).run(Agent(model_settings={"temperature": number}), "Hi")
+    assert model.requests == []
+
+
+@pytest.mark.asyncio
+async def test_a_text_may_speak_of_such_numbers() -> None:
+    """The words NaN and Infinity in a text are sent as they are."""
+    model = ScriptedModel(["No."])
+    await AsyncSwarm(model.client()).run(Agent(), "Is NaN more than Infinity?")
+    assert model.requests[0].messages[-1]["content"] == "Is NaN more than Infinity?"
