@@ -37,7 +37,7 @@ from ._rate_limits.policy import RateLimits
 from ._run.execution import ToolFailure
 from ._run.streams import ClassicStream, EventStream
 from ._swarm import AsyncSwarm
-from ._tools.tool import Limiter, Tool, function_to_json, tool
+from ._tools.tool import Limiter, Tool, function_to_json, function_tool, tool
 from ._tools.triage import create_triage_agent
 from ._usage import Usage
 from ._wire.request import CompletionRequest, CompletionSource
@@ -84,6 +84,7 @@ __all__ = [
     "completion_error",
     "create_triage_agent",
     "function_to_json",
+    "function_tool",
     "tool",
 ]
 

@@ -175,7 +175,7 @@ def test_the_list_of_agents_is_read_once() -> None:
 def test_what_is_no_agent_is_refused() -> None:
     """A function that returns an agent is listed in `functions`, not here."""
     sales, _ = two_agents()
-    with pytest.raises(ConfigurationError, match=r"hands over to agents, and <function sell .*> is none"):
+    with pytest.raises(ConfigurationError, match=r"takes a list of agents, and <function sell .*> is not an Agent"):
         made([sales, sell])
     assert sales.functions == [sell]
 
@@ -194,7 +194,7 @@ def test_a_backlink_with_the_name_of_another_function_is_refused() -> None:
 
     sales, refunds = two_agents()
     refunds.functions.append(transfer_to_triage)
-    with pytest.raises(ConfigurationError, match="'Refunds' has a function named 'transfer_to_triage' already"):
+    with pytest.raises(ConfigurationError, match="'Refunds' already has a function named 'transfer_to_triage'"):
         made([sales, refunds])
     assert sales.functions == [sell]
     assert refunds.functions == [give_back, transfer_to_triage]

@@ -30,10 +30,13 @@ from aswarm import (
     ToolCallDelta,
     ToolCallFinished,
     ToolCallStarted,
+    ToolError,
     ToolFailure,
+    ToolTimeout,
     TurnStarted,
     Usage,
     function_to_json,
+    function_tool,
     tool,
 )
 from aswarm.testing import ScriptedModel, call, check_history
@@ -159,3 +162,9 @@ async def scripted() -> None:
 
 
 made: Tool[[float], Result] = slow
+ready = function_tool(look_up, name="look", description="Looks up an order.", parameters={"type": "object"}, timeout=3)
+assert_type(ready(1, {"user": "Ann"}), str)
+
+
+def still_running(error: ToolError) -> bool:
+    return isinstance(error, ToolTimeout) and error.still_running

@@ -1,4 +1,4 @@
-"""What goes into a function and what comes out of it: arguments from the model's text, text from the function's result.
+"""Arguments from the model's text, and text for the model from a function's result.
 
 Decides conversions. Never calls a function.
 """
@@ -22,7 +22,7 @@ from .tool import Tool, reads_context, takes_context
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """The arguments as JSON; empty text is no arguments. Raises ToolArgumentsError with the parser's reason."""
+    """The arguments as a dict; empty text means no arguments. Raises ToolArgumentsError with the parser's reason."""
     if not text.strip():
         return {}
     try:
@@ -35,9 +35,9 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 
 def as_result(value: object) -> Result:
-    """What a function returned, as a `Result` whose value is the text for the model.
+    """The value that a function returned, as a `Result` whose value is the text for the model.
 
-    Raises whatever making the text raises.
+    Raises the error of a value that cannot be turned into text.
     """
     match value:
         case Result():
@@ -49,10 +49,10 @@ def as_result(value: object) -> Result:
 
 
 def to_text(value: object) -> str:
-    """A result as the model reads it: a str as it is, data as JSON (not ASCII-escaped), everything else `str()`."""
+    """A value as the model reads it: a str as it is, data as JSON (not ASCII-escaped), everything else `str()`."""
     if isinstance(value, str):
-        text = str.__str__(value)  # the text itself, also of a str that is an Enum
-        text.encode()  # half a surrogate pair cannot be sent: better told now than found by the request
+        text = str.__str__(value)  # the text itself, also for an Enum whose members are str
+        text.encode()  # half a surrogate pair cannot be sent: fail here, not in the next request
         return text
     if isinstance(value, dict | list | BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         return json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)
@@ -60,12 +60,12 @@ def to_text(value: object) -> str:
 
 
 def sendable(text: str) -> str:
-    """The text with what UTF-8 cannot carry (half a surrogate pair) written out."""
+    """The text, with half surrogate pairs, which UTF-8 cannot carry, written as escapes."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def bind_context(tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-    """The keyword arguments of the call; a `Mapping` gets a read-only view of `context`."""
+    """The keyword arguments of the call. A function that asks for a `Mapping` gets a read-only view of `context`."""
     if not takes_context(tool):
         return arguments
     return {**arguments, CONTEXT: types.MappingProxyType(context) if reads_context(tool) else context}

@@ -1,6 +1,6 @@
-"""What a function says about itself: its name, and its type hints as types.
+"""Reads a function: its name, its signature, and its type hints as types.
 
-Decides how string annotations are resolved. Knows nothing of schemas.
+Decides how hints that are strings, or that name classes defined later, are resolved. Knows nothing of schemas.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import sys
 import types
 import typing
 import warnings
@@ -15,6 +16,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 EMPTY = inspect.Parameter.empty
+
+if sys.version_info >= (3, 14):
+    import annotationlib
+
+    # Hints are evaluated when they are read (PEP 649). A name that does not exist, because only the type checker imports
+    # it, comes as a ForwardRef instead of a NameError, and is handled in `_resolve` like a hint that is a string.
+    signature_of = functools.partial(inspect.signature, annotation_format=annotationlib.Format.FORWARDREF)
+else:
+    signature_of = inspect.signature
 
 
 def behind_partials(function: Any) -> Any:
@@ -25,16 +35,26 @@ def behind_partials(function: Any) -> Any:
 
 
 def name_of(function: object) -> str:
-    """The name a function has for the model: its own, that of the function behind a partial, or its class's."""
+    """The name that the model sees: the function's own, that of the function behind a partial, or the class's."""
     function = behind_partials(function)
     return str(getattr(function, "__name__", None) or type(function).__name__)
 
 
+def annotations_of(function: object) -> dict[str, Any]:
+    """The attributes that hold a function's hints, without evaluating them: a hint may name a class defined later."""
+    annotate = getattr(function, "__annotate__", None)  # Python 3.14; None where the hints are strings
+    if annotate is not None:
+        return {"__annotate__": annotate}
+    return {"__annotations__": function.__annotations__} if hasattr(function, "__annotations__") else {}
+
+
 def resolve_hints(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    """The hint of every parameter and of "return"; Any where there is none, `empty` for a missing return hint."""
-    signature = inspect.signature(function)
+    """The hint of each parameter and of "return"; Any for a parameter without a hint, `empty` for a missing return.
+
+    A hint that cannot be resolved counts as missing, with a warning.
+    """
     raw = {key: parameter.annotation for key, parameter in parameters.items()}
-    raw["return"] = signature.return_annotation
+    raw["return"] = signature_of(function).return_annotation
     hints: dict[str, Any] = {}
     for key, hint in raw.items():
         if hint is EMPTY:
@@ -45,17 +65,17 @@ def resolve_hints(function: Callable[..., Any], parameters: Mapping[str, inspect
 
 
 def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
-    # get_type_hints resolves nested strings too, and one hint at a time: a name that exists only for the type checker
-    # costs that one parameter its type, not all of them.
-    plain = _innermost(function)
-    namespace: dict[str, Any] = getattr(plain, "__globals__", {})
+    # get_type_hints also resolves strings inside hints. It is called for one hint at a time, so that a name that cannot
+    # be resolved costs one parameter its type, not all of them.
+    innermost = _innermost(function)
+    namespace: dict[str, Any] = getattr(innermost, "__globals__", {})
     holder = types.SimpleNamespace(__annotations__={key: hint})
     try:
-        return typing.get_type_hints(holder, namespace, _closure(plain), include_extras=True)[key]
+        return typing.get_type_hints(holder, namespace, _closure(innermost), include_extras=True)[key]
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
-        offered = "" if key in ("return", "context_variables") else "; it is offered as a string"
+        consequence = "" if key in ("return", "context_variables") else "; the model is asked for a string"
         warnings.warn(
-            f"function {name_of(function)!r}: the hint of {key!r} cannot be resolved ({error}){offered}",
+            f"function {name_of(function)!r}: the hint of {key!r} cannot be resolved ({error}){consequence}",
             UserWarning,
             stacklevel=2,
         )
@@ -66,7 +86,7 @@ def _closure(function: Any) -> dict[str, Any]:
     names: Any = function.__code__.co_freevars if inspect.isfunction(function) else ()
     closure: dict[str, Any] = {}
     for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
-        with contextlib.suppress(ValueError):  # not assigned yet: functions that hand over to each other
+        with contextlib.suppress(ValueError):  # has no value yet: functions that hand over to each other
             closure[name] = cell.cell_contents
     return closure
 

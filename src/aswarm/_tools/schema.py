@@ -1,9 +1,10 @@
-"""From a function's signature: the JSON schema that the model sees, and the check of what the model sends.
+"""From a function's signature: the JSON schema that the model sees, and the check of the arguments that it sends.
 
-Decides types, names, descriptions and conversions. Never calls the function and knows nothing of agents or runs.
+Decides types, names, descriptions and conversions. Never calls the function, and knows nothing of agents or runs.
 
-The schema is Swarm's where Swarm could express the hint (`{"type": ...}` and nothing else); everything else is
-pydantic's. Arguments are validated from the same hints, lax, so that a function that asks for a `date` gets one.
+Where Swarm can express a hint, the schema is Swarm's (`{"type": ...}` and nothing else); otherwise it is pydantic's.
+Arguments are validated from the same hints and converted (pydantic's lax mode), so that a function that asks for a
+`date` gets one.
 """
 
 from __future__ import annotations
@@ -26,47 +27,52 @@ from typing_extensions import TypedDict
 from aswarm._errors import ConfigurationError, ToolArgumentsError
 from aswarm._json import is_array, is_object, shown
 
-from .hints import EMPTY, behind_partials, name_of, resolve_hints
+from .hints import EMPTY, behind_partials, name_of, resolve_hints, signature_of
 from .strict_schema import strict_parameters
 from .typed_dicts import modern
 
 CONTEXT = "context_variables"
 _FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # the API's own pattern
 _PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-# numbers become strings where a string is asked for: models often send 7 for "7".
+# Numbers become strings where a string is asked for: models often send 7 for "7".
 _LAX = ConfigDict(arbitrary_types_allowed=True, coerce_numbers_to_str=True)
-
-
-_LINE = 120  # how much of a wrong value the model is shown
-_SAYS_WHAT = frozenset(("type", "anyOf", "oneOf", "allOf", "$ref", "enum", "const"))
+_VALUE_LENGTH = 120  # how many characters of a wrong value the model is shown
+_TYPE_KEYWORDS = frozenset(("type", "anyOf", "oneOf", "allOf", "$ref", "enum", "const"))
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSchema:
-    """What a function offers to the model, without the function itself (so that it can be kept per function).
+    """What the model sees of a function. It does not refer to the function, so that it can be cached for it.
 
     `json`: the tool as the API wants it. `context_hint`: the hint of `context_variables`, or None where the function
-    does not take it. `returns`: the return hint, `inspect.Parameter.empty` where there is none.
+    does not take it. `returns`: the return hint, `inspect.Parameter.empty` where there is none. `validate`: from the
+    arguments that the model sent to those that the function gets; raises ToolArgumentsError.
     """
 
     name: str
     json: dict[str, Any]
     context_hint: object | None
     returns: object
-    _arguments: TypeAdapter[dict[str, Any]]
-    _extra: TypeAdapter[dict[str, Any]] | None
-    _known: frozenset[str]
-    _null_is_default: frozenset[str]
+    validate: Callable[[Mapping[str, Any]], dict[str, Any]]
 
-    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the function wants them. Raises ToolArgumentsError."""
+
+@dataclass(frozen=True, slots=True)
+class _Validator:
+    """Checks and converts the arguments of one function. `extra` is for those that `**parameters` takes."""
+
+    named: TypeAdapter[dict[str, Any]]
+    extra: TypeAdapter[dict[str, Any]] | None
+    known: frozenset[str]
+    null_is_default: frozenset[str]
+
+    def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         sent = {key: value for key, value in arguments.items() if key != CONTEXT and not self._is_unset(key, value)}
-        others = {key: sent.pop(key) for key in list(sent) if self._extra and key not in self._known}
+        others = {key: sent.pop(key) for key in list(sent) if self.extra and key not in self.known}
         valid: dict[str, Any] = {}
         faults: list[str] = []
-        for adapter, part in ((self._arguments, sent), (self._extra, others)):
+        for adapter, part in ((self.named, sent), (self.extra, others)):
             try:
-                # As JSON, which it was: a strict model takes its date from a str only there.
+                # Validated as JSON, which the arguments were: a strict model takes a date from a str only there.
                 valid.update(adapter.validate_json(to_json(part, inf_nan_mode="constants")) if adapter else {})
             except ValidationError as error:
                 faults += map(_line, error.errors(include_url=False))
@@ -75,22 +81,18 @@ class FunctionSchema:
         return valid
 
     def _is_unset(self, key: str, value: object) -> bool:
-        return value is None and key in self._null_is_default
+        return value is None and key in self.null_is_default
 
 
 def _line(details: Any) -> str:
     place = ".".join(map(str, details["loc"])) or "arguments"
-    given = "" if details["type"] == "missing" else f" (got {shown(details['input'], _LINE)})"
-    return " ".join(f"{place}: {details['msg']}{given}".split())  # one line, whatever a validator or the model wrote
+    given = "" if details["type"] == "missing" else f" (got {shown(details['input'], _VALUE_LENGTH)})"
+    return " ".join(f"{place}: {details['msg']}{given}".split())  # on one line, also where message or value has several
 
 
 def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: bool = False) -> FunctionSchema:
     """Build the schema of a function. Raises ConfigurationError that names the function and the parameter."""
-    name = name or name_of(function)
-    if not _FUNCTION_NAME.fullmatch(name):
-        raise ConfigurationError(
-            f"function {name!r} cannot be offered to the model: the API takes names of 1 to 64 letters, digits, _ and -"
-        )
+    name = _checked_name(name or name_of(function))
     parameters = _parameters(function, name)
     hints = resolve_hints(function, parameters)
     offered = {key: hints[key] for key in parameters if key != CONTEXT}
@@ -101,12 +103,46 @@ def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: 
         json=builder.json(description_of(function)),
         context_hint=hints.get(CONTEXT),
         returns=hints["return"],
-        _arguments=builder.validator(),
-        _extra=_extra_validator(name, extra, strict) if extra is not None else None,
-        # What a partial binds counts as known and is not among the arguments: `**rest` does not let it in.
-        _known=frozenset(offered) | _bound_by_partial(function),
-        _null_is_default=builder.null_is_default,
+        validate=_Validator(
+            builder.adapter(),
+            _extra_adapter(name, extra, strict) if extra is not None else None,
+            # An argument that a partial binds counts as known and is not accepted: `**parameters` does not let it in.
+            frozenset(offered) | _bound_by_partial(function),
+            builder.null_is_default,
+        ),
     )
+
+
+def ready_schema(
+    function: Callable[..., Any], *, name: str, description: str, parameters: Mapping[str, Any]
+) -> FunctionSchema:
+    """The schema of a function whose parameters are described already. Arguments are passed on as they are."""
+    offered = {"name": _checked_name(name), "description": description, "parameters": parameters}
+    try:
+        taken = signature_of(function).parameters
+    except (TypeError, ValueError):  # a builtin without a signature
+        hints: dict[str, Any] = {"return": EMPTY}
+    else:
+        hints = resolve_hints(function, {CONTEXT: taken[CONTEXT]} if CONTEXT in taken else {})
+    return FunctionSchema(
+        name=name,
+        json={"type": "function", "function": offered},
+        context_hint=hints.get(CONTEXT),
+        returns=hints["return"],
+        validate=_without_context,
+    )
+
+
+def _without_context(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in arguments.items() if key != CONTEXT}
+
+
+def _checked_name(name: str) -> str:
+    if not _FUNCTION_NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"function {name!r} cannot be offered to the model: the API takes names of 1 to 64 letters, digits, _ and -"
+        )
+    return name
 
 
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
@@ -117,7 +153,7 @@ _REFUSED_KINDS = {
 
 
 def description_of(function: object) -> str:
-    """The docstring, whole, cleaned of indentation; that of the function behind a partial, or of `__call__`."""
+    """The whole docstring without its indentation; that of the function behind a partial, or of `__call__`."""
     function = behind_partials(function)
     if not hasattr(function, "__name__"):
         call = type(function).__call__ if callable(function) else None
@@ -127,7 +163,7 @@ def description_of(function: object) -> str:
 
 def _parameters(function: Callable[..., Any], name: str) -> dict[str, inspect.Parameter]:
     try:
-        parameters = dict(inspect.signature(function).parameters)
+        parameters = dict(signature_of(function).parameters)
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"function {name!r} has no signature that can be read: {error}") from error
     for bound in _bound_by_partial(function):
@@ -146,14 +182,14 @@ def _parameters(function: Callable[..., Any], name: str) -> dict[str, inspect.Pa
             )
         if isinstance(parameter.default, FieldInfo):
             raise ConfigurationError(
-                f"function {name!r}: parameter {parameter.name!r} has a Field as its default, which the function would "
-                "get as value; write Annotated[<type>, Field(...)]"
+                f"function {name!r}: parameter {parameter.name!r} has a Field as its default, and the function would get "
+                "that Field as a value; write Annotated[<type>, Field(...)]"
             )
     return parameters
 
 
 def _bound_by_partial(function: object) -> set[str]:
-    # What the developer bound is theirs: the model neither sees nor overrides it.
+    # The developer has chosen these values: the model neither sees nor overrides them.
     bound: set[str] = set()
     while isinstance(function, functools.partial):
         bound.update(function.keywords)
@@ -162,7 +198,7 @@ def _bound_by_partial(function: object) -> set[str]:
 
 
 class _Builder:
-    """Schema and validator of one function's parameters, from the same hints."""
+    """Builds the schema of one function's parameters and the adapter that validates them, from the same hints."""
 
     def __init__(self, name: str, defaults: Mapping[str, Any], hints: Mapping[str, Any], strict: bool) -> None:
         self._name = name
@@ -176,11 +212,11 @@ class _Builder:
 
     @property
     def null_is_default(self) -> frozenset[str]:
-        """Parameters for which null means "not given": strict mode makes the model send every one."""
+        """Parameters for which null means "not given": in strict mode the model must send all of them."""
         optional = set(self._hints) - set(self._required)
         return frozenset(key for key in optional if self._strict and not _admits_none(self._hints[key]))
 
-    def validator(self) -> TypeAdapter[dict[str, Any]]:
+    def adapter(self) -> TypeAdapter[dict[str, Any]]:
         fields = {key: self._accepted(key) for key in self._hints}
         return _adapter(fields, {**_LAX, "extra": "forbid"})
 
@@ -188,7 +224,7 @@ class _Builder:
         hint = self._hints[key]
         if self._defaults[key] is EMPTY:
             return hint
-        # A default of None says that None is fine, whatever the hint says.
+        # A default of None says that None is accepted, whatever the hint says.
         return NotRequired[Union[hint, None] if self._defaults[key] is None and hint is not Any else hint]  # noqa: UP007 - not every hint has |
 
     def json(self, description: str) -> dict[str, Any]:
@@ -209,17 +245,19 @@ class _Builder:
         return {"type": "function", "function": function}
 
 
-def _extra_validator(name: str, hint: Any, strict: bool) -> TypeAdapter[dict[str, Any]]:
+def _extra_adapter(name: str, hint: Any, strict: bool) -> TypeAdapter[dict[str, Any]]:
     if strict:
-        raise ConfigurationError(f"function {name!r}: strict mode cannot express **parameters; name them")
+        raise ConfigurationError(
+            f"function {name!r}: strict mode cannot express **parameters; give each parameter a name"
+        )
     values: Any = _describable(hint, f"function {name!r}: **parameter")
     extra: Any = dict[str, values]
     return TypeAdapter(extra, config=_LAX)
 
 
 def _adapter(fields: Mapping[str, Any], config: ConfigDict) -> TypeAdapter[dict[str, Any]]:
-    # A TypedDict, because its keys may be any parameter name; a model's fields may not.
-    make: Any = TypedDict  # its fields are known only now, which type checkers do not admit
+    # A TypedDict, because a key may have any name that a parameter has; a model's field may not.
+    make: Any = TypedDict  # its fields are known only at run time, which type checkers do not accept
     arguments: Any = make("arguments", dict(fields))
     arguments.__pydantic_config__ = config
     return TypeAdapter(arguments)
@@ -228,7 +266,7 @@ def _adapter(fields: Mapping[str, Any], config: ConfigDict) -> TypeAdapter[dict[
 def _with_description(hint: Any) -> Any:
     """`Annotated[int, "text"]` describes the parameter, like `Annotated[int, Field(description="text")]`."""
     if get_origin(hint) in (Union, types.UnionType):
-        return Union[tuple(map(_with_description, get_args(hint)))]  # noqa: UP007 - options known only now
+        return Union[tuple(map(_with_description, get_args(hint)))]  # noqa: UP007 - the options are known only at run time
     if get_origin(hint) is not Annotated:
         return hint
     base, *metadata = get_args(hint)
@@ -237,7 +275,7 @@ def _with_description(hint: Any) -> Any:
 
 
 def _describable(hint: Any, place: str) -> Any:
-    """The hint, or Any where pydantic cannot put it into JSON schema: an object that no JSON value can become."""
+    """The hint, or Any where pydantic has no JSON schema for it, because no JSON value becomes such an object."""
     if isinstance(hint, type) and hint in (str, int, float, bool):
         return hint
     if hint is Any or not _is_hint(hint):
@@ -256,7 +294,7 @@ def _describable(hint: Any, place: str) -> Any:
 
 
 def _is_hint(hint: Any) -> bool:
-    # `any`, a number, a lock's constructor: pydantic would take them with a warning of its own.
+    # The function `any`, a number, the constructor of a lock: pydantic would accept them with a warning of its own.
     return isinstance(hint, type) or get_origin(hint) is not None or type(hint).__module__.startswith("typing")
 
 
@@ -269,17 +307,17 @@ def _admits_none(hint: Any) -> bool:
 
 
 def _as_swarm(hint: Any, schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema without what Swarm does not say: no `items` for a bare list, "string" where nothing is known."""
+    """The schema in Swarm's form: no `items` for a list without a hint, "string" where the type is not known."""
     base = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     if base in (list, dict):
         return {key: value for key, value in schema.items() if key not in ("items", "additionalProperties")}
-    if base in (Any, object) or not _SAYS_WHAT & schema.keys():
+    if base in (Any, object) or not _TYPE_KEYWORDS & schema.keys():
         return {"type": "string", **schema}
     return schema
 
 
 def _without_titles(schema: Any, *, named: bool = False) -> Any:
-    """`schema` without pydantic's titles; `named` says that the keys are names of the user's, not keywords."""
+    """`schema` without pydantic's titles; with `named`, its keys are names of parameters or models, not keywords."""
     if is_array(schema):
         return [_without_titles(item) for item in schema]
     if not is_object(schema):
@@ -288,6 +326,5 @@ def _without_titles(schema: Any, *, named: bool = False) -> Any:
         key: value if key in ("default", "examples", "enum", "const") and not named
         else _without_titles(value, named=not named and key in ("properties", "$defs"))
         for key, value in schema.items()
-        # pydantic before 2.10 says a constant twice.
-        if named or (key != "title" and not (key == "enum" and value == [schema.get("const")]))
+        if named or key != "title"
     }  # fmt: skip

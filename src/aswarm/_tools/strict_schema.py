@@ -13,9 +13,9 @@ from aswarm._json import is_array
 
 
 def strict_parameters(name: str, parameters: dict[str, Any], required: set[str]) -> dict[str, Any]:
-    """The parameters in strict form; an optional one becomes nullable, for the model must send every one.
+    """The parameters in strict form. An optional one becomes nullable, because the model must send all of them.
 
-    Raises ConfigurationError for what strict mode cannot express, naming function and parameter.
+    Raises ConfigurationError, which names function and parameter, for what strict mode cannot express.
     """
     nullable = {
         key: value if key in required or _allows_null(value) else {"anyOf": [value, {"type": "null"}]}
@@ -29,7 +29,7 @@ def _allows_null(schema: Mapping[str, Any]) -> bool:
     return schema.get("type") == "null" or any(map(_allows_null, schema.get("anyOf", ())))
 
 
-# What the guide lists. The rest (uniqueItems, other formats) is still checked when arguments come.
+# The keywords in the guide. Others (uniqueItems, other formats) are still checked when arguments come.
 _KEYWORDS = frozenset({
     "type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf", "$ref", "$defs",
     "description", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
@@ -45,7 +45,7 @@ def _make_strict(schema: Any, place: str) -> Any:
     if not {"type", "anyOf", "$ref", "enum", "const"} & strict.keys() or (
         strict.get("type") == "array" and "items" not in strict
     ):
-        raise ConfigurationError(f"{place} holds values of any type, which strict mode cannot express; say which")
+        raise ConfigurationError(f"{place} holds values of any type, which strict mode cannot express; give it a type")
     if schema.get("type") == "object":
         if "properties" not in schema and schema.get("additionalProperties", True) is not False:
             raise ConfigurationError(f"{place} is a dict of any keys, which strict mode cannot express; use a model")

@@ -1,9 +1,11 @@
-"""Tools: what a function is to the loop. How it may run beside others, what it is called with, what its result means.
+"""Tools: a function, its schema, and how it may run.
 
-Decides; never runs anything. A schema is built once per function and kept as long as the function lives.
+Decides what a tool is called, whether it may run beside other tools, and whether it reads or writes the context. Never
+runs a function. A schema is built once for each function and kept as long as the function lives.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: the class Tool would then have `__annotations__`, and on Python 3.14 a tool
+# would show those in place of its function's.
 
 import dataclasses
 import functools
@@ -30,18 +32,19 @@ from typing import (
 
 from aswarm._agent import Result
 from aswarm._errors import ConfigurationError
+from aswarm._json import is_object, shown
 
-from .hints import name_of
-from .schema import FunctionSchema, schema_of
+from .hints import annotations_of, name_of
+from .schema import FunctionSchema, ready_schema, schema_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _EMPTY = inspect.Parameter.empty
-_LOOK = ("__module__", "__qualname__", "__doc__", "__annotations__")
+_COPIED = ("__module__", "__qualname__", "__doc__")  # of the function, as functools.update_wrapper copies them
 
 
 class Limiter(Protocol):
-    """What `@tool(limiter=…)` takes: `anyio.CapacityLimiter` is one."""
+    """What `@tool(limiter=…)` takes, for example an `anyio.CapacityLimiter`."""
 
     async def acquire_on_behalf_of(self, borrower: object) -> None:
         """Wait for a token and give it to `borrower`."""
@@ -54,7 +57,10 @@ class Limiter(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tool(Generic[P, R]):
-    """A function with the way it runs as a tool. Made by `@tool`; calling it calls the function."""
+    """A function and how it runs as a tool. `@tool` and `function_tool` make it; calling it calls the function.
+
+    `parameters` and `description` are those of `function_tool`; None where the function itself tells them.
+    """
 
     function: Callable[P, R]
     concurrent: bool | None = None
@@ -64,19 +70,22 @@ class Tool(Generic[P, R]):
     abandon_on_cancel: bool = False
     strict: bool = False
     name: str | None = None
-    # Whether it does nothing but name an agent: what stands for an agent in `functions`.
+    description: str | None = None
+    parameters: Mapping[str, Any] | None = None
+    # Whether it stands for an agent in `functions`, and does nothing but return that agent.
     is_handoff: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         # functools.update_wrapper would assign, which a frozen dataclass refuses.
-        look: dict[str, Any] = {key: getattr(self.function, key) for key in _LOOK if hasattr(self.function, key)}
-        self.__dict__.update(look, __name__=self.name or name_of(self.function), __wrapped__=self.function)
+        copied: dict[str, Any] = {key: getattr(self.function, key) for key in _COPIED if hasattr(self.function, key)}
+        copied |= annotations_of(self.function)
+        self.__dict__.update(copied, __name__=self.name or name_of(self.function), __wrapped__=self.function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, with nothing added."""
         return self.function(*args, **kwargs)
 
-    def __get__(self, instance: object, owner: type | None = None) -> Tool[..., R]:
+    def __get__(self, instance: object, owner: type | None = None) -> "Tool[..., R]":
         """A tool in a class body binds like a method."""
         bind = getattr(self.function, "__get__", None)
         # Looked up on the class, a function stays itself; a classmethod or staticmethod becomes callable.
@@ -85,12 +94,19 @@ class Tool(Generic[P, R]):
 
     @functools.cached_property
     def schema(self) -> FunctionSchema:
-        """What the model sees, and the check of what it sends."""
-        return _schema_once(self.function, self.name, self.strict)
+        """What the model sees of the function, and the check of the arguments that it sends."""
+        if self.parameters is None:
+            return _schema_once(self.function, self.name, self.strict)
+        return ready_schema(
+            self.function,
+            name=self.name or name_of(self.function),
+            description=self.description or "",
+            parameters=self.parameters,
+        )
 
     @functools.cached_property
     def is_async(self) -> bool:
-        """Whether calling it gives a coroutine, so that no thread is needed."""
+        """Whether calling it gives a coroutine. A tool that does not runs in a thread."""
         return is_async(self.function)
 
 
@@ -112,52 +128,101 @@ def tool(
 
 
 def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
-    """Say how a function runs as a tool; without options, `@tool` and the bare function are the same.
+    """Say how a function runs as a tool. Without options, `@tool` and the bare function are the same.
 
     `concurrent`: True or False overrides the rule of the concurrency table. `limiter`: an `anyio.CapacityLimiter` that
-    bounds the calls of this tool, or of all tools that are given the same one, across all runs. `timeout`: seconds,
-    from when the limiter let the call in. `thread=False`: a plain function that never blocks runs on the event loop.
-    `abandon_on_cancel=True`: a cancelled run does not wait for the plain function, which then works on a copy of the
-    context. `strict=True`: OpenAI's strict schema. `name`: the name for the model, where it is not the function's.
+    bounds the calls of this tool, or of all tools with the same limiter, across all runs. `timeout`: in seconds, from
+    the moment when the limiter admits the call. `thread=False`: a plain function that never blocks runs on the event
+    loop. `abandon_on_cancel=True`: a cancelled run does not wait for the plain function, which then works on a copy of
+    the context. `strict=True`: OpenAI's strict schema. `name`: the name that the model sees instead of the function's.
 
     Raises ConfigurationError for a timeout that is not a positive number, and for a limiter of another kind.
     """
-    timeout = options.get("timeout")
-    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
-        raise ConfigurationError(f"timeout is in seconds and must be positive, not {timeout!r}")
-    limiter = options.get("limiter")
-    if limiter is not None and not callable(getattr(limiter, "acquire_on_behalf_of", None)):
-        raise ConfigurationError(f"limiter must be an anyio.CapacityLimiter, or work like one, not {limiter!r}")
+    _check_options(options)
     if function is None:
         return functools.partial(_make_tool, options)
     return _make_tool(options, function)
 
 
+def function_tool(
+    function: Callable[P, R],
+    *,
+    name: str,
+    description: str,
+    parameters: Mapping[str, Any],
+    concurrent: bool | None = None,
+    limiter: Limiter | None = None,
+    timeout: float | None = None,
+    thread: bool = True,
+    abandon_on_cancel: bool = False,
+) -> Tool[P, R]:
+    """A tool whose schema is given, not read from the function: a tool of another process, a generated client.
+
+    `parameters`: a JSON schema, `{"type": "object", "properties": {...}, ...}`. It is copied, and sent as it is. The
+    function gets the arguments that the model sent as keyword arguments, neither checked nor converted; if they do not
+    fit the function, its TypeError is told to the model. Only `context_variables` is never taken from the model: a
+    function that has a parameter of that name gets the run's. The other options are those of `@tool`.
+
+    Raises ConfigurationError for a name that the API refuses, for parameters that are no JSON schema of an object, for
+    what cannot be called, and as `@tool` does.
+    """
+    running: dict[str, Any] = {"concurrent": concurrent, "limiter": limiter, "timeout": timeout}
+    _check_options(running)
+    if not callable(function):
+        raise ConfigurationError(f"function_tool takes a function, not {function!r}")
+    running |= {"thread": thread, "abandon_on_cancel": abandon_on_cancel}
+    copied = _checked_parameters(name, parameters)
+    made = Tool(function, name=name, description=description, parameters=copied, **running)
+    _ = made.schema  # raises for a name that the API refuses
+    return made
+
+
+def _checked_parameters(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    if not is_object(parameters) or parameters.get("type") != "object":
+        raise ConfigurationError(
+            f"function {name!r}: parameters must be the JSON schema of an object, such as "
+            f'{{"type": "object", "properties": {{}}}}, not {shown(parameters, 120)}'
+        )
+    try:
+        return cast("dict[str, Any]", json.loads(json.dumps(dict(parameters), allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"function {name!r}: parameters cannot be written as JSON: {error}") from error
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    timeout = options.get("timeout")
+    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+        raise ConfigurationError(f"timeout must be a positive number of seconds, not {timeout!r}")
+    limiter = options.get("limiter")
+    if limiter is not None and not callable(getattr(limiter, "acquire_on_behalf_of", None)):
+        raise ConfigurationError(f"limiter must be an anyio.CapacityLimiter, or work like one, not {limiter!r}")
+
+
 def _make_tool(options: dict[str, Any], function: Callable[P, R]) -> Tool[P, R]:
     if not (callable(function) or isinstance(function, classmethod)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigurationError(f"@tool takes a function, not {function!r}; a name is given as @tool(name=...)")
+        raise ConfigurationError(f"@tool takes a function, not {function!r}; write @tool(name=...) to give a name")
     if isinstance(function, Tool):  # a second @tool adds to the first
         return dataclasses.replace(cast("Tool[P, R]", function), **options)
     return Tool(function, **options)
 
 
 def function_to_json(function: Callable[..., Any]) -> dict[str, Any]:
-    """The function as a tool of the Chat Completions API, exactly as Swarm gives it where Swarm could.
+    """The function as a tool of the Chat Completions API. Where Swarm can express it, exactly Swarm's dict.
 
-    Returns `{"type": "function", "function": {"name", "description", "parameters"}}`; the dict is the caller's own.
-    `context_variables` is hidden. Raises ConfigurationError for what the API or the model could not use: `*args`,
+    Returns `{"type": "function", "function": {"name", "description", "parameters"}}`, a new dict on each call.
+    `context_variables` is hidden. Raises ConfigurationError for what the API or the model cannot use: `*args`,
     positional-only parameters, refused names.
     """
     return cast("dict[str, Any]", json.loads(json.dumps(as_tool(function).schema.json)))
 
 
-# Weak, so that a schema goes with its function. By identity, because a callable need not be hashable; the schema
-# holds no reference to the function, or the entry would keep itself alive.
+# Weak, so that a schema is freed with its function. By identity, because a callable need not be hashable. The schema
+# holds no reference to the function, which would keep the entry alive.
 _schemas: dict[object, tuple[weakref.ref[Any], FunctionSchema]] = {}
 
 
 def _schema_once(function: Callable[..., Any], name: str | None = None, strict: bool = False) -> FunctionSchema:
-    # A bound method is a new object each time it is looked up; what stays is its function.
+    # A bound method is a new object on each look-up; only its function stays the same.
     kept: Any = function.__func__ if inspect.ismethod(function) else function
     key = (id(kept), kept is function, name, strict)
     known = _schemas.get(key)
@@ -173,7 +238,7 @@ def _schema_once(function: Callable[..., Any], name: str | None = None, strict: 
 
 
 def as_tool(function: Any) -> Tool[..., Any]:
-    """The tool that a function is. Raises ConfigurationError for what cannot be called."""
+    """The function as a tool; a tool stays as it is. Raises ConfigurationError for what cannot be called."""
     if isinstance(function, Tool):
         return cast("Tool[..., Any]", function)
     if not callable(function):
@@ -187,9 +252,9 @@ def is_async(function: Any) -> bool:
     """Whether calling the function gives a coroutine."""
     while isinstance(function, functools.partial | Tool):
         function = cast("Any", function.func if isinstance(function, functools.partial) else function.function)
-    if isinstance(function, type):  # calling it makes an instance, whatever the instance's own __call__ is
+    if isinstance(function, type):  # calling a class makes an instance; the __call__ of instances says nothing here
         return False
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - asks what calling it does
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - the question is what calling it gives
 
 
 def takes_context(tool: Tool[..., Any]) -> bool:
@@ -198,7 +263,7 @@ def takes_context(tool: Tool[..., Any]) -> bool:
 
 
 def reads_context(tool: Tool[..., Any]) -> bool:
-    """Whether the context variables are asked for as a `Mapping`: to read, not to write."""
+    """Whether the function asks for the context variables as a `Mapping`: to read, not to write."""
     hint = tool.schema.context_hint
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
@@ -211,14 +276,14 @@ def writes_context(tool: Tool[..., Any]) -> bool:
 
 
 def runs_together(tool: Tool[..., Any]) -> bool:
-    """Whether a call of this tool may run beside its neighbours (the table of the README)."""
+    """Whether a call of this tool may run together with its neighbours."""
     if tool.concurrent is not None:
         return tool.concurrent
     return tool.is_async and not writes_context(tool)
 
 
 def may_return_result(tool: Tool[..., Any]) -> bool:
-    """Whether it may return a `Result`, and with it change the context: no return hint, or one that admits it."""
+    """Whether it may return a `Result`, which can change the context: no return hint, or one that admits a `Result`."""
     return _admits_result(tool.schema.returns)
 
 
@@ -235,8 +300,8 @@ def _admits_result(hint: Any) -> bool:
 
 def _is_related_to_result(kind: Any) -> bool:
     if kind is Any or kind is _EMPTY or not isinstance(kind, type):
-        return True  # nothing is said, or something (a type variable, a NewType) that does not tell
+        return True  # no hint, or one that leaves it open (a type variable, a NewType)
     try:
         return issubclass(Result, kind) or issubclass(kind, Result)
-    except TypeError:  # a protocol that cannot be asked
+    except TypeError:  # a protocol that issubclass does not take
         return True

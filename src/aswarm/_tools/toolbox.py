@@ -1,4 +1,7 @@
-"""The tools of an agent: its functions, and other agents as ready handoffs, each by its name."""
+"""The tools of an agent by name: its functions, and a ready handoff for each agent among them.
+
+Decides the names of handoffs, and which of the listed functions are the same. Never calls a function.
+"""
 
 from __future__ import annotations
 
@@ -40,28 +43,28 @@ def _slug(agent_name: str) -> str:
 
 
 class Toolbox:
-    """The tools of an agent by name, as long as it lists what it lists now."""
+    """The tools of an agent by name. Valid until the agent's list of functions changes."""
 
     __slots__ = ("_functions", "_names", "tools")
 
     def __init__(self, agent: Agent) -> None:
-        # One look at the list: another thread may add to it.
+        # The list is copied once, because another thread may add to it meanwhile.
         self._functions = functions = list(agent.functions)
         self._names = _handoff_names(functions)
         self.tools = tools_of(agent, functions)
 
     def fits(self, agent: Agent) -> bool:
-        """Whether these are still the functions of the agent that it was made for."""
+        """Whether the agent still lists the same functions."""
         functions = self._functions
         return len(functions) == len(agent.functions) and all(map(operator.is_, functions, agent.functions))
 
     def is_current(self, agent: Agent) -> bool:
-        """Whether it would be made the same again."""
+        """Whether a new toolbox of the agent would have the same tools; an agent may also be renamed."""
         return self.fits(agent) and self._names == _handoff_names(agent.functions)
 
 
 def toolbox(agent: Agent) -> Toolbox:
-    """The toolbox of an agent, made once for what it lists. Raises ConfigurationError as `tools_of` does."""
+    """The toolbox of an agent, made again only after a change. Raises ConfigurationError as `tools_of` does."""
     known = getattr(agent, MEMO, None)
     if not (isinstance(known, Toolbox) and known.is_current(agent)):
         known = Toolbox(agent)
@@ -76,9 +79,9 @@ def _handoff_names(functions: Iterable[Any]) -> list[str]:
 def tools_of(agent: Agent, functions: Iterable[Any] | None = None) -> dict[str, Tool[..., Any]]:
     """The tools of an agent by name, in the order in which they are listed.
 
-    A function listed twice counts once; another agent is a handoff named `transfer_to_<name>`: lowercased, illegal
-    runs as `_`, at most 64 characters, numbered where nothing is left. Raises ConfigurationError where two different
-    functions have one name.
+    A function listed twice counts once. Another agent is a handoff named `transfer_to_<name>`: in lower case, each run
+    of characters that the API refuses as one `_`, at most 64 characters, a number where no character is left. Raises
+    ConfigurationError if two different functions have the same name.
     """
     tools: dict[str, Tool[..., Any]] = {}
     for made in _distinct_tools(agent.functions if functions is None else functions):
@@ -103,7 +106,7 @@ def _distinct_tools(functions: Iterable[Any]) -> Iterator[Tool[..., Any]]:
 
 
 def distinct(functions: Iterable[Any]) -> Iterator[Any]:
-    """The functions as they are listed, in the order of `toolbox`; one that is listed twice comes once."""
+    """The functions in the order in which they are listed; a function that is listed twice comes once."""
     seen: set[object] = set()
     for function in functions:
         identity = _identity(function)
@@ -113,9 +116,9 @@ def distinct(functions: Iterable[Any]) -> Iterator[Any]:
 
 
 def _identity(function: Any) -> object:
-    if isinstance(function, Tool):  # a tool in a class is made anew each time it is looked up on an instance
+    if isinstance(function, Tool):  # a tool in a class is a new object on each look-up on an instance
         made = cast("Tool[..., Any]", function)
         options = (id(getattr(made, field.name)) for field in dataclasses.fields(made) if field.name != "function")
         return (_identity(made.function), *options)
-    # A bound method is a new object each time too; its equality is that of function and instance.
+    # So is a bound method, but bound methods are equal if function and instance are the same.
     return function if inspect.ismethod(function) else id(function)

@@ -1,6 +1,6 @@
-"""`create_triage_agent`: one agent that hands over to others, and, where wanted, is handed back to.
+"""`create_triage_agent`: one agent that hands over to others, which may hand back to it.
 
-It decides who may hand over to whom when it is called, and nothing afterwards: agents stay plain, and may be changed.
+Decides only when it is called which agent may hand over to which: agents stay plain, and may be changed afterwards.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ def create_triage_agent(
     """An agent whose functions are handoffs to `agents`; with `add_backlinks`, each of them gets a handoff back to it.
 
     A handoff is the agent itself in `functions`, which the model sees as `transfer_to_<name>`. An agent listed twice
-    counts once. A backlink comes last, and takes the place of a handoff to an agent of the same name: calling this
-    again with the same agents, as a notebook does, leaves each with one way back, to the newest triage agent. So do not
-    make a triage agent for each request over agents that requests share; make all of them, or none.
+    counts once. A backlink comes last, and replaces a handoff to an agent of the same name: if a notebook calls this
+    again with the same agents, each has one way back, to the newest triage agent. So do not make a triage agent for
+    each request over agents that requests share: make all of these agents for each request, or none of them.
 
-    What is changed is `agent.functions`, which becomes a new list: a list that you hold stays as it is. Appending to
-    `agent.functions` later keeps the backlink; assigning a list without the triage agent removes it. What you later do
-    to the list `agents` has no effect; to hand over to one more agent, append it to the `functions` of the result.
+    With backlinks, each agent gets a new list as `agent.functions`; the old list does not change. Appending to
+    `agent.functions` later keeps the backlink; assigning a list without the triage agent removes it. Changing the list
+    `agents` later has no effect; to hand over to one more agent, append it to the `functions` of the result.
 
-    Raises ConfigurationError, and has then changed nothing, for what is no Agent, and where a handoff would have the
-    name of another function of its agent.
+    Raises ConfigurationError if an item of `agents` is no Agent, or if a handoff would have the name of another
+    function of its agent; nothing is changed then.
     """
     listed = [_checked(agent) for agent in agents]
     triage = Agent(name=name, instructions=instructions, functions=_once(listed))
@@ -44,7 +44,7 @@ def create_triage_agent(
 
 def _checked(agent: Agent) -> Agent:
     if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - what a caller may pass
-        raise ConfigurationError(f"create_triage_agent hands over to agents, and {agent!r} is none")
+        raise ConfigurationError(f"create_triage_agent takes a list of agents, and {agent!r} is not an Agent")
     return agent
 
 
@@ -53,14 +53,14 @@ def _once(agents: list[Agent]) -> list[Agent]:
 
 
 def _with_backlink(agent: Agent, triage: Agent) -> list[Any]:
-    """The functions that the agent is to have, checked without changing the agent."""
+    """The new functions of the agent. Checks them and does not change the agent."""
     functions = [each for each in agent.functions if not (isinstance(each, Agent) and each.name == triage.name)]
-    # By name only: a schema is built once, and the hints of a function may name what its module defines further down.
+    # Only names are compared: building schemas here could fail, because a hint may name a class defined further down.
     names = {name_of(each) for each in functions if not isinstance(each, Agent)}
     handoffs = [*filter(_is_agent, functions), triage]
     for name in names.intersection(tools_of(agent.model_copy(update={"functions": handoffs}))):
         raise ConfigurationError(
-            f"agent {agent.name!r} has a function named {name!r} already; leave it out, or do without the backlink"
+            f"agent {agent.name!r} already has a function named {name!r}; remove it, or call without add_backlinks"
         )
     return [*functions, triage]
 

@@ -1,4 +1,4 @@
-"""`typing.TypedDict` on Python 3.11, where pydantic takes only that of typing_extensions: remade, with equal fields."""
+"""`typing.TypedDict` on Python 3.11, where pydantic accepts only that of typing_extensions: made again from its fields."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing_extensions import TypedDict
 
 
 def modern(hint: Any) -> Any:
-    """The hint with every TypedDict of the standard library remade. One that contains itself holds Any there."""
+    """The hint with each TypedDict of `typing` made again. One that contains itself has Any in that place."""
     return _modern(hint, {}) if sys.version_info < (3, 12) else hint
 
 
 def _modern(hint: Any, made: dict[Any, Any]) -> Any:
     if typing.is_typeddict(hint) and type(hint).__module__ == "typing":
-        return made[hint] if hint in made else _remade(hint, made)
+        return made[hint] if hint in made else _remake(hint, made)
     arguments, origin = get_args(hint), get_origin(hint)
     if not arguments or origin is Literal:
         return hint
     if origin is Annotated:
         return Annotated[(_modern(arguments[0], made), *arguments[1:])]
-    renewed = tuple(_modern(argument, made) for argument in arguments)
-    if all(old is new for old, new in zip(arguments, renewed, strict=True)):
+    modernized = tuple(_modern(argument, made) for argument in arguments)
+    if all(old is new for old, new in zip(arguments, modernized, strict=True)):
         return hint
     if origin in (Union, types.UnionType):
-        return Union[renewed]  # noqa: UP007 - options known only now
-    return hint.copy_with(renewed) if hasattr(hint, "copy_with") else origin[renewed]
+        return Union[modernized]  # noqa: UP007 - the options are known only at run time
+    return hint.copy_with(modernized) if hasattr(hint, "copy_with") else origin[modernized]
 
 
-def _remade(kind: Any, made: dict[Any, Any]) -> Any:
+def _remake(kind: Any, made: dict[Any, Any]) -> Any:
     made[kind] = Any
     fields: dict[str, Any] = {}
     for key, hint in typing.get_type_hints(kind, include_extras=True).items():

@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
-import inspect
 import sys
 import traceback
 from collections.abc import Generator, Iterable
@@ -19,6 +18,7 @@ from typing import Any, cast
 
 from aswarm._agent import Agent
 from aswarm._json import shown
+from aswarm._tools.hints import signature_of
 
 from ._exits import Mistake
 from ._output import own_stdout
@@ -126,7 +126,7 @@ def _as_agent(found: Any, target: str) -> Agent:
 
 def _needs_arguments(function: Any) -> bool:
     try:
-        inspect.signature(function).bind()
+        signature_of(function).bind()
     except (TypeError, ValueError):  # it does, or nobody knows
         return True
     return False

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from aswarm._tools.hints import signature_of
 from aswarm._tools.tool import Tool
 
 MISSING: Final = object()
@@ -102,7 +103,7 @@ def _inside(function: Any) -> Any:
 
 
 def _bound(function: types.FunctionType, args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-    signature = inspect.signature(function, follow_wrapped=False)
+    signature = signature_of(function, follow_wrapped=False)
     try:
         arguments = signature.bind_partial(*args, **named)
     except TypeError:  # it could not be called like this either

@@ -1,0 +1,171 @@
+"""`function_tool`: a tool whose JSON schema is given, and whose arguments are passed on as they are."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from anyio import CapacityLimiter
+from turns import contents, run_turn
+
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Result, Tool, function_to_json, function_tool, tool
+from aswarm._tools.tool import may_return_result, reads_context, writes_context
+from aswarm.testing import ScriptedModel, call
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "x-hint": "keep me"}, "day": {"$ref": "#/$defs/Day"}},
+    "required": ["city"],
+    "$defs": {"Day": {"type": "string", "format": "date", "title": "Day"}},
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+}
+
+
+def made(function: Callable[..., Any], **options: Any) -> Tool[..., Any]:
+    return function_tool(function, **{"name": "look-up", "description": "Looks.", "parameters": PARAMETERS, **options})
+
+
+async def echo(**arguments: Any) -> str:
+    return repr(arguments)
+
+
+@pytest.mark.anyio
+async def test_the_schema_is_sent_as_it_is() -> None:
+    """The tools list has name, description and parameters unchanged: unknown keywords, titles and references too."""
+    model = ScriptedModel(["Hello"])
+    await AsyncSwarm(client=model.client()).run(Agent(functions=[made(echo)]), "Hi")
+    function = {"name": "look-up", "description": "Looks.", "parameters": PARAMETERS}
+    assert model.requests[0].body["tools"] == [{"type": "function", "function": function}]
+    assert function_to_json(made(echo)) == {"type": "function", "function": function}
+
+
+def test_the_schema_is_a_copy() -> None:
+    """A later change of the caller's dict does not change the tool."""
+    parameters = copy.deepcopy(PARAMETERS)
+    one = made(echo, parameters=parameters)
+    parameters["properties"]["city"]["type"] = "integer"  # type: ignore[index]
+    assert one.schema.json["function"]["parameters"] == PARAMETERS
+
+
+@pytest.mark.anyio
+async def test_arguments_come_as_they_were_sent() -> None:
+    """They are neither checked nor converted: the function gets what the JSON says, by name."""
+    sent = {"city": 7, "day": "2026-11-21", "more": {"a": [1.5, None, True]}}
+    response = await run_turn([made(echo)], [call("look-up", **sent), call("look-up")])
+    assert contents(response) == [repr(sent), "{}"]
+
+
+@pytest.mark.anyio
+async def test_arguments_that_are_no_object_are_refused() -> None:
+    """The function does not run, and the model is told the reason."""
+    response = await run_turn([made(echo)], [call("look-up", "[1]"), call("look-up", "{")])
+    array, broken = contents(response)
+    assert array == "Error: the arguments must be a JSON object, not list"
+    assert broken.startswith("Error: the arguments are not JSON: ")
+
+
+@pytest.mark.anyio
+async def test_arguments_that_do_not_fit_are_the_functions_error() -> None:
+    """What Python says about a missing or an unexpected argument is what the model is told."""
+
+    async def go(city: str) -> str:
+        return city
+
+    response = await run_turn([made(go)], [call("look-up"), call("look-up", city="Rome", land="Italy")])
+    missing, unexpected = contents(response)
+    assert missing.startswith("Error: TypeError: ") and "missing 1 required positional argument: 'city'" in missing
+    assert unexpected.startswith("Error: TypeError: ") and "unexpected keyword argument 'land'" in unexpected
+
+
+@pytest.mark.anyio
+async def test_context_variables_are_never_taken_from_the_model() -> None:
+    """A function that names them gets the run's; `**arguments` does not get those that the model sent."""
+
+    async def whose(context_variables: Mapping[str, Any], **arguments: Any) -> str:
+        return f"{context_variables['user']} {arguments}"
+
+    forged = {"city": "Rome", "context_variables": {"user": "Eve"}}
+    tools = [made(echo, name="echo"), made(whose, name="whose")]
+    calls = [call("echo", **forged), call("whose", **forged)]
+    response = await run_turn(tools, calls, context_variables={"user": "Ann"})
+    assert contents(response) == ["{'city': 'Rome'}", "Ann {'city': 'Rome'}"]
+
+
+def test_the_hints_of_the_function_say_how_it_may_run() -> None:
+    """As with every tool, a hint of the context and of the result decide what may run together."""
+
+    async def reads(context_variables: Mapping[str, Any]) -> str: ...
+    async def writes(context_variables: dict[str, Any]) -> Result: ...
+
+    assert (reads_context(made(reads)), writes_context(made(reads))) == (True, False)
+    assert (reads_context(made(writes)), writes_context(made(writes))) == (False, True)
+    assert [may_return_result(made(each)) for each in (reads, writes, len, dict)] == [False, True, True, True]
+
+
+@pytest.mark.anyio
+async def test_a_function_that_has_no_signature_can_be_offered() -> None:
+    """Nothing is read from it, so a builtin will do."""
+    response = await run_turn([made(dict)], [call("look-up", city="Rome")])
+    assert contents(response) == ['{"city": "Rome"}']
+
+
+@pytest.mark.anyio
+async def test_several_tools_of_one_function() -> None:
+    """A client of another process is one function with many names."""
+
+    async def call_tool(tool_name: str, **arguments: Any) -> str:
+        return f"{tool_name} {arguments}"
+
+    tools = [made(functools.partial(call_tool, name), name=name) for name in ("one", "two")]
+    response = await run_turn(tools, [call("one", x=1), call("two")])
+    assert contents(response) == ["one {'x': 1}", "two {}"]
+
+
+def test_it_is_called_like_the_function() -> None:
+    """Code calls it with nothing added, also where it was made in a class; it has the given name."""
+
+    class Shop:
+        def sell(self, city: str) -> str:
+            return f"sold in {city}"
+
+        sell_it = made(sell)
+
+    assert made(len)([1, 2]) == 2
+    assert Shop().sell_it(city="Rome") == "sold in Rome"
+    assert Shop().sell_it.schema == made(Shop.sell).schema
+    assert made(echo).__name__ == "look-up"
+
+
+def test_options_are_those_of_tool() -> None:
+    """What says how a tool runs is kept, and a second `@tool` adds to it."""
+    limiter = CapacityLimiter(1)
+    options = {"concurrent": False, "limiter": limiter, "timeout": 2.5, "thread": False, "abandon_on_cancel": True}
+    one = tool(timeout=5)(made(echo, **options))
+    assert (one.concurrent, one.limiter, one.timeout) == (False, limiter, 5)
+    assert (one.thread, one.abandon_on_cancel, one.name) == (False, True, "look-up")
+    assert one.schema.json == made(echo).schema.json
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"name": "look up"}, "'look up' cannot be offered to the model"),
+        ({"name": "x" * 65}, "names of 1 to 64"),
+        ({"parameters": {}}, "'look-up': parameters must be the JSON schema of an object"),
+        ({"parameters": {"type": "string"}}, "JSON schema of an object"),
+        ({"parameters": [PARAMETERS]}, "JSON schema of an object"),
+        ({"parameters": {**PARAMETERS, "default": object()}}, "cannot be written as JSON"),
+        ({"parameters": {**PARAMETERS, "maximum": float("nan")}}, "cannot be written as JSON"),
+        ({"function": "look"}, "takes a function, not 'look'"),
+        ({"timeout": 0}, "positive number of seconds"),
+        ({"limiter": 3}, r"anyio\.CapacityLimiter"),
+    ],
+    ids=["name", "long name", "empty", "string", "list", "object", "nan", "no function", "timeout", "limiter"],
+)
+def test_what_cannot_be_is_refused(options: dict[str, Any], text: str) -> None:
+    """The caller is told when the tool is made, not at the first request."""
+    with pytest.raises(ConfigurationError, match=text):
+        made(**{"function": echo, **options})
