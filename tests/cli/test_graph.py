@@ -28,7 +28,7 @@ def test_mermaid_is_the_default() -> None:
     result = invoke("graph", "agents:router")
     assert result.exit_code == 0
     assert result.stdout_bytes.decode().startswith('flowchart LR\n    a1["<b>Router ü</b><br/>route"]\n')
-    assert result.stderr == "Maybe: route of Router ü may hand off to Orders: only calling it would tell.\n"
+    assert result.stderr == "Maybe: route of Router ü may hand off to Orders; only a call shows whether it does.\n"
 
 
 def test_dot() -> None:

@@ -1,4 +1,4 @@
-"""Handoffs that can be seen without calling anything."""
+"""Handoffs that the source shows, without a call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 import pytest
-from graphs import told
+from graphs import handoffs_of
 
 from aswarm import Agent, Result, tool
 
@@ -93,7 +93,7 @@ def made_a_tool():
     return sales
 
 
-class Desk:
+class Shop:
     agent = sales
 
     def __init__(self) -> None:
@@ -134,8 +134,8 @@ class Slotted:
         return self.empty
 
 
-desk = Desk()
-desk_tool = tool(name="desk")(desk)
+shop = Shop()
+shop_tool = tool(name="shop")(shop)
 
 SEEN: list[tuple[Any, list[tuple[str, str]]]] = [
     (sales, [("transfer_to_sales", "Sales")]),
@@ -153,12 +153,12 @@ SEEN: list[tuple[Any, list[tuple[str, str]]]] = [
     (functools.partial(functools.partial(handing, agent=sales), note="x"), [("handing", "Sales")]),
     (decorated, [("decorated", "Sales")]),
     (made_a_tool, [("named", "Sales")]),
-    (desk.method, [("method", "Refunds")]),
-    (desk.of_the_class, [("of_the_class", "Sales")]),
-    (desk.a_tool, [("a_tool", "Refunds")]),
-    (Desk.of_all, [("of_all", "Sales")]),
-    (desk.plain, [("plain", "Sales")]),
-    (desk, [("Desk", "Refunds")]),
+    (shop.method, [("method", "Refunds")]),
+    (shop.of_the_class, [("of_the_class", "Sales")]),
+    (shop.a_tool, [("a_tool", "Refunds")]),
+    (Shop.of_all, [("of_all", "Sales")]),
+    (shop.plain, [("plain", "Sales")]),
+    (shop, [("Shop", "Refunds")]),
     (Slotted().method, [("method", "Sales")]),
     (tool(name="short")(lambda: sales), [("short", "Sales")]),
     (tool(name="short")(lambda a=refunds: a), [("short", "Refunds")]),
@@ -166,20 +166,20 @@ SEEN: list[tuple[Any, list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("function", "expected"), SEEN)
-def test_what_is_returned_is_seen(function: Any, expected: list[tuple[str, str]]) -> None:
-    """A handoff that stands in the source is certain, and nothing else is guessed."""
-    assert told(function) == (expected, [])
+def test_a_returned_agent_is_a_certain_handoff(function: Any, expected: list[tuple[str, str]]) -> None:
+    """A handoff that the source shows is certain, and no other one is guessed."""
+    assert handoffs_of(function) == (expected, [])
 
 
-def test_lambdas_on_one_line_are_told_apart() -> None:
-    """Each has its own body; a lambda in a lambda too."""
+def test_lambdas_on_one_line_are_distinguished() -> None:
+    """Each lambda has its own body, also one inside another."""
     one, two = tool(name="one")(lambda: sales), tool(name="two")(lambda: refunds)
     inner = tool(name="inner")((lambda agent: (lambda: agent))(sales))  # fmt: skip
-    assert told(one, two, inner) == ([("one", "Sales"), ("two", "Refunds"), ("inner", "Sales")], [])
+    assert handoffs_of(one, two, inner) == ([("one", "Sales"), ("two", "Refunds"), ("inner", "Sales")], [])
 
 
-def test_closures_of_a_factory_are_told_apart() -> None:
-    """The same source twice, around different agents."""
+def test_closures_of_a_factory_are_distinguished() -> None:
+    """Two functions with one source may return different agents."""
 
     def transfer_to(agent: Agent) -> Any:
         def transfer() -> Agent:
@@ -187,11 +187,14 @@ def test_closures_of_a_factory_are_told_apart() -> None:
 
         return tool(name=f"to_{agent.name}")(transfer)
 
-    assert told(transfer_to(sales), transfer_to(refunds)) == ([("to_Sales", "Sales"), ("to_Refunds", "Refunds")], [])
+    assert handoffs_of(transfer_to(sales), transfer_to(refunds)) == (
+        [("to_Sales", "Sales"), ("to_Refunds", "Refunds")],
+        [],
+    )
 
 
 def no_handoffs() -> list[Any]:
-    """Functions that name an agent, and can be seen to return something else."""
+    """Functions that refer to an agent, and whose source or annotation shows that they return something else."""
 
     def text(order: int) -> str:
         print(sales.name)
@@ -216,14 +219,14 @@ def no_handoffs() -> list[Any]:
         sales.name.upper()
 
     def of_another_class(order: int):
-        return Desk(), text(order)
+        return Shop(), text(order)
 
     def made(order: int):
         text(1)
         print(sales)
         return int(order)
 
-    def told_text(order: int):
+    def text_of_helper(order: int):
         print(sales)
         return text(order)
 
@@ -233,10 +236,10 @@ def no_handoffs() -> list[Any]:
 
         return inner is not None
 
-    return [text, unannotated, only_context, constant, no_return, of_another_class, made, told_text, inner_only]
+    return [text, unannotated, only_context, constant, no_return, of_another_class, made, text_of_helper, inner_only]
 
 
 @pytest.mark.parametrize("function", no_handoffs(), ids=lambda function: function.__name__)
 def test_naming_an_agent_is_no_handoff(function: Any) -> None:
-    """Where source or annotation leave no room for one, no edge is drawn."""
-    assert told(function) == ([], [])
+    """Where the source or the annotation excludes a handoff, there is no edge."""
+    assert handoffs_of(function) == ([], [])

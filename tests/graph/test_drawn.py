@@ -1,4 +1,4 @@
-"""A graph as Mermaid and as DOT: what it looks like, and that no name can break out of it."""
+"""A graph as Mermaid and as DOT: what it looks like, and that no name breaks its syntax."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def example() -> Graph:
 
 
 def test_mermaid() -> None:
-    """Agents with their functions, certain handoffs as arrows, the others dashed and explained."""
+    """Agents have their functions; certain handoffs are arrows; the others are dashed and explained."""
     assert (
         example().mermaid()
         == """\
@@ -47,14 +47,14 @@ flowchart LR
     a1 -.->|"route (maybe)"| a2
     a1 -.->|"make (maybe)"| unknown
     %% dashed: maybe
-    %% route of Triage may hand off to Refunds: only calling it would tell.
-    %% make of Triage may hand off to an agent that is not there yet, or cannot be found: only calling it would tell.
+    %% route of Triage may hand off to Refunds; only a call shows whether it does.
+    %% make of Triage may hand off to an agent that does not exist yet or cannot be found; only a call shows whether it does.
 """
     )
 
 
 def test_dot() -> None:
-    """The same in DOT; the notes stand below the picture."""
+    """The same in DOT, with the notes below the picture."""
     assert (
         example().dot()
         == """\
@@ -63,8 +63,8 @@ digraph agents {
     graph [charset="UTF-8", fontname="sans-serif", labelloc=b, labeljust=l, fontsize=10];
     node [shape=box, style=rounded, fontname="sans-serif"];
     edge [fontname="sans-serif", fontsize=10];
-    label="dashed: maybe\\lroute of Triage may hand off to Refunds: only calling it would tell.\\l\
-make of Triage may hand off to an agent that is not there yet, or cannot be found: only calling it would tell.\\l";
+    label="dashed: maybe\\lroute of Triage may hand off to Refunds; only a call shows whether it does.\\l\
+make of Triage may hand off to an agent that does not exist yet or cannot be found; only a call shows whether it does.\\l";
     a1 [label="Triage\\nlook_up_order\\nroute\\nmake"];
     a2 [label="Refunds"];
     unknown [label="?", shape=circle];
@@ -76,14 +76,14 @@ make of Triage may hand off to an agent that is not there yet, or cannot be foun
     )
 
 
-def test_what_is_certain_has_no_notes() -> None:
-    """No legend where there is nothing to explain."""
+def test_a_certain_graph_has_no_notes() -> None:
+    """Without a possible handoff there is no legend."""
     graph = agent_graph(Agent(name="Triage", functions=[refunds]))
     assert "maybe" not in graph.mermaid() + graph.dot()
     assert "unknown" not in graph.mermaid() + graph.dot()
 
 
-# The name as it is, and as it is read on one line.
+# The name, and the name on one line.
 NAMES = {
     'a "quoted" name': 'a "quoted" name',
     "two\nlines\r\n": "two lines",
@@ -102,7 +102,7 @@ NAMES = {
 
 
 def named(name: str) -> Graph:
-    """A graph where the name stands in a node, an edge and a note."""
+    """A graph with the name in a node, an edge and a note."""
 
     def pick(key: str):
         return {"x": one}[key]
@@ -113,7 +113,7 @@ def named(name: str) -> Graph:
 
 @pytest.mark.parametrize(("name", "shown"), NAMES.items())
 def test_no_name_breaks_mermaid(name: str, shown: str) -> None:
-    """A name stays on its line, within its quotes, and reads as it is once Mermaid has put its characters back."""
+    """A name stays on its line and in its quotes, and Mermaid shows exactly this name."""
     text = named(name).mermaid()
     text.encode()
     node = text.splitlines()[2]
@@ -127,7 +127,7 @@ def test_no_name_breaks_mermaid(name: str, shown: str) -> None:
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 @pytest.mark.parametrize(("name", "shown"), NAMES.items())
 def test_graphviz_shows_the_name(name: str, shown: str) -> None:
-    """The real `dot` reads it, and draws exactly this name."""
+    """The real `dot` reads the graph, and draws exactly this name."""
     picture = rendered(named(name), "json")
     [node] = [node for node in picture["objects"] if node["name"] == "a2"]
     drawn = "".join(part["text"] for part in node.get("_ldraw_", []) if part["op"] == "T")
@@ -137,8 +137,8 @@ def test_graphviz_shows_the_name(name: str, shown: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
-def test_graphviz_draws_what_may_be_dashed() -> None:
-    """A certain handoff is a line, the others are dashed."""
+def test_graphviz_draws_possible_handoffs_dashed() -> None:
+    """A certain handoff is a solid line, a possible one is dashed."""
     edges = rendered(example(), "json")["edges"]
     assert [(edge["label"], edge.get("style")) for edge in edges] == [
         ("transfer_to_refunds", None),

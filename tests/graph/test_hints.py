@@ -1,4 +1,4 @@
-"""What return annotations say to a graph, where the source does not tell."""
+"""Return annotations, which decide where the source leaves a handoff open."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import Annotated, Any, Protocol, TypeVar
 
 import pytest
-from graphs import told
+from graphs import handoffs_of
 
 from aswarm import Agent, Result
 
@@ -30,18 +30,18 @@ def hinted(hint: Any) -> Any:
 @pytest.mark.parametrize(
     "hint", [Named, object, Any, TypeVar("T"), Agent | str, Annotated[Agent, "x"], Awaitable[Result]]
 )
-def test_an_annotation_that_leaves_room(hint: Any) -> None:
-    """What the annotation does not exclude is looked for by name."""
-    assert told(hinted(hint)) == ([], [("pick", "Sales"), ("pick", "Refunds")])
+def test_an_annotation_that_admits_an_agent(hint: Any) -> None:
+    """Where the annotation does not exclude an agent, the agents that the function refers to are possible."""
+    assert handoffs_of(hinted(hint)) == ([], [("pick", "Sales"), ("pick", "Refunds")])
 
 
 @pytest.mark.parametrize("hint", [None, str, dict[str, Agent], int | None, Annotated[str, Agent], Awaitable[str]])
-def test_an_annotation_that_leaves_no_room(hint: Any) -> None:
-    """A function that says that it returns something else is believed."""
-    assert told(hinted(hint)) == ([], [])
+def test_an_annotation_that_excludes_agents(hint: Any) -> None:
+    """A function that is annotated to return something else has no handoff."""
+    assert handoffs_of(hinted(hint)) == ([], [])
 
 
 @pytest.mark.filterwarnings("ignore:function 'pick'")
 def test_an_annotation_that_cannot_be_resolved() -> None:
-    """It says nothing, and the graph says nothing of it: that is told when the function is offered."""
-    assert told(hinted("Unknown")) == ([], [("pick", "Sales"), ("pick", "Refunds")])
+    """It decides nothing, and the graph gives no warning: the warning comes when the function is offered."""
+    assert handoffs_of(hinted("Unknown")) == ([], [("pick", "Sales"), ("pick", "Refunds")])

@@ -1,4 +1,4 @@
-"""Handoffs that only calling a function would tell: drawn as maybe, and said to be so."""
+"""Possible handoffs, which only a call would show: they are drawn as "maybe"."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import types
 from typing import Any, Union
 
 import pytest
-from graphs import told
+from graphs import handoffs_of
 
 from aswarm import Agent, Result
-from aswarm.graph._mentions import mentioned_agents
-from aswarm.graph._subject import subject_of
+from aswarm.graph._inspection import inspect_function
+from aswarm.graph._references import referenced_agents
 
 sales = Agent(name="Sales")
 refunds = Agent(name="Refunds")
@@ -80,7 +80,7 @@ def by_itself(name: str):
     return by_itself(refunds.name)
 
 
-class Desk:
+class Shop:
     def __init__(self) -> None:
         self.agents = {"sales": sales}
         self.log = functools.partial(print)
@@ -132,7 +132,7 @@ class Slotted:
         return self.empty
 
 
-registry = types.SimpleNamespace(desk=Desk(), agents=AGENTS)
+registry = types.SimpleNamespace(shop=Shop(), agents=AGENTS)
 graphs_module = types.ModuleType("graphs_module")
 graphs_module.held = [refunds]
 
@@ -145,8 +145,8 @@ def from_module(name: str):
     return graphs_module.held[0]
 
 
-def from_desk(desk: Desk, name: str):
-    return desk.by_name(name)
+def from_shop(shop: Shop, name: str):
+    return shop.by_name(name)
 
 
 MAYBE: list[tuple[Any, list[str]]] = [
@@ -159,44 +159,44 @@ MAYBE: list[tuple[Any, list[str]]] = [
     (with_fields, ["Sales"]),
     (awaited, ["Sales"]),
     (counted, []),
-    (Desk().by_name, ["Sales"]),
-    (Desk().by_helper, ["Sales"]),
-    (Desk().by_cached, ["Sales"]),
-    (Desk().by_property, ["Refunds"]),
-    (Desk().by_its_class, ["Refunds", "Sales"]),
+    (Shop().by_name, ["Sales"]),
+    (Shop().by_helper, ["Sales"]),
+    (Shop().by_cached, ["Sales"]),
+    (Shop().by_property, ["Refunds"]),
+    (Shop().by_its_class, ["Refunds", "Sales"]),
     (Slotted().by_name, ["Sales", "Refunds"]),
     (Slotted().by_empty_slot, ["Sales", "Refunds"]),
     (by_called_item, ["Refunds"]),
     (by_itself, ["Refunds"]),
     (from_registry, ["Sales", "Refunds"]),
     (from_module, ["Refunds"]),
-    (functools.partial(from_desk, Desk()), ["Sales"]),
+    (functools.partial(from_shop, Shop()), ["Sales"]),
 ]
 
 
 @pytest.mark.parametrize(("function", "expected"), MAYBE)
-def test_what_is_only_named_may_be(function: Any, expected: list[str]) -> None:
-    """The agents that a function can reach by its names, or by those of its helpers, may be handed off to."""
-    _, found = told(function)
+def test_an_agent_that_is_only_referred_to_is_possible(function: Any, expected: list[str]) -> None:
+    """The agents that a function or its helpers refer to are possible targets."""
+    _, found = handoffs_of(function)
     assert [target for _, target in found] == expected
 
 
 def test_a_local_name_hides_a_global_one() -> None:
-    """A variable of the function is not the agent of the same name outside."""
+    """A local variable is not the global agent of the same name."""
 
     def hiding(sales: str, text: str):
         return text.format(sales)
 
-    assert told(hiding) == ([], [])
+    assert handoffs_of(hiding) == ([], [])
 
 
-def test_names_of_attributes_are_no_globals() -> None:
+def test_names_of_attributes_are_not_globals() -> None:
     """`report.sales` has nothing to do with the agent `sales`."""
 
     def reporting(report: dict[str, Any]):
         return report.sales()
 
-    assert told(reporting) == ([], [])
+    assert handoffs_of(reporting) == ([], [])
 
 
 def makes_one() -> Agent:
@@ -224,42 +224,42 @@ def by_result():
 
 
 @pytest.mark.parametrize("function", [makes_one, makes_unhinted, by_factory, by_annotation, not_yet, by_result])
-def test_an_agent_that_is_not_there_is_a_question_mark(function: Any) -> None:
-    """A function that makes an agent, or says that it returns one, hands off to one that cannot be found."""
-    assert told(function) == ([], [(function.__name__, "?")])
+def test_an_agent_that_does_not_exist_is_a_question_mark(function: Any) -> None:
+    """A function that makes an agent, or is annotated to return one that is not found, leads to "?"."""
+    assert handoffs_of(function) == ([], [(function.__name__, "?")])
 
 
-def test_a_closure_that_is_not_filled_yet() -> None:
-    """A name that gets its value later is not found, and that is no error."""
+def test_a_closure_without_a_value_yet() -> None:
+    """A name that gets its value later is not found, without an error."""
 
     def early() -> Agent:
         return later
 
-    found = told(early)
+    found = handoffs_of(early)
     later = sales
     assert found == ([], [("early", "?")])
-    assert told(early) == ([("early", "Sales")], [])
+    assert handoffs_of(early) == ([("early", "Sales")], [])
 
 
-def test_what_has_no_python_function() -> None:
-    """A class as a function makes an object, and a builtin knows no agents; neither hands off."""
+def test_classes_and_builtins_hand_off_to_no_agent() -> None:
+    """A class makes an object and a builtin refers to no agents; neither hands off."""
 
     def largest(name: str):
         return max(name)
 
-    assert told(Desk, largest) == ([], [])
+    assert handoffs_of(Shop, largest) == ([], [])
 
 
 def test_a_wrapper_that_wraps_itself() -> None:
-    """The search ends."""
+    """The search ends where `__wrapped__` is the function itself."""
 
     def transfer():
         return sales
 
     transfer.__wrapped__ = transfer  # type: ignore[attr-defined]
-    subject = subject_of(transfer)
-    assert subject is not None
-    assert mentioned_agents(subject) == [sales]
+    inspected = inspect_function(transfer)
+    assert inspected is not None
+    assert referenced_agents(inspected) == [sales]
 
 
 def test_arguments_that_do_not_fit() -> None:
@@ -268,13 +268,13 @@ def test_arguments_that_do_not_fit() -> None:
     def transfer(*, agent: Any = None):
         return agent or sales
 
-    subject = subject_of(functools.partial(transfer, 1, 2))
-    assert subject is not None
-    assert subject.bound == {}
+    inspected = inspect_function(functools.partial(transfer, 1, 2))
+    assert inspected is not None
+    assert inspected.bound == {}
 
 
-def test_large_data_is_not_searched_to_its_end() -> None:
-    """A table of a million rows beside an agent costs nothing to speak of, and containers in themselves end."""
+def test_large_data_is_not_searched_completely() -> None:
+    """Only the first items of a large table are searched, and a container inside itself ends."""
     rows: list[Any] = [list(range(10))] * 1_000_000
     rows.append(rows)
 
@@ -284,14 +284,14 @@ def test_large_data_is_not_searched_to_its_end() -> None:
     def pick(query: str):
         return rows.index(sales)
 
-    assert told(search) == ([], [])
-    assert told(pick) == ([], [("pick", "Sales")])
+    assert handoffs_of(search) == ([], [])
+    assert handoffs_of(pick) == ([], [("pick", "Sales")])
 
 
-def test_a_certain_agent_is_not_a_maybe_too() -> None:
-    """What is seen and also named is drawn once."""
+def test_a_certain_handoff_is_not_possible_too() -> None:
+    """An agent that is returned and also referred to is drawn once."""
 
     def either(name: str):
         return refunds if name == "refunds" else AGENTS[name]
 
-    assert told(either) == ([("either", "Refunds")], [("either", "Sales")])
+    assert handoffs_of(either) == ([("either", "Refunds")], [("either", "Sales")])

@@ -1,4 +1,4 @@
-"""The whole graph: every agent once, by name, with its functions and its notes."""
+"""The whole graph: every agent once, by name, with its functions and notes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def makes_one() -> Agent:
     return Agent(name="New")
 
 
-def test_agents_that_point_at_each_other() -> None:
-    """Cycles end; every agent is there once, the first one first."""
+def test_agents_that_hand_off_to_each_other() -> None:
+    """Cycles end; every agent is in the graph once, the first one first."""
 
     def back():
         return one
@@ -44,7 +44,7 @@ def test_agents_that_point_at_each_other() -> None:
 
 
 def test_two_agents_of_one_name_are_two() -> None:
-    """Agents are told apart by what they are, and numbered to be read."""
+    """Agents are distinguished by identity; their labels have numbers."""
 
     def first():
         return same
@@ -60,7 +60,7 @@ def test_two_agents_of_one_name_are_two() -> None:
 
 
 def test_functions_are_listed_beside_handoffs() -> None:
-    """A node has the functions that are no certain handoffs, by their names for the model, in order."""
+    """A node lists the functions that are not certain handoffs, by their names for the model, in order."""
 
     @tool(name="look_up")
     def find(order: int) -> str:
@@ -74,17 +74,17 @@ def print_it(text: str) -> None:
     print(text)
 
 
-def test_functions_that_cannot_be_offered_are_told() -> None:
-    """As in a run: the graph of an agent that could not run is not drawn."""
+def test_functions_that_cannot_be_offered_raise() -> None:
+    """As in a run, an agent with such functions is an error."""
     with pytest.raises(ConfigurationError, match="two different functions named 'print_it'"):
         agent_graph(Agent(functions=[print_it, tool(name="print_it")(to_sales)]))
 
 
 def test_the_notes_say_what_is_not_certain() -> None:
-    """One sentence for each function that only calling would tell."""
+    """Each function that only a call would decide has one sentence."""
     graph = agent_graph(Agent(name="Start", functions=[from_dict, makes_one, sales]))
     assert graph.notes == (
-        "from_dict of Start may hand off to Sales: only calling it would tell.",
-        "makes_one of Start may hand off to an agent that is not there yet, or cannot be found: only calling it would tell.",
+        "from_dict of Start may hand off to Sales; only a call shows whether it does.",
+        "makes_one of Start may hand off to an agent that does not exist yet or cannot be found; only a call shows whether it does.",
     )
     assert graph.agents[0].functions == ("from_dict", "makes_one")

@@ -1,4 +1,4 @@
-"""Reading a graph of agents in tests: who hands off to whom, by name."""
+"""Reading a graph of agents in tests: which agent hands off to which, by name."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Edge = tuple[str, str, str]
 
 
 def certain(graph: Graph) -> list[Edge]:
-    """(source, function, target) of every handoff that is certain."""
+    """(source, function, target) of every certain handoff."""
     return [edge for edge, is_certain in _edges(graph) if is_certain]
 
 
 def maybe(graph: Graph) -> list[Edge]:
-    """The same of those that only may be; "?" stands for an agent that cannot be found."""
+    """The same for the possible handoffs; "?" stands for an agent that cannot be found."""
     return [edge for edge, is_certain in _edges(graph) if not is_certain]
 
 
@@ -25,8 +25,8 @@ def _edges(graph: Graph) -> list[tuple[Edge, bool]]:
     return [((labels[h.source], h.function, labels[h.target]), h.certain) for h in graph.handoffs]
 
 
-def told(*functions: Any) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """What is certain and what may be, of one agent with these functions: (function, target) of its own handoffs."""
+def handoffs_of(*functions: Any) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The certain and the possible handoffs of one agent with these functions, as (function, target)."""
     graph = agent_graph(Agent(name="Start", functions=list(functions)))
 
     def own(edges: list[Edge]) -> list[tuple[str, str]]:

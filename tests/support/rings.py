@@ -1,4 +1,4 @@
-"""Agents that hand over to each other in a ring."""
+"""Agents that hand off to each other in a ring."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from aswarm import Agent
 
 
 def ring(size: int, name: str = "A") -> Agent:
-    """Agents of one name, each with the next among its functions, the last with the first."""
+    """The first of `size` agents with one name; each has the next one in its functions, and the last has the first."""
     agents = [Agent(name=name) for _ in range(size)]
     for agent, following in zip(agents, [*agents[1:], agents[0]], strict=True):
         agent.functions.append(following)

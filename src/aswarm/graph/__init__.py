@@ -1,13 +1,14 @@
-"""Who can hand off to whom, and which functions each agent has: as data, as Mermaid, as Graphviz's DOT.
+"""Which agent can hand off to which, and which functions each agent has: as data, as Mermaid, as Graphviz's DOT.
 
     graph = agent_graph(triage)
     print(graph.mermaid())
 
-Nobody's functions are called to find it. A handoff is certain where it can be seen: an agent in `functions`, or a
-function whose source returns an agent (`return sales`, `return Result(agent=sales)`, through local variables,
-conditions, partials, attributes). Where a function only names agents, as in `AGENTS[name]`, the handoff is drawn dashed,
-as "maybe"; where it is annotated to return an agent and none can be found, it leads to "?". The graph says so in its
-notes. What names stand for is looked up now: agents that are put into place later are not seen.
+No function is called to find this out. A handoff is certain where the code shows it: an agent in `functions`, or a
+function whose source returns an agent (`return sales`, `return Result(agent=sales)`, also through local variables,
+conditions, partials and attributes). Where a function only refers to agents, as in `AGENTS[name]`, the handoff is drawn
+dashed, as "maybe". Where a function is annotated to return an agent and none is found, the handoff leads to "?". The
+graph lists both kinds in its notes. Names are looked up when the graph is made: agents that are assigned later are
+missing from it.
 """
 
 from __future__ import annotations
@@ -19,24 +20,22 @@ from dataclasses import dataclass
 from aswarm import _public
 from aswarm._agent import Agent
 
-from ._dot import dot
-from ._find import Offer, offer_of
-from ._mermaid import mermaid
-from ._parts import AgentNode, Handoff
+from ._drawing import AgentNode, Handoff, dot, mermaid
+from ._find import AgentView, view_of
 
 __all__ = ["AgentNode", "Graph", "Handoff", "agent_graph"]
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The agents that can be reached from one, that one first, and the handoffs between them."""
+    """The agents that can be reached from one agent, that one first, and the handoffs between them."""
 
     agents: tuple[AgentNode, ...]
     handoffs: tuple[Handoff, ...]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is not certain, one sentence for each function; empty where all is."""
+        """What is not certain: one sentence for each such function. Empty where every handoff is certain."""
         unsure = [handoff for handoff in self.handoffs if not handoff.certain]
         functions = dict.fromkeys((handoff.source, handoff.function) for handoff in unsure)
         return tuple(self._note(*function, unsure) for function in functions)
@@ -53,53 +52,47 @@ class Graph:
         labels = {node.id: node.label for node in self.agents}
         targets = [handoff.target for handoff in unsure if (handoff.source, handoff.function) == (source, function)]
         known = ", ".join(labels[target] for target in targets if target)
-        to = known or "an agent that is not there yet, or cannot be found"
-        return f"{function} of {labels[source]} may hand off to {to}: only calling it would tell."
+        to = known or "an agent that does not exist yet or cannot be found"
+        return f"{function} of {labels[source]} may hand off to {to}; only a call shows whether it does."
 
 
 def agent_graph(agent: Agent) -> Graph:
-    """The graph of everything that can be reached from `agent`; agents may point at each other.
+    """The graph of all agents that can be reached from `agent`. Agents may hand off in circles.
 
     Raises ConfigurationError where an agent has functions that cannot be offered to a model.
     """
-    offers = _reachable(agent)
-    ids = {id(one): f"a{number}" for number, (one, _) in enumerate(offers, start=1)}
-    labels = _labels([one for one, _ in offers])
+    views = _reachable(agent)
+    ids = {id(view.agent): f"a{number}" for number, view in enumerate(views, start=1)}
     nodes = [
-        AgentNode(ids[id(one)], one, label, _functions(offer))
-        for (one, offer), label in zip(offers, labels, strict=True)
+        AgentNode(ids[id(view.agent)], view.agent, label, view.plain_functions)
+        for view, label in zip(views, _labels(views), strict=True)
     ]
     handoffs = [
-        Handoff(ids[id(one)], ids[id(found.target)] if found.target else None, found.function, found.certain)
-        for one, offer in offers
-        for found in offer.found
+        Handoff(ids[id(view.agent)], ids[id(found.target)] if found.target else None, found.function, found.certain)
+        for view in views
+        for found in view.handoffs
     ]
     return Graph(tuple(nodes), tuple(handoffs))
 
 
-def _reachable(agent: Agent) -> list[tuple[Agent, Offer]]:
-    offers: list[tuple[Agent, Offer]] = []
+def _reachable(agent: Agent) -> list[AgentView]:
+    views: list[AgentView] = []
     known, waiting = {id(agent)}, deque([agent])
     while waiting:
-        one = waiting.popleft()
-        offers.append((one, offer_of(one)))
-        for found in offers[-1][1].found:
+        views.append(view_of(waiting.popleft()))
+        for found in views[-1].handoffs:
             if found.target is not None and id(found.target) not in known:
                 known.add(id(found.target))
                 waiting.append(found.target)
-    return offers
+    return views
 
 
-def _functions(offer: Offer) -> tuple[str, ...]:
-    handoffs = {found.function for found in offer.found if found.certain}
-    return tuple(name for name in offer.functions if name not in handoffs)
-
-
-def _labels(agents: list[Agent]) -> Iterator[str]:
+def _labels(views: list[AgentView]) -> Iterator[str]:
     seen: Counter[str] = Counter()
-    for agent in agents:
-        seen[agent.name] += 1
-        yield agent.name if seen[agent.name] == 1 else f"{agent.name} ({seen[agent.name]})"
+    for view in views:
+        name = view.agent.name
+        seen[name] += 1
+        yield name if seen[name] == 1 else f"{name} ({seen[name]})"
 
 
 _public.publish(globals())

@@ -1,4 +1,4 @@
-"""Who can hand off to whom, found without calling anyone's functions. Decides what is certain, and what only may be."""
+"""Finds the handoffs of one agent without calling a function. Decides which are certain and which are only possible."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Any
 from aswarm._agent import Agent
 from aswarm._tools.toolbox import distinct, tools_of
 
-from ._hint import says_handoff
-from ._mentions import mentioned_agents
-from ._returns import Returns, read_returns
-from ._subject import subject_of
+from ._inspection import InspectedFunction, inspect_function
+from ._references import referenced_agents
+from ._returns import ReturnedAgents, annotated_handoff, read_returns
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A function of an agent hands off to `target`, certainly or perhaps; None for an agent that cannot be found."""
+class FoundHandoff:
+    """A function hands off to `target`, certainly or perhaps; `target` is None for an agent that cannot be found."""
 
     function: str
     target: Agent | None
@@ -25,33 +24,45 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """What an agent offers to the model: the names of its functions in order, and the handoffs behind them."""
+class AgentView:
+    """An agent as the model is offered it: the names of its functions in order, and the handoffs behind them."""
 
+    agent: Agent
     functions: tuple[str, ...]
-    found: tuple[Found, ...]
+    handoffs: tuple[FoundHandoff, ...]
+
+    @property
+    def plain_functions(self) -> tuple[str, ...]:
+        """The functions that are no certain handoffs."""
+        certain = {found.function for found in self.handoffs if found.certain}
+        return tuple(name for name in self.functions if name not in certain)
 
 
-def offer_of(agent: Agent) -> Offer:
-    """Look at the functions of an agent. Raises ConfigurationError for functions that cannot be offered."""
+def view_of(agent: Agent) -> AgentView:
+    """Inspect the functions of an agent. Raises ConfigurationError for functions that cannot be offered."""
     names = tuple(tools_of(agent))
     functions = zip(names, distinct(agent.functions), strict=True)
-    return Offer(names, tuple(found for name, function in functions for found in _handoffs(name, function)))
+    return AgentView(agent, names, tuple(found for name, function in functions for found in _handoffs(name, function)))
 
 
-def _handoffs(name: str, function: Any) -> Iterator[Found]:
+def _handoffs(name: str, function: Any) -> Iterator[FoundHandoff]:
     if isinstance(function, Agent):
-        yield Found(name, function, certain=True)
+        yield FoundHandoff(name, function, certain=True)
         return
-    subject = subject_of(function)
-    seen = Returns(is_complete=False) if subject is None else read_returns(subject)
-    yield from (Found(name, agent, certain=True) for agent in _each_once(seen.agents))
-    says = None if seen.is_complete else says_handoff(function)
-    maybe = mentioned_agents(subject) if subject and not seen.is_complete and says is not False else []
-    others = [agent for agent in _each_once(maybe) if all(agent is not known for known in seen.agents)]
-    yield from (Found(name, agent, certain=False) for agent in others)
-    if seen.makes_agent or ((says or seen.hands_off) and not seen.agents and not others):
-        yield Found(name, None, certain=False)
+    inspected = inspect_function(function)
+    returned = ReturnedAgents(is_complete=False) if inspected is None else read_returns(inspected)
+    yield from (FoundHandoff(name, agent, certain=True) for agent in _each_once(returned.agents))
+    annotated = None if returned.is_complete else annotated_handoff(function)
+    is_open = not returned.is_complete and annotated is not False
+    possible = _possible(inspected, returned.agents) if inspected and is_open else []
+    yield from (FoundHandoff(name, agent, certain=False) for agent in possible)
+    if returned.makes_agent or ((annotated or returned.hands_off) and not returned.agents and not possible):
+        yield FoundHandoff(name, None, certain=False)
+
+
+def _possible(inspected: InspectedFunction, certain: list[Agent]) -> list[Agent]:
+    agents = _each_once(referenced_agents(inspected))
+    return [agent for agent in agents if all(agent is not known for known in certain)]
 
 
 def _each_once(agents: list[Agent]) -> list[Agent]:

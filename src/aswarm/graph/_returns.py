@@ -1,30 +1,33 @@
-"""What a function can be seen to return, read in its source.
+"""The agents that a function returns, as its source and its return annotation show.
 
-Follows names, attributes, local variables, conditions and `Result(agent=...)`. Whatever else is returned (the result of
-another function, an item of a dict) is left open: then `is_complete` is False, and it must be looked for otherwise.
+Follows names, attributes, local variables, conditions and `Result(agent=...)`. Other returned values (the result of a
+function, an item of a dict) stay open: then `is_complete` is False, and the agents are searched in another way.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
+import types
+import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from aswarm._agent import Agent, Result
+from aswarm._tools.hints import resolve_hints
 
-from ._hint import says_handoff
+from ._inspection import MISSING, InspectedFunction, PropertyValue, member
 from ._source import FunctionTree, tree_of
-from ._subject import MISSING, Computed, Subject, member
 
 
 @dataclass(slots=True)
-class Returns:
-    """The `agents` that are seen to be returned.
+class ReturnedAgents:
+    """The `agents` that the source shows to be returned.
 
-    `makes_agent`: one is made anew in the call, and so is not there yet. `hands_off`: a `Result` has an `agent`, which
-    cannot be seen.
+    `makes_agent`: the function makes an agent, which does not exist before the call. `hands_off`: the function returns
+    a `Result` with an `agent` that cannot be found. `is_complete`: False where something else may be returned too.
     """
 
     agents: list[Agent] = field(default_factory=list[Agent])
@@ -33,12 +36,12 @@ class Returns:
     is_complete: bool = True
 
 
-def read_returns(subject: Subject) -> Returns:
-    """What the source says; with no source at hand, nothing, and that is not complete."""
-    tree = tree_of(subject.function)
+def read_returns(function: InspectedFunction) -> ReturnedAgents:
+    """Read the source of a function. Without a source, nothing is found, and the answer is not complete."""
+    tree = tree_of(function.function)
     if tree is None:
-        return Returns(is_complete=False)
-    reader = _Reader(subject, tree)
+        return ReturnedAgents(is_complete=False)
+    reader = _ReturnReader(function, tree)
     for value in _returned(tree):
         reader.read(value)
     return reader.found
@@ -61,19 +64,19 @@ def _own_nodes(tree: FunctionTree) -> Iterator[ast.AST]:
             waiting[:0] = ast.iter_child_nodes(node)
 
 
-class _Reader:
-    def __init__(self, subject: Subject, tree: FunctionTree) -> None:
-        self.found = Returns()
-        self._subject = subject
+class _ReturnReader:
+    def __init__(self, function: InspectedFunction, tree: FunctionTree) -> None:
+        self.found = ReturnedAgents()
+        self._function = function
         self._followed: set[str] = set()
         nodes = list(_own_nodes(tree))
         self._assigned = list(_assignments(nodes))
         stores = Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-        # Bound in another way too: by a loop, by unpacking, by +=.
+        # Names that get values in other ways too: by a loop, by unpacking, by +=.
         self._opaque = stores - Counter(name for name, _ in self._assigned)
 
     def read(self, value: ast.expr) -> None:
-        """Take in one expression that the function returns."""
+        """Add what one returned expression shows."""
         match value:
             case ast.IfExp(body=body, orelse=orelse):
                 self._read_all([body, orelse])
@@ -84,7 +87,7 @@ class _Reader:
             case ast.Name(id=name):
                 self._read_name(name)
             case ast.Attribute():
-                self._take(self._resolve(value))
+                self._add(self._resolve(value))
             case ast.Call():
                 self._read_call(value)
             case _ if not isinstance(value, _NO_AGENT):
@@ -102,19 +105,19 @@ class _Reader:
         self._followed.add(name)
         assigned = [value for target, value in self._assigned if target == name]
         self._read_all(assigned)
-        if self._opaque[name] or not assigned or name in self._subject.bound:
-            self._take(self._subject.value(name))
+        if self._opaque[name] or not assigned or name in self._function.bound:
+            self._add(self._function.value(name))
 
     def _read_call(self, call: ast.Call) -> None:
         callee = self._resolve(call.func)
         is_class = isinstance(callee, type)
         if is_class and issubclass(callee, Result):
             self._read_agent_of_result([keyword.value for keyword in call.keywords if keyword.arg == "agent"])
-            self.found.is_complete &= all(keyword.arg for keyword in call.keywords)  # no **fields
+            self.found.is_complete &= all(keyword.arg for keyword in call.keywords)  # False for **fields
         elif is_class:
             self.found.makes_agent |= issubclass(callee, Agent)
         else:
-            self.found.is_complete &= callee is not MISSING and says_handoff(callee) is False
+            self.found.is_complete &= callee is not MISSING and annotated_handoff(callee) is False
 
     def _read_agent_of_result(self, given: list[ast.expr]) -> None:
         before, self.found.is_complete = self.found.is_complete, True
@@ -122,18 +125,18 @@ class _Reader:
         self.found.hands_off |= not self.found.is_complete
         self.found.is_complete &= before
 
-    def _take(self, value: Any) -> None:
+    def _add(self, value: Any) -> None:
         if isinstance(value, Result):
             value = value.agent
         if isinstance(value, Agent):
             self.found.agents.append(value)
-        elif value is MISSING or isinstance(value, Computed):
+        elif value is MISSING or isinstance(value, PropertyValue):
             self.found.is_complete = False
 
     def _resolve(self, value: ast.expr) -> Any:
         match value:
             case ast.Name(id=name):
-                return self._subject.value(name)
+                return self._function.value(name)
             case ast.Attribute(value=inner, attr=attr):
                 holder = self._resolve(inner)
                 return MISSING if holder is MISSING else member(holder, attr)
@@ -141,7 +144,7 @@ class _Reader:
                 return MISSING
 
 
-# What is never an agent, whatever is in it.
+# Expressions whose value is never an agent.
 _NO_AGENT = (
     ast.Constant, ast.JoinedStr, ast.Dict, ast.List, ast.Tuple, ast.Set, ast.Compare, ast.BinOp, ast.UnaryOp,
     ast.DictComp, ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.Lambda,
@@ -149,7 +152,7 @@ _NO_AGENT = (
 
 
 def _assignments(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
-    """The names that are given a value as a whole, and the value."""
+    """The names that an assignment gives a whole value, and the value."""
     for node in nodes:
         match node:
             case ast.Assign(targets=targets, value=value):
@@ -160,3 +163,39 @@ def _assignments(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
                 yield name, value
             case _:
                 pass
+
+
+# --- annotations ---
+
+
+def annotated_handoff(function: Any) -> bool | None:
+    """What the return annotation says. True: it names an agent or a `Result`; False: it excludes both; None: open."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a hint that cannot be resolved is reported when the function is offered
+        try:
+            return _admits_agent(resolve_hints(function, {})["return"])
+        except (TypeError, ValueError):  # a builtin without a signature
+            return None
+
+
+def _admits_agent(hint: Any) -> bool | None:
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return _admits_agent(get_args(hint)[0])
+    if isinstance(origin, type) and issubclass(origin, Awaitable):
+        return _admits_agent(get_args(hint)[-1])
+    if origin in (Union, types.UnionType):
+        arms = [_admits_agent(arm) for arm in get_args(hint)]
+        return True if True in arms else None if None in arms else False
+    return _class_admits_agent(origin or hint)
+
+
+def _class_admits_agent(kind: Any) -> bool | None:
+    if kind in (Any, inspect.Parameter.empty) or not isinstance(kind, type):
+        return None  # no annotation, or one (a type variable, a NewType) that leaves it open
+    if issubclass(kind, Agent | Result):
+        return True
+    try:
+        return None if issubclass(Agent, kind) else False
+    except TypeError:  # a protocol without `runtime_checkable`
+        return None

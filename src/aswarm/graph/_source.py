@@ -1,4 +1,4 @@
-"""The source of a function as a syntax tree. Finds it; never runs it."""
+"""The source of a function as a syntax tree. Finds the source; never runs it."""
 
 from __future__ import annotations
 
@@ -7,51 +7,61 @@ import functools
 import inspect
 import types
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-FunctionTree = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+NamedFunction = ast.FunctionDef | ast.AsyncFunctionDef
+FunctionTree = NamedFunction | ast.Lambda
 Span = tuple[tuple[int, int], tuple[int, int]]
 
 
 def tree_of(function: types.FunctionType) -> FunctionTree | None:
-    """The syntax tree of a function; None where its source is not at hand, or cannot be told from another lambda's."""
+    """The syntax tree of a function; None where the source is missing, or could belong to another lambda."""
     code = function.__code__
     try:
         lines, _ = inspect.findsource(code)
-        tree = _parsed("".join(lines))
+        functions = _parsed("".join(lines))
     except (OSError, SyntaxError, ValueError):  # typed in, executed from a string, or edited since
         return None
     if code.co_name == "<lambda>":
-        return _lambda(tree, code)
-    found = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    return next(
-        (node for node in found if node.name == code.co_name and _first_line(node) == code.co_firstlineno), None
-    )
+        return _lambda(functions.lambdas, code)
+    return functions.named.get((code.co_name, code.co_firstlineno))
 
 
-@functools.lru_cache(maxsize=8)
-def _parsed(source: str) -> ast.Module:
-    return ast.parse(source)
+@dataclass(frozen=True, slots=True)
+class _SourceFunctions:
+    """The functions in a source: the `named` ones by their names and first lines."""
+
+    named: dict[tuple[str, int], NamedFunction]
+    lambdas: list[ast.Lambda]
 
 
-def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    # Code begins with the first decorator.
+@functools.lru_cache(maxsize=8)  # of a few modules; to walk the tree again for each function would be quadratic
+def _parsed(source: str) -> _SourceFunctions:
+    named: dict[tuple[str, int], NamedFunction] = {}
+    lambdas: list[ast.Lambda] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Lambda):
+            lambdas.append(node)
+        elif isinstance(node, NamedFunction):
+            named.setdefault((node.name, _first_line(node)), node)
+    return _SourceFunctions(named, lambdas)
+
+
+def _first_line(node: NamedFunction) -> int:
+    # The first line of a code object is that of the first decorator.
     return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
-def _lambda(tree: ast.Module, code: types.CodeType) -> ast.Lambda | None:
-    """The innermost lambda whose body has all of the code in it: several may stand on one line."""
+def _lambda(lambdas: list[ast.Lambda], code: types.CodeType) -> ast.Lambda | None:
+    """The innermost lambda whose body contains all of the code; several lambdas may be on one line."""
     spans = list(_spans(code))
-    around = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Lambda) and all(_is_inside(span, _span(node.body)) for span in spans)
-    ]
+    around = [node for node in lambdas if all(_is_inside(span, _span(node.body)) for span in spans)]
     return max(around, key=lambda node: _span(node.body)[0], default=None) if spans else None
 
 
 def _spans(code: types.CodeType) -> Iterator[Span]:
     for line, end_line, column, end_column in code.co_positions():
-        # What Python adds itself has no place, or an empty one. `-X no_debug_ranges` gives no columns at all.
+        # Instructions that Python adds have no position, or an empty one. `-X no_debug_ranges` leaves out all columns.
         if line is not None and end_line is not None and column is not None and end_column:
             yield (line, column), (end_line, end_column)
 

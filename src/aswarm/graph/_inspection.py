@@ -1,6 +1,6 @@
-"""The plain Python function behind whatever was offered as one, and what the names in it stand for.
+"""The plain Python function behind a tool, partial, method or callable object, and the values of the names in it.
 
-Looks only: nothing is called, no property, no `__getattr__`. What it cannot see is `MISSING`.
+Nothing is called to find them, also no property and no `__getattr__`. A value that cannot be found is `MISSING`.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ MISSING: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """A `types.FunctionType`, and the values that its parameters already have: of partials, defaults, and `self`."""
+class InspectedFunction:
+    """A `types.FunctionType`, and the values that its parameters already have: from partials, defaults, and `self`."""
 
-    function: Any  # type checkers would bind it like a method
+    function: Any  # a `types.FunctionType`, which type checkers would bind like a method
     bound: dict[str, Any]
 
     @property
     def code(self) -> types.CodeType:
-        """Its code."""
+        """The code object of the function."""
         code: types.CodeType = self.function.__code__
         return code
 
     def value(self, name: str) -> Any:
-        """What a name in the function stands for now; MISSING for a local one, and for one that does not exist yet."""
+        """The present value of a name in the function; MISSING for a local variable and for a name without a value yet."""
         if name in self.bound:
             return self.bound[name]
         if name in self.code.co_varnames or name in self.code.co_cellvars:
@@ -45,12 +45,12 @@ class Subject:
 
     def _cell(self, name: str) -> Any:
         cells = self.function.__closure__ or ()
-        with suppress(ValueError):  # not assigned yet: functions that hand over to each other
+        with suppress(ValueError):  # not assigned yet, as where two functions refer to each other
             return cells[self.code.co_freevars.index(name)].cell_contents
         return MISSING
 
 
-def subject_of(function: Any) -> Subject | None:
+def inspect_function(function: Any) -> InspectedFunction | None:
     """The function behind partials, tools, methods, wrappers and callable objects; None for classes and builtins."""
     args: tuple[Any, ...] = ()
     named: dict[str, Any] = {}
@@ -59,13 +59,13 @@ def subject_of(function: Any) -> Subject | None:
         args, named = (*more, *args), {**more_named, **named}
     if not isinstance(function, types.FunctionType):
         return None
-    return Subject(function, _bound(function, args, named))
+    return InspectedFunction(function, _bound(function, args, named))
 
 
 def _layers(function: Any) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
-    """From the outside in: what is inside, and the arguments that this layer adds."""
+    """The layers around a function, the outermost first: the callable inside, and the arguments that the layer adds."""
     seen: set[int] = set()
-    while id(function) not in seen:  # a wrapper may say that it wraps itself
+    while id(function) not in seen:  # the `__wrapped__` of a wrapper may be the wrapper itself
         seen.add(id(function))
         layer = _layer(function)
         if layer is not None:
@@ -80,7 +80,7 @@ def _layer(function: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
             return partial.func, partial.args, partial.keywords
         case types.MethodType():
             return function.__func__, (function.__self__,), {}
-        case Tool() | Computed() | staticmethod() | types.FunctionType():
+        case Tool() | PropertyValue() | staticmethod() | types.FunctionType():
             inside = _inside(function)
             return None if inside is None else (inside, (), {})
         case type():
@@ -94,7 +94,7 @@ def _inside(function: Any) -> Any:
     match function:
         case Tool():
             return typing.cast("Any", function).function
-        case Computed():
+        case PropertyValue():
             return function.method
         case staticmethod():
             return typing.cast("Any", function).__func__
@@ -106,23 +106,23 @@ def _bound(function: types.FunctionType, args: tuple[Any, ...], named: dict[str,
     signature = signature_of(function, follow_wrapped=False)
     try:
         arguments = signature.bind_partial(*args, **named)
-    except TypeError:  # it could not be called like this either
+    except TypeError:  # these arguments do not fit, so a call would fail too
         return {}
     arguments.apply_defaults()
     return arguments.arguments
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
-    """What a property gives is told by nobody but its function: `method`, bound to the object."""
+class PropertyValue:
+    """The value of a property, which is known only after a call. `method`: its getter, bound to the object."""
 
     method: types.MethodType
 
 
 def member(holder: Any, name: str) -> Any:
-    """An attribute, without running a descriptor or `__getattr__`; a method comes bound."""
+    """An attribute, found without running a descriptor or `__getattr__`; a method is bound to `holder`."""
     found = inspect.getattr_static(holder, name, MISSING)
-    if isinstance(found, types.MemberDescriptorType):  # a slot: reading it runs nothing of anybody's
+    if isinstance(found, types.MemberDescriptorType):  # a slot: reading it runs no code of the user
         with suppress(AttributeError):
             return found.__get__(holder)
         return MISSING
@@ -139,12 +139,12 @@ def _bound_member(holder: Any, found: Any) -> Any:
         return types.MethodType(found, holder)
     if isinstance(found, property | functools.cached_property):
         getter: Any = found.fget if isinstance(found, property) else typing.cast("Any", found).func
-        return Computed(types.MethodType(getter, holder))
+        return PropertyValue(types.MethodType(getter, holder))
     return found
 
 
 def has_members(value: Any) -> bool:
-    """Whether agents may be found among its attributes."""
+    """Whether the attributes of a value may be agents."""
     return isinstance(value, types.ModuleType | type) or not isinstance(value, _PLAIN)
 
 
@@ -152,7 +152,7 @@ _PLAIN = (str, bytes, int, float, complex, types.NoneType, types.FunctionType, t
 
 
 def contents(value: Any, depth: int = 3) -> Iterable[Any]:
-    """The value, and what is in it where it is a container of Python's own; at most the first thousand of each."""
+    """The value, and for a dict, list or tuple the items in it; at most the first thousand of each container."""
     yield value
     if depth:
         for item in _items(value):
@@ -166,7 +166,7 @@ def _items(value: Any) -> list[Any]:
     return []
 
 
-# Python's own methods, whatever a subclass has made of them. An agent cannot be in a set: it has no hash.
+# The methods of Python's own types: those of a subclass would run its code. A set holds no agents: they have no hash.
 _READ: tuple[tuple[type, Callable[[Any], Iterable[Any]]], ...] = (
     (dict, dict[Any, Any].values),
     (list, list[Any].__iter__),
