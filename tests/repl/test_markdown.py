@@ -1,4 +1,4 @@
-"""Markdown that comes piece by piece: cut into blocks that stay, and shown without losing anything."""
+"""Markdown that comes piece by piece: cut into finished blocks, and shown completely."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from aswarm.repl._markdown import Blocks, Said, Tail
+from aswarm.repl._markdown import Blocks, MarkdownTail, MarkdownText
 
 LINES = [
     "text",
@@ -32,14 +32,14 @@ texts = st.lists(st.sampled_from(LINES), max_size=12).map("\n".join)
 
 
 def shown(renderable: object, *, width: int = 40, height: int = 20) -> str:
-    """What a console of this size shows, without spaces at the ends of lines."""
+    """The text that a console of this size shows, without spaces at the ends of lines."""
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
     console.print(renderable)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
 
 def blocks_of(text: str) -> list[str]:
-    """The blocks of a whole text, the last one too."""
+    """The blocks of a whole text, with the last one."""
     tokens = MarkdownIt("commonmark", {"html": False}).enable("table").parse(text)
     starts = [token.map[0] for token in tokens if token.level == 0 and token.map]
     lines = text.split("\n")
@@ -50,7 +50,7 @@ def blocks_of(text: str) -> list[str]:
 @settings(max_examples=200, deadline=None)
 @given(texts, st.lists(st.integers(1, 6), min_size=1))
 def test_blocks_are_those_of_the_whole_text(text, sizes):
-    """However the text is cut into pieces; and nothing is lost."""
+    """However the text is cut into pieces, the blocks are the same, and no text is lost."""
     blocks, finished, begin, number = Blocks(), [], 0, 0
     while begin < len(text):
         size = sizes[number % len(sizes)]
@@ -62,13 +62,13 @@ def test_blocks_are_those_of_the_whole_text(text, sizes):
 
 
 def test_a_block_is_finished_when_another_begins():
-    """Not before: a line may go on, and a list may."""
+    """Not earlier, because a line or a list may continue."""
     blocks = Blocks()
     assert blocks.feed("- a\n\n") == []
     assert blocks.feed("- b\n\nText") == []
     assert blocks.rest == "- a\n\n- b\n\nText"
-    assert blocks.feed(" goes on\n") == ["- a\n\n- b\n\n"]
-    assert blocks.rest == "Text goes on\n"
+    assert blocks.feed(" continues\n") == ["- a\n\n- b\n\n"]
+    assert blocks.rest == "Text continues\n"
 
 
 @pytest.mark.parametrize(
@@ -91,22 +91,22 @@ def test_a_block_is_finished_when_another_begins():
         ("[a]: http://else.where", ["[a]: http://else.where"]),
     ],
 )
-def test_a_text_is_shown_whole(text, lines):
-    """HTML is text, line ends are line ends, links say where they lead, and there are no blank lines around it."""
-    assert shown(Said(text)).splitlines() == lines
+def test_a_text_is_shown_completely(text, lines):
+    """HTML is text, line ends stay, links show their addresses, and there are no blank lines around it."""
+    assert shown(MarkdownText(text)).splitlines() == lines
 
 
-def test_a_table_is_shown_as_one():
-    """Its rows are lines; how they are ruled is a matter of rich's."""
-    rows = [line.split() for line in shown(Said("| a | b |\n|---|---|\n| 1 | 2 |")).splitlines()]
+def test_a_table_is_shown_as_a_table():
+    """Its rows are lines; rich decides how they are ruled."""
+    rows = [line.split() for line in shown(MarkdownText("| a | b |\n|---|---|\n| 1 | 2 |")).splitlines()]
     assert (rows[0], rows[-1]) == (["a", "b"], ["1", "2"])
 
 
 def test_the_end_of_a_text_fits_the_screen():
-    """Markdown while it is small; above that the last lines as they came, which costs the same for any length."""
-    assert shown(Tail("**a**\n\nb"), height=10) == "a\n\nb"
-    assert shown(Tail("\n\n".join("abcdef")), height=8).splitlines() == ["", "d", "", "e", "", "f"]
-    assert shown(Tail("**a**\n" * 100), height=5).splitlines() == ["**a**", "**a**"]
-    assert shown(Tail("- a\n- b\n- c\n- d"), height=6).splitlines() == [" • a", " • b", " • c", " • d"]
-    assert len(shown(Tail("x" * 100_000), width=10, height=5).splitlines()) == 3
-    assert shown(Tail("a b"), height=1) == "a b"
+    """A small text is rendered; of a large one, the last lines are shown as they came."""
+    assert shown(MarkdownTail("**a**\n\nb"), height=10) == "a\n\nb"
+    assert shown(MarkdownTail("\n\n".join("abcdef")), height=8).splitlines() == ["", "d", "", "e", "", "f"]
+    assert shown(MarkdownTail("**a**\n" * 100), height=5).splitlines() == ["**a**", "**a**"]
+    assert shown(MarkdownTail("- a\n- b\n- c\n- d"), height=6).splitlines() == [" • a", " • b", " • c", " • d"]
+    assert len(shown(MarkdownTail("x" * 100_000), width=10, height=5).splitlines()) == 3
+    assert shown(MarkdownTail("a b"), height=1) == "a b"

@@ -1,4 +1,4 @@
-"""`process_and_print_streaming_response` and `pretty_print_messages`: what people see of Swarm."""
+"""`process_and_print_streaming_response` and `pretty_print_messages` print what Swarm prints."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import sys
 
 import pytest
 
+import aswarm.repl
 from aswarm import Agent, AsyncSwarm, Response, Swarm
 from aswarm.repl import pretty_print_messages, process_and_print_streaming_response
 from aswarm.testing import Answer, ScriptedModel, call
 
 
 class Terminal(io.StringIO):
-    """A stdout that somebody looks at."""
+    """A stdout that is a terminal."""
 
     encoding = "utf-8"
 
@@ -25,11 +26,17 @@ def asked(name: str, arguments: str) -> dict:
     return {"id": "1", "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
+@pytest.mark.parametrize("name", aswarm.repl.__all__)
+def test_public_functions_report_the_public_module(name):
+    """Their `__module__` does not show in which private module they are defined."""
+    assert getattr(aswarm.repl, name).__module__ == "aswarm.repl"
+
+
 # --- pretty_print_messages --------------------------------------------------------------------------------------------
 
 
 def test_assistants_are_printed_with_their_names(capsys):
-    """Only what assistants say and call, a line for each; user and tool messages are left out."""
+    """The texts and calls of assistants, a line for each; user and tool messages are left out."""
     pretty_print_messages(
         [
             {"role": "user", "content": "Hi"},
@@ -42,13 +49,13 @@ def test_assistants_are_printed_with_their_names(capsys):
 
 
 def test_several_calls_have_a_line_each(capsys):
-    """A text before the calls has one too."""
+    """A text before the calls has its own line too."""
     calls = [asked("a", "{}"), asked("b", "{")]
     pretty_print_messages([{"role": "assistant", "sender": "A", "content": "Let me see.", "tool_calls": calls}])
     assert capsys.readouterr().out == "A: Let me see.\nA: a()\nA: b({)\n"
 
 
-def test_messages_of_others_are_printed_too(capsys):
+def test_messages_of_other_libraries_are_printed_too(capsys):
     """A message without a sender, a refusal, an empty answer, content in parts."""
     pretty_print_messages(
         [
@@ -62,7 +69,7 @@ def test_messages_of_others_are_printed_too(capsys):
 
 
 def test_names_and_calls_have_swarms_colours_in_a_terminal(monkeypatch):
-    """Blue names and purple calls; no colours where NO_COLOR says so."""
+    """Names are blue and calls purple; with NO_COLOR there are no colours."""
     message = {"role": "assistant", "sender": "A", "content": None, "tool_calls": [asked("f", "{}")]}
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr(sys, "stdout", Terminal())
@@ -75,7 +82,7 @@ def test_names_and_calls_have_swarms_colours_in_a_terminal(monkeypatch):
 
 
 def test_stdout_may_have_another_encoding(monkeypatch):
-    """What it cannot say is a question mark, not an error."""
+    """A character that it does not have is a question mark, not an error."""
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, "ascii", newline="\n"))
     pretty_print_messages([{"role": "assistant", "sender": "A", "content": "18 °C 🐝"}])
@@ -99,20 +106,20 @@ CHUNKS = [
 
 
 def test_chunks_of_swarm_are_printed_and_the_response_returned(capsys):
-    """The name before the first piece of a message; a call by its name, on a line of its own."""
+    """The name comes before the first piece of a message; a call has its own line."""
     response = Response()
     assert process_and_print_streaming_response([*CHUNKS, {"response": response}]) is response
     assert capsys.readouterr().out == "Bot: Let me see.\nBot: look_up()\nOther: Sunny.\n"
 
 
 def test_without_a_sender_there_is_no_name(capsys):
-    """As in Swarm, where only the first delta has one."""
+    """As in Swarm, where only the first delta has a sender."""
     process_and_print_streaming_response([{"content": "Hi"}, {"delim": "end"}, {"response": Response()}])
     assert capsys.readouterr().out == "Hi\n"
 
 
-def test_a_stream_that_was_closed_gives_what_it_has():
-    """Its `response`; without one, that is an error."""
+def test_a_closed_stream_gives_its_response():
+    """Its `response`; a stream without one is an error."""
 
     class Closed(list):
         response = Response(stop="cancelled")
@@ -123,7 +130,7 @@ def test_a_stream_that_was_closed_gives_what_it_has():
 
 
 def test_it_prints_the_stream_of_swarm(capsys):
-    """In the words and from the module of code that comes from Swarm."""
+    """With the import path of code that was written for Swarm."""
     from aswarm.repl.repl import process_and_print_streaming_response as from_there
 
     stream = Swarm(ScriptedModel(["Hello!"], cut=2).client()).run(Agent(name="Bot"), "Hi", stream=True)
@@ -133,7 +140,7 @@ def test_it_prints_the_stream_of_swarm(capsys):
 
 @pytest.mark.anyio
 async def test_it_prints_the_stream_of_async_swarm_when_awaited(capsys):
-    """The same function, with `await`."""
+    """With `await`, the same function prints an async stream."""
 
     async def look_up(city: str) -> str:
         return "sunny"

@@ -46,25 +46,25 @@ def prompt_of(keys: PipeInput, history: Any = None) -> Prompt:
     ],
 )
 def test_a_line_is_typed(keys, typed, line):
-    """Enter sends, Alt-Enter begins a line, what is pasted stays together, Ctrl-C empties, and lines can be edited."""
+    """Enter sends, Alt-Enter begins a line, pasted lines stay together, Ctrl-C empties, and lines can be edited."""
     keys.send_text(typed)
     assert prompt_of(keys).read() == line
 
 
 @pytest.mark.parametrize(("typed", "raised"), [(CTRL_C, KeyboardInterrupt), (CTRL_D, EOFError)])
-def test_an_empty_line_can_be_left(keys, typed, raised):
-    """Ctrl-C and Ctrl-D are told apart."""
+def test_keys_that_end_an_empty_line(keys, typed, raised):
+    """Ctrl-C raises KeyboardInterrupt, Ctrl-D raises EOFError."""
     keys.send_text(typed)
     with pytest.raises(raised):
         prompt_of(keys).read()
 
 
 def test_earlier_lines_come_back(keys):
-    """With the arrow up, also those of an earlier conversation."""
+    """The arrow up brings them, also those of an earlier conversation."""
     prompt = prompt_of(keys, InMemoryHistory(["before"]))
     keys.send_text("Hi\r")
     prompt.read()
-    # A history is loaded by a task of the prompt's own; what is typed before it has come would find nothing.
+    # A task of the prompt loads the history; keys before that would find no lines.
     lines = []
     for typed in ("\x1b[A\r", "\x1b[A\x1b[A\r"):
         keys.send_text(typed)
@@ -73,8 +73,8 @@ def test_earlier_lines_come_back(keys):
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_an_event_loop_goes_on_meanwhile(keys, backend):
-    """The same prompt, with `await`."""
+def test_other_tasks_run_meanwhile(keys, backend):
+    """The prompt does not block the event loop."""
     ticks = []
 
     async def main() -> str:
@@ -96,7 +96,7 @@ def test_an_event_loop_goes_on_meanwhile(keys, backend):
 
 
 def test_a_prompt_inside_a_running_loop(keys):
-    """The blocking loop may be called where an event loop runs; the prompt then has a thread of its own."""
+    """The blocking loop may be called where an event loop runs; the prompt then has its own thread."""
     keys.send_text("Hi\r")
 
     async def main() -> str:
@@ -105,8 +105,8 @@ def test_a_prompt_inside_a_running_loop(keys):
     assert asyncio.run(main()) == "Hi"
 
 
-def test_the_status_line_tells_where_one_is(keys):
-    """Agent, model, messages, tokens."""
+def test_the_status_line(keys):
+    """It shows the agent, the model, the messages and the tokens."""
     assert to_plain_text(prompt_of(keys)._status()) == "Triage  gpt-4o  0 messages  0 tokens  Alt-Enter: new line"
 
 
@@ -125,7 +125,7 @@ def test_the_status_line_tells_where_one_is(keys):
     ],
 )
 def test_commands_are_completed(line, completions, tmp_path, monkeypatch):
-    """Their names, and what may follow: agents and files."""
+    """Their names, and their arguments: agents and files."""
     (tmp_path / "abc.json").touch()
     monkeypatch.chdir(tmp_path)
     completer = _LineCompleter(Session(Agent(name="Triage", functions=[Agent(name="Sales")])))
@@ -136,8 +136,8 @@ def test_commands_are_completed(line, completions, tmp_path, monkeypatch):
 # --- the file of the history ------------------------------------------------------------------------------------------
 
 
-def test_lines_are_kept_in_a_file_of_the_users_own(tmp_path, monkeypatch):
-    """Under the state folder, for nobody else to read."""
+def test_lines_are_kept_in_a_private_file(tmp_path, monkeypatch):
+    """The file is in the state folder, and only its owner can read it."""
     monkeypatch.delenv("ASWARM_HISTORY", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     user_history().append_string("Hi")
@@ -149,13 +149,13 @@ def test_lines_are_kept_in_a_file_of_the_users_own(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("named", ["", "~no such user/x", "/dev/null/x"])
 def test_without_a_file_the_history_lasts_as_long_as_the_program(named, monkeypatch):
-    """Because the user wants none, or because none can be made."""
+    """The user wants no file, or no file can be made."""
     monkeypatch.setenv("ASWARM_HISTORY", named)
     assert isinstance(user_history(), InMemoryHistory)
 
 
-def test_a_full_disk_ends_no_conversation(tmp_path, monkeypatch):
-    """What was typed is then in this program's history only."""
+def test_a_full_disk_does_not_end_a_conversation(tmp_path, monkeypatch):
+    """The typed line is then only in the history of this process."""
     monkeypatch.setenv("ASWARM_HISTORY", str(tmp_path / "history"))
     history = user_history()
     Path(tmp_path / "history").unlink()

@@ -1,4 +1,4 @@
-"""The rich face: what is on the screen while a run goes on, and what stays there."""
+"""The rich display: what the screen shows during a run, and what stays there."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from screen import Screen
 
 from aswarm import Agent, AsyncSwarm, ReasoningDelta, RefusalDelta, TextDelta, TurnStarted, Usage
 from aswarm.repl._chat import Chat
-from aswarm.repl._rich import RichFace
+from aswarm.repl._rich import RichDisplay
 from aswarm.repl._session import Session
 from aswarm.testing import Answer, ScriptedModel, call
 
 TRIAGE = Agent(name="Triage")
 
 
-class Face(RichFace):
-    """A face of which one sees the screen."""
+class SeenDisplay(RichDisplay):
+    """A display whose screen a test can read."""
 
     def __init__(self, *, live: bool = True) -> None:
         self._file = io.StringIO()
@@ -30,35 +30,35 @@ class Face(RichFace):
     @property
     def seen(self) -> list[str]:
         """The lines on the screen now."""
-        if self._stage._live is not None:
-            self._stage._live.refresh()
+        if self._live_area._live is not None:
+            self._live_area._live.refresh()
         screen = Screen(60)
         screen.feed(self._file.getvalue().replace("\n", "\r\n"))
         return screen.text.splitlines()
 
 
 @pytest.fixture
-def face() -> Face:
-    return Face()
+def display() -> SeenDisplay:
+    return SeenDisplay()
 
 
-def run(face: Face, agent: Agent, model: ScriptedModel, said: str = "Hi") -> None:
-    """One message, answered by the agents."""
-    chat = Chat(Session(agent), face)
+def run(display: SeenDisplay, agent: Agent, model: ScriptedModel, said: str = "Hi") -> None:
+    """Run the agents with one message."""
+    chat = Chat(Session(agent), display)
 
     async def answer() -> None:
-        turn = chat.take(said)
-        with chat.answering(turn) as answering:
-            async with AsyncSwarm(model.client()).stream(turn.agent, turn.messages) as answering.run:
-                async for event in answering.run:
-                    face.show(event)
+        start = chat.process_line(said)
+        with chat.running(start) as active:
+            async with AsyncSwarm(model.client()).stream(start.agent, start.messages) as active.run:
+                async for event in active.run:
+                    display.show_event(event)
 
     anyio.run(answer)
 
 
 @pytest.mark.parametrize("live", [True, False])
 def test_a_run_with_tools_and_a_handoff(live):
-    """Who speaks, what is called with what and what came of it, who takes over, what it has used."""
+    """The speaker, the calls with arguments and results, the handoff, and the usage."""
 
     async def look_up(city: str) -> str:
         """Look up the weather."""
@@ -67,14 +67,14 @@ def test_a_run_with_tools_and_a_handoff(live):
     weather = Agent(name="Weather", functions=[look_up])
 
     def to_weather() -> Agent:
-        """Hand over."""
+        """Hand off."""
         return weather
 
     calls = [call("look_up", city="Oslo"), call("nope")]
     model = ScriptedModel([call("to_weather"), Answer("Let me *see*.", calls=calls), "It is **sunny**."], cut=4)
-    face = Face(live=live)
-    run(face, Agent(name="Triage", functions=[to_weather]), model)
-    assert face.seen == [
+    display = SeenDisplay(live=live)
+    run(display, Agent(name="Triage", functions=[to_weather]), model)
+    assert display.seen == [
         "",
         "Triage",
         "  → to_weather()",
@@ -94,84 +94,84 @@ def test_a_run_with_tools_and_a_handoff(live):
         "",
         "45 tokens (30 in, 15 out), 3 requests",
     ]
-    assert len({*face._page._colours.values()}) == 2
+    assert len({*display._transcript._colours.values()}) == 2
 
 
-def test_an_answer_grows_on_the_screen(face):
-    """What is finished is printed once; the rest is shown in place, as Markdown already."""
-    face.show(TurnStarted(TRIAGE, 1))
-    assert face.seen[-1].endswith("Triage")  # with a spinner
-    face.show(TextDelta("- a\n- **b"))
-    assert face.seen == ["", "Triage", " • a", " • **b"]
-    face.show(TextDelta("**\n\nNow"))
-    assert face.seen[2:] == [" • a", " • b", "", "Now"]
-    face.show(TextDelta(" what?\n\n"))
-    face.show(TextDelta("The *end*.\n"))
-    assert face.seen[2:] == [" • a", " • b", "", "Now what?", "", "The end."]
-    face.settle()
-    assert face.seen[2:] == [" • a", " • b", "", "Now what?", "", "The end."]
+def test_an_answer_grows_on_the_screen(display):
+    """Finished blocks are printed once; the rest is shown in place, rendered as Markdown."""
+    display.show_event(TurnStarted(TRIAGE, 1))
+    assert display.seen[-1].endswith("Triage")  # with a spinner
+    display.show_event(TextDelta("- a\n- **b"))
+    assert display.seen == ["", "Triage", " • a", " • **b"]
+    display.show_event(TextDelta("**\n\nNow"))
+    assert display.seen[2:] == [" • a", " • b", "", "Now"]
+    display.show_event(TextDelta(" what?\n\n"))
+    display.show_event(TextDelta("The *end*.\n"))
+    assert display.seen[2:] == [" • a", " • b", "", "Now what?", "", "The end."]
+    display.end_run()
+    assert display.seen[2:] == [" • a", " • b", "", "Now what?", "", "The end."]
 
 
-def test_an_answer_is_shown_whole_where_nobody_streams():
-    """Until then only a spinner turns; reasoning and pieces are not shown."""
-    face = Face(live=False)
-    face.show(TurnStarted(TRIAGE, 1))
+def test_without_streaming_an_answer_is_shown_at_its_end():
+    """Until then there is only a spinner; reasoning and pieces are not shown."""
+    display = SeenDisplay(live=False)
+    display.show_event(TurnStarted(TRIAGE, 1))
     for event in (ReasoningDelta("Hm."), TextDelta("He"), RefusalDelta("No")):
-        face.show(event)
-    assert face.seen[-1].endswith("Triage")
-    face.settle()
-    assert face.seen == []
+        display.show_event(event)
+    assert display.seen[-1].endswith("Triage")
+    display.end_run()
+    assert display.seen == []
 
 
-def test_reasoning_is_shown_and_goes(face):
-    """Only its end while it lasts."""
-    face.show(TurnStarted(TRIAGE, 1))
-    face.show(ReasoningDelta("Long ago. " * 100))
-    face.show(ReasoningDelta("The user greets."))
-    assert face.seen[-1].endswith("The user greets.")
-    assert len(face.seen) < 10
-    face.show(TextDelta("Hello!"))
-    assert face.seen == ["", "Triage", "Hello!"]
+def test_reasoning_is_shown_and_removed(display):
+    """Only its end is shown, until the answer begins."""
+    display.show_event(TurnStarted(TRIAGE, 1))
+    display.show_event(ReasoningDelta("Long ago. " * 100))
+    display.show_event(ReasoningDelta("The user greets."))
+    assert display.seen[-1].endswith("The user greets.")
+    assert len(display.seen) < 10
+    display.show_event(TextDelta("Hello!"))
+    assert display.seen == ["", "Triage", "Hello!"]
 
 
-def test_refusals_are_shown(face):
-    """Live, and whole. Where the provider says nothing of tokens, nothing is shown of them."""
-    for shown in (face, Face(live=False)):
+def test_refusals_are_shown(display):
+    """Live and at the end. Where the provider sends no usage, none is shown."""
+    for shown in (display, SeenDisplay(live=False)):
         run(shown, TRIAGE, ScriptedModel([Answer(extra={"refusal": "I will not."}, usage=None)]))
         assert shown.seen == ["", "Triage", "I will not."]
 
 
-def test_nobody_steers_the_terminal(face):
-    """Neither model nor tool nor the name of an agent."""
+def test_no_text_controls_the_terminal(display):
+    """Neither that of a model or tool, nor the name of an agent."""
 
     def look_up() -> str:
         """Look up."""
         return "\x1b[2J\nlook"
 
     model = ScriptedModel([Answer("\x1b[2Jhello", calls=[call("look_up"), call("\x1b[2J")]), "[red]done[/red]"])
-    run(face, Agent(name="\x1b[2JBot", functions=[look_up]), model)
-    assert "\x1b[2J" not in face._file.getvalue()
-    assert "[red]done[/red]" in face.seen
-    assert face.seen[1:3] == ["␛[2JBot", "␛[2Jhello"]
+    run(display, Agent(name="\x1b[2JBot", functions=[look_up]), model)
+    assert "\x1b[2J" not in display._file.getvalue()
+    assert "[red]done[/red]" in display.seen
+    assert display.seen[1:3] == ["␛[2JBot", "␛[2Jhello"]
 
 
-def test_long_answers_of_tools_are_cut(face):
-    """The screen is for the conversation; arguments are cut too."""
-    face._page.answer("look_up", "\n".join("abcdefghij"), failed=False)
-    assert face.seen[-1] == "    … 4 more lines"
-    face._page.answer("look_up", "", failed=True)
-    assert face.seen[-1] == "  ✗ look_up:"
-    face._page.call("look_up", "x" * 5000)
-    assert face.seen[-1].endswith("…)")
+def test_long_results_of_tools_are_cut(display):
+    """Long arguments are cut too."""
+    display._transcript.tool_result("look_up", "\n".join("abcdefghij"), failed=False)
+    assert display.seen[-1] == "    … 4 more lines"
+    display._transcript.tool_result("look_up", "", failed=True)
+    assert display.seen[-1] == "  ✗ look_up:"
+    display._transcript.call("look_up", "x" * 5000)
+    assert display.seen[-1].endswith("…)")
 
 
-def test_errors_and_texts_of_the_loop(face):
-    """A complaint is one line of text, whatever is in it."""
-    face.greet("Say something.")
-    face.complain("a\nb [bold]c[/bold]")
-    face.say("two\nlines")
-    face.usage(Usage(1, 2, 3, 1))
-    assert face.seen == [
+def test_errors_and_texts_of_the_chat(display):
+    """An error is one line, and its text is not read as markup."""
+    display.greet("Say something.")
+    display.show_error("a\nb [bold]c[/bold]")
+    display.show_text("two\nlines")
+    display.show_usage(Usage(1, 2, 3, 1))
+    assert display.seen == [
         "",
         "Starting Swarm CLI ~~~~:>",
         "Say something.",
@@ -182,10 +182,10 @@ def test_errors_and_texts_of_the_loop(face):
     ]
 
 
-def test_a_history_is_shown_as_it_was(face):
-    """Everybody's messages, calls and their answers; messages of no agent too."""
+def test_a_history_is_shown_as_it_was_printed(display):
+    """The messages of the user, the agents and other roles, with calls and results."""
     made = {"id": "1", "function": {"name": "look_up", "arguments": '{"city": "Oslo"}'}}
-    face.history(
+    display.show_history(
         [
             {"role": "system", "content": "Be kind."},
             {"role": "user", "content": [{"type": "text", "text": "Weather?"}]},
@@ -194,7 +194,7 @@ def test_a_history_is_shown_as_it_was(face):
             {"role": "assistant", "content": "**Sunny**"},
         ]
     )
-    assert [line for line in face.seen if line] == [
+    assert [line for line in display.seen if line] == [
         "System: Be kind.",
         "User: Weather?",
         "Bot",
@@ -206,21 +206,21 @@ def test_a_history_is_shown_as_it_was(face):
     ]
 
 
-def test_every_run_names_its_speaker(face):
-    """Also when it is the same one as before."""
+def test_each_run_names_its_speaker(display):
+    """Also if it is the same one as before."""
     for answer in ("one", "two"):
-        run(face, TRIAGE, ScriptedModel([answer]))
-    assert face.seen.count("Triage") == 2
+        run(display, TRIAGE, ScriptedModel([answer]))
+    assert display.seen.count("Triage") == 2
 
 
-def test_what_a_program_prints_meanwhile_goes_above(face, monkeypatch):
-    """A print of somebody else's does not tear the answer apart."""
+def test_other_output_is_printed_above_the_answer(display, monkeypatch):
+    """A `print` of a program does not break the answer on the screen."""
     out: Any = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
-    face.show(TurnStarted(TRIAGE, 1))
-    face.show(TextDelta("Hello"))
+    display.show_event(TurnStarted(TRIAGE, 1))
+    display.show_event(TextDelta("Hello"))
     print("by the way")
-    face.show(TextDelta(" there"))
-    face.settle()
-    assert face.seen == ["", "Triage", "by the way", "Hello there"]
+    display.show_event(TextDelta(" there"))
+    display.end_run()
+    assert display.seen == ["", "Triage", "by the way", "Hello there"]
     assert sys.stdout is out

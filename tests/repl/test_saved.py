@@ -1,4 +1,4 @@
-"""`/save` and `/load`: a conversation in a file, which is data."""
+"""`/save` and `/load`: a conversation in a file."""
 
 from __future__ import annotations
 
@@ -6,26 +6,24 @@ import json
 import os
 
 import pytest
-from chats import ANSWER, ASKING, USER
-from talking import LOOPS, Talk, sent
+from chats import ANSWER, ASKING, LOOPS, USER, PlainChat, sent
 
 from aswarm import Agent, Response
 from aswarm.repl._chat import Chat
-from aswarm.repl._files import read_conversation, write_conversation
-from aswarm.repl._plain import PlainFace
-from aswarm.repl._saved import Saved, from_json, to_json
+from aswarm.repl._plain import PlainDisplay
+from aswarm.repl._saved import SavedConversation, from_json, read_conversation, to_json, write_conversation
 from aswarm.repl._session import Session
 from aswarm.testing import ScriptedModel, call
 
 
 @pytest.fixture
 def chat() -> Chat:
-    return Chat(Session(Agent(name="Bot"), {"lock": object(), "n": 1}), PlainFace(live=False))
+    return Chat(Session(Agent(name="Bot"), {"lock": object(), "n": 1}), PlainDisplay(live=False))
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_conversation_goes_on_another_day(loop, monkeypatch, capsys, tmp_path):
-    """Messages, agent and context come back; what JSON cannot hold comes from the new beginning."""
+def test_a_saved_conversation_is_continued(loop, monkeypatch, capsys, tmp_path):
+    """Messages, agent and context are restored; variables that are not JSON have the values of the new chat."""
     sales = Agent(name="Sales")
 
     def to_sales() -> Agent:
@@ -33,148 +31,148 @@ def test_a_conversation_goes_on_another_day(loop, monkeypatch, capsys, tmp_path)
         return sales
 
     agent = Agent(name="Bot", functions=[to_sales])
-    talk, path = Talk(loop, monkeypatch, capsys), tmp_path / "my chat.json"
+    chat, path = PlainChat(loop, monkeypatch, capsys), tmp_path / "my chat.json"
     model = ScriptedModel([call("to_sales"), "Hello!"])
-    out = talk(["Hi", f"/save {path}"], agent, model, context_variables={"lock": object(), "n": 1})
-    assert "4 messages saved, without lock (not JSON)." in out.splitlines()
+    out = chat(["Hi", f"/save {path}"], agent, model, context_variables={"lock": object(), "n": 1})
+    assert "4 messages saved, without the context variables that are not JSON: lock." in out.splitlines()
 
     model = ScriptedModel(["Still here."])
     lock = object()
-    out = talk([f"/load {path}", "And?", "/context"], agent, model, context_variables={"lock": lock, "n": 2})
-    assert "4 messages; Sales is active." in out.splitlines()
+    out = chat([f"/load {path}", "And?", "/context"], agent, model, context_variables={"lock": lock, "n": 2})
+    assert "4 messages loaded. The active agent is Sales." in out.splitlines()
     assert "Sales: Still here." in out.splitlines()
     assert out.splitlines()[-3:-1] == [f"lock = {lock!r}", "n = 1"]
     assert [role for role, _ in sent(model, 0)] == ["user", "assistant", "tool", "assistant", "user"]
 
 
 def test_calls_in_a_file_are_not_run_by_another_message(chat, tmp_path, capsys):
-    """A file is data: loading says what is open, and only `/resume` runs it."""
+    """Loading a file names the open calls, and only `/resume` runs them."""
     path = tmp_path / "chat.json"
     path.write_text(json.dumps({"agent": "Bot", "messages": [USER, ASKING]}))
-    assert chat.take(f"/load {path}") is None
-    assert "Not yet run: look_up. /resume runs what is open" in capsys.readouterr().out
-    said, resumed = chat.take("And?"), chat.take("/resume")
+    assert chat.process_line(f"/load {path}") is None
+    assert "Not run yet: look_up. /resume runs these calls" in capsys.readouterr().out
+    said, resumed = chat.process_line("And?"), chat.process_line("/resume")
     assert (said.resume, resumed.resume) == (False, True)
 
 
-def test_an_agent_that_is_not_known_is_named(chat, tmp_path, capsys):
-    """The first one takes the conversation over."""
+def test_an_unknown_agent_is_named(chat, tmp_path, capsys):
+    """The first agent continues the conversation."""
     path = tmp_path / "chat.json"
-    write_conversation(str(path), to_json(Saved("Gone", {}, [USER, ANSWER]))[0])
-    chat.take(f"/load {path}")
-    assert "No agent 'Gone' is known here. 2 messages; Bot is active." in capsys.readouterr().out
+    write_conversation(str(path), to_json(SavedConversation("Gone", {}, [USER, ANSWER]))[0])
+    chat.process_line(f"/load {path}")
+    assert "There is no agent 'Gone' here. 2 messages loaded. The active agent is Bot." in capsys.readouterr().out
 
 
 def test_a_list_of_messages_is_enough(chat, tmp_path, capsys):
-    """Without an agent's name the first one goes on."""
+    """Without the name of an agent, the first one continues."""
     path = tmp_path / "chat.json"
     path.write_text(json.dumps({"messages": [USER]}))
-    chat.take(f"/load {path}")
-    assert capsys.readouterr().out == "1 message; Bot is active.\n"
+    chat.process_line(f"/load {path}")
+    assert capsys.readouterr().out == "1 message loaded. The active agent is Bot.\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "error"),
     [
         ("", "Expecting value"),
         ("{", "Expecting property name"),
-        ("[]", "no list of messages"),
-        ('{"messages": {}}', "no list of messages"),
-        ('{"messages": [], "agent": 1}', "expected an agent's name"),
-        ('{"messages": [], "context_variables": []}', "a dict of context variables"),
+        ("[]", 'it has no list "messages"'),
+        ('{"messages": {}}', 'it has no list "messages"'),
+        ('{"messages": [], "agent": 1}', '"agent" must be a string'),
+        ('{"messages": [], "context_variables": []}', '"context_variables" an object'),
         ('{"messages": [{"role": "boss"}]}', "messages[0] has the role 'boss'"),
         ('{"messages": [{"role": "tool", "content": "x"}]}', "without a tool_call_id"),
         ("[" * 100_000, "nested too deeply"),
     ],
 )
-def test_a_broken_file_is_a_line_and_changes_nothing(chat, tmp_path, capsys, text, complaint):
-    """It says what is wrong; the conversation is what it was."""
+def test_a_broken_file_is_a_line_and_changes_nothing(chat, tmp_path, capsys, text, error):
+    """The line says what is wrong; the conversation stays as it was."""
     path = tmp_path / "chat.json"
     path.write_text(text)
-    chat.session.end_turn(chat.session.say("Hi"), Response(messages=[ANSWER]), failed=False)
-    chat.take(f"/load {path}")
+    chat.session.end_run(chat.session.send("Hi"), Response(messages=[ANSWER]), failed=False)
+    chat.process_line(f"/load {path}")
     out = capsys.readouterr().out
-    assert complaint in out
+    assert error in out
     assert len(out.splitlines()) == 1
     assert chat.session.history == [USER, ANSWER]
 
 
 @pytest.mark.parametrize(
-    ("path", "complaint"),
+    ("path", "error"),
     [
         ("nowhere.json", "nowhere.json: No such file or directory"),
-        (os.devnull, f"{os.devnull}: not a file"),
+        (os.devnull, f"{os.devnull}: not a regular file"),
         ("a\0b", "a␀b: "),
         ("~no such user/x", "~no such user/x: Could not determine home directory."),
     ],
 )
-def test_a_file_that_cannot_be_read_is_a_line(chat, tmp_path, monkeypatch, capsys, path, complaint):
-    """Also what has no end, such as a device."""
+def test_a_file_that_cannot_be_read_is_a_line(chat, tmp_path, monkeypatch, capsys, path, error):
+    """Also a device, which may have no end."""
     monkeypatch.chdir(tmp_path)
-    chat.take(f"/load {path}")
-    assert capsys.readouterr().out.startswith(complaint)
+    chat.process_line(f"/load {path}")
+    assert capsys.readouterr().out.startswith(error)
 
 
-def test_bytes_that_are_no_text_are_no_conversation(chat, tmp_path, capsys):
-    """A picture, say."""
+def test_bytes_that_are_not_utf_8_are_a_line(chat, tmp_path, capsys):
+    """A file of another kind, such as a picture, is an error on one line."""
     (tmp_path / "x.png").write_bytes(b"\x89PNG")
-    chat.take(f"/load {tmp_path / 'x.png'}")
+    chat.process_line(f"/load {tmp_path / 'x.png'}")
     assert "can't decode byte" in capsys.readouterr().out
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_else_is_overwritten(chat, tmp_path, capsys):
-    """A conversation may be saved again; another file stays as it is."""
+def test_only_saved_conversations_are_overwritten(chat, tmp_path, capsys):
+    """A conversation can be saved again; any other file stays as it is."""
     path, other = tmp_path / "chat.json", tmp_path / "agents.py"
     other.write_text("import aswarm")
     for _ in range(2):
-        chat.take(f"/save {path}")
-    chat.take(f"/save {other}")
+        chat.process_line(f"/save {path}")
+    chat.process_line(f"/save {other}")
     assert capsys.readouterr().out.splitlines()[2] == (
-        f"{other}: this is there already and is no saved conversation; nothing was written"
+        f"{other}: the file is not a saved conversation and was not overwritten; choose another path"
     )
     assert other.read_text() == "import aswarm"
     assert sorted(place.name for place in tmp_path.iterdir()) == ["agents.py", "chat.json"]
 
 
 def test_a_file_that_cannot_be_written_is_a_line(chat, tmp_path, capsys):
-    """A folder that is not there."""
-    chat.take(f"/save {tmp_path / 'nowhere' / 'chat.json'}")
+    """A missing folder is an error on one line."""
+    chat.process_line(f"/save {tmp_path / 'nowhere' / 'chat.json'}")
     assert "No such file or directory" in capsys.readouterr().out
 
 
-def test_a_file_is_whole_or_not_there(tmp_path):
-    """What fails on the way leaves nothing behind."""
+def test_a_file_is_complete_or_missing(tmp_path):
+    """A write that fails leaves no file behind."""
     with pytest.raises(UnicodeEncodeError):
         write_conversation(str(tmp_path / "chat.json"), "\ud800")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_is_for_its_owner(tmp_path):
-    """Conversations are private."""
+def test_a_file_is_private(tmp_path):
+    """Only its owner can read it."""
     path = tmp_path / "chat.json"
-    write_conversation(str(path), to_json(Saved("Bot", {}, []))[0])
+    write_conversation(str(path), to_json(SavedConversation("Bot", {}, []))[0])
     assert path.stat().st_mode & 0o077 == 0
-    assert read_conversation(str(path)) == Saved("Bot", {}, [])
+    assert read_conversation(str(path)) == SavedConversation("Bot", {}, [])
 
 
-# --- the form ---------------------------------------------------------------------------------------------------------
+# --- the JSON ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_json_would_change_is_left_out():
-    """A tuple would come back as a list, and a number for a key as a text: functions would find something else."""
+def test_values_that_json_would_change_are_left_out():
+    """A tuple would come back as a list, and a number as a key as a string, and functions would fail."""
     endless: list = []
     endless.append(endless)
     context = {"a": [1, {"b": None}], "t": (1, 2), "k": {1: 2}, "s": {1}, "e": endless, 7: 7, "nan": float("nan")}
-    text, left_out = to_json(Saved("Bot", context, []))
+    text, left_out = to_json(SavedConversation("Bot", context, []))
     assert from_json(text).context == {"a": [1, {"b": None}]}
     assert left_out == ["t", "k", "s", "e", "7", "nan"]
 
 
 def test_every_text_can_be_saved():
-    """Also half of a surrogate pair, which a model may have sent."""
+    """Also half of a surrogate pair, which a model may have sent, is saved."""
     message = {"role": "user", "content": "\ud83d ü 🐝"}
-    text, _ = to_json(Saved("Bot", {}, [message]))
+    text, _ = to_json(SavedConversation("Bot", {}, [message]))
     assert from_json(text.encode().decode()).messages == [message]

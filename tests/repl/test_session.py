@@ -1,4 +1,4 @@
-"""The session: what a line means, what a turn leaves, which agents are known. No terminal and no model."""
+"""The session: what a line means, what is kept of a run, which agents are known. No terminal and no model."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ import pytest
 from chats import ANSWER, ASKING, USER
 
 from aswarm import Agent, ConfigurationError, Response, Usage, tool
-from aswarm.repl._agents import agents_from
-from aswarm.repl._commands import COMMANDS, effect_of
-from aswarm.repl._session import Complain, Leave, ReadFile, Say, Session, ShowHistory, Turn, WriteFile
+from aswarm.repl._commands import COMMANDS, action_for
+from aswarm.repl._session import (
+    Quit,
+    ReadFile,
+    Session,
+    ShowError,
+    ShowHistory,
+    ShowText,
+    StartRun,
+    WriteFile,
+    agents_from,
+)
 from aswarm.testing import check_history
 
 
@@ -18,181 +27,184 @@ def session_of(*history: dict, **options) -> Session:
     return session
 
 
-def turn_of(session: Session, line: str) -> Turn:
-    turn = effect_of(session, line)
-    assert isinstance(turn, Turn)
-    return turn
+def start_of(session: Session, line: str) -> StartRun:
+    start = action_for(session, line)
+    assert isinstance(start, StartRun)
+    return start
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_line_is_a_message_after_the_others():
-    """The history itself is as it was until the turn has ended."""
+    """The history itself does not change before the end of the run."""
     session = session_of(USER, ANSWER)
-    turn = turn_of(session, " And? \n")
-    assert turn.messages == [USER, ANSWER, {"role": "user", "content": "And?"}]
-    assert (turn.said, turn.resume) == ("And?", False)
+    start = start_of(session, " And? \n")
+    assert start.messages == [USER, ANSWER, {"role": "user", "content": "And?"}]
+    assert (start.new_message, start.resume) == ("And?", False)
     assert session.history == [USER, ANSWER]
 
 
 def test_a_space_in_front_makes_a_message_of_a_command():
-    """What begins with a slash can be said."""
-    assert turn_of(session_of(), " /help").said == "/help"
+    """A message can begin with a slash."""
+    assert start_of(session_of(), " /help").new_message == "/help"
 
 
 @pytest.mark.parametrize("line", ["/nope", "/", "/HELPS me", "/save", "/load  "])
-def test_a_command_that_cannot_be_is_a_complaint(line):
-    """An unknown one, or one without its file."""
-    assert isinstance(effect_of(session_of(), line), Complain)
+def test_a_wrong_command_is_an_error(line):
+    """An unknown command, or one without its file."""
+    assert isinstance(action_for(session_of(), line), ShowError)
 
 
 def test_the_help_names_every_command():
-    """Each with its argument and what it does; capitals do not matter."""
-    effect = effect_of(session_of(), "/HELP")
-    assert isinstance(effect, Say)
+    """Each command has its help; upper and lower case are the same."""
+    action = action_for(session_of(), "/HELP")
+    assert isinstance(action, ShowText)
     for name, command in COMMANDS.items():
-        assert f"/{name}" in effect.text
-        assert command.help in effect.text
+        assert f"/{name}" in action.text
+        assert command.help in action.text
 
 
-def test_the_history_is_shown_where_there_is_one():
-    """A copy of the messages, or a sentence."""
-    assert effect_of(session_of(USER), "/history") == ShowHistory([USER])
-    assert effect_of(session_of(), "/history") == Say("Nothing has been said yet.")
+def test_the_history_is_shown():
+    """A copy of the messages, or a sentence if there are none."""
+    assert action_for(session_of(USER), "/history") == ShowHistory([USER])
+    assert action_for(session_of(), "/history") == ShowText("There are no messages yet.")
 
 
-def test_context_variables_are_shown_whatever_they_are():
-    """One line each; what cannot be shown says so."""
+def test_context_variables_of_any_kind_are_shown():
+    """Each has one line, also one whose repr fails."""
 
     class Broken:
         def __repr__(self) -> str:
             raise ValueError("no")
 
     session = session_of(starting_context={"user": "Ada", "cart": [1, 2], "broken": Broken()})
-    assert effect_of(session, "/context") == Say(
-        "user = 'Ada'\ncart = [1, 2]\nbroken = <Broken, which cannot be shown: no>"
+    assert action_for(session, "/context") == ShowText(
+        "user = 'Ada'\ncart = [1, 2]\nbroken = <Broken: its repr failed: no>"
     )
-    assert effect_of(session_of(), "/context") == Say("There are no context variables.")
+    assert action_for(session_of(), "/context") == ShowText("There are no context variables.")
 
 
 def test_usage_is_summed():
-    """Over all turns, those of before a reset too: they have been paid for."""
+    """Over all runs, also those before a reset, which have been paid for."""
     session = session_of()
     for _ in range(2):
-        session.end_turn(session.say("Hi"), Response(messages=[ANSWER], usage=Usage(10, 5, 15, 1)), failed=False)
+        session.end_run(session.send("Hi"), Response(messages=[ANSWER], usage=Usage(10, 5, 15, 1)), failed=False)
     session.reset()
-    assert effect_of(session, "/usage") == Say("30 tokens (20 in, 10 out), 2 requests")
+    assert action_for(session, "/usage") == ShowText("30 tokens (20 in, 10 out), 2 requests")
 
 
-def test_a_reset_begins_anew():
-    """The agent and the context are those of the beginning, however they have been changed."""
+def test_a_reset_starts_again():
+    """The agent and the context are the first ones, without later changes."""
     given = {"cart": []}
     session = session_of(starting_context=given)
-    turn = session.say("Hi")
-    turn.context["cart"].append(1)
+    start = session.send("Hi")
+    start.context["cart"].append(1)
     given["cart"].append(2)
-    session.end_turn(turn, Response(messages=[ANSWER], agent=Agent(name="Other"), context_variables={}), failed=False)
-    assert effect_of(session, "/reset") == Say("A new conversation; Bot is active.")
+    session.end_run(start, Response(messages=[ANSWER], agent=Agent(name="Other"), context_variables={}), failed=False)
+    assert action_for(session, "/reset") == ShowText("New conversation. The active agent is Bot.")
     assert (session.history, session.agent.name, session.context) == ([], "Bot", {"cart": []})
 
 
 def test_leaving():
-    """`exit` and `/exit`, but not a sentence that begins so."""
-    assert effect_of(session_of(), "exit") == effect_of(session_of(), "/exit") == Leave()
-    assert turn_of(session_of(), "exit is what I want").said == "exit is what I want"
+    """`exit` and `/exit` leave; a sentence that begins with "exit" is a message."""
+    assert action_for(session_of(), "exit") == action_for(session_of(), "/exit") == Quit()
+    assert start_of(session_of(), "exit is what I want").new_message == "exit is what I want"
 
 
-def test_files_are_for_others():
-    """The session says what to write, and where to read."""
-    assert effect_of(session_of(), "/load  my chat.json ") == ReadFile("my chat.json")
-    effect = effect_of(session_of(USER, starting_context={"lock": object(), "n": 1}), "/save chat.json")
-    assert isinstance(effect, WriteFile)
-    assert (effect.path, effect.done) == ("chat.json", "1 message saved, without lock (not JSON).")
+def test_the_session_uses_no_files():
+    """It returns what to write, and which file to read."""
+    assert action_for(session_of(), "/load  my chat.json ") == ReadFile("my chat.json")
+    action = action_for(session_of(USER, starting_context={"lock": object(), "n": 1}), "/save chat.json")
+    assert isinstance(action, WriteFile)
+    assert (action.path, action.done) == (
+        "chat.json",
+        "1 message saved, without the context variables that are not JSON: lock.",
+    )
 
 
-# --- turns ------------------------------------------------------------------------------------------------------------
+# --- runs -------------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_turn_has_left_is_kept():
-    """Messages, agent and context."""
+def test_the_response_of_a_run_is_kept():
+    """Its messages, its agent and its context."""
     session, other = session_of(), Agent(name="Other")
-    session.end_turn(
-        session.say("Hi"), Response(messages=[ANSWER], agent=other, context_variables={"n": 1}), failed=False
+    session.end_run(
+        session.send("Hi"), Response(messages=[ANSWER], agent=other, context_variables={"n": 1}), failed=False
     )
     assert session.history == [USER, ANSWER]
     assert (session.agent, session.context) == (other, {"n": 1})
     assert session.resume() is None
 
 
-def test_a_message_that_failed_is_kept_apart():
-    """It can be sent again; the next message takes its place."""
+def test_a_failed_message_is_not_in_the_history():
+    """It can be sent again until another message is sent."""
     session = session_of(USER, ANSWER)
-    session.end_turn(session.say("More"), Response(stop="error"), failed=True)
+    session.end_run(session.send("More"), Response(stop="error"), failed=True)
     assert session.history == [USER, ANSWER]
     again = session.resume()
     assert again is not None
-    assert again.said == "More"
-    session.end_turn(session.say("Else"), Response(messages=[ANSWER]), failed=False)
+    assert again.new_message == "More"
+    session.end_run(session.send("Else"), Response(messages=[ANSWER]), failed=False)
     assert session.resume() is None
 
 
-def test_a_turn_that_was_stopped_keeps_the_message():
-    """Whether or not anything came; going on asks the model with what is there."""
+def test_a_stopped_run_keeps_the_message():
+    """Also if the model has sent nothing; to resume asks the model with the history."""
     session = session_of()
-    session.end_turn(session.say("Hi"), Response(stop="cancelled"), failed=False)
+    session.end_run(session.send("Hi"), Response(stop="cancelled"), failed=False)
     assert session.history == [USER]
     again = session.resume()
     assert again is not None
-    assert (again.messages, again.said, again.resume) == ([USER], None, False)
+    assert (again.messages, again.new_message, again.resume) == ([USER], None, False)
 
 
-def test_a_turn_again_that_fails_leaves_what_was_there():
-    """Going on with a history adds nothing that could be lost."""
+def test_a_resumed_run_that_fails_keeps_the_history():
+    """To resume adds no message that would be removed again."""
     session = session_of(USER)
-    turn = session.resume()
-    assert turn is not None
-    session.end_turn(turn, Response(stop="error"), failed=True)
-    assert (session.history, session.unsent) == ([USER], None)
+    start = session.resume()
+    assert start is not None
+    session.end_run(start, Response(stop="error"), failed=True)
+    assert (session.history, session.failed_message) == ([USER], None)
 
 
-def test_open_calls_are_run_when_the_user_says_so():
-    """Until then they are named; another message comes after them, which makes them undone."""
+def test_only_resume_runs_open_calls():
+    """Until then a hint names them; another message comes after them, and they are skipped."""
     session = session_of(USER, ASKING)
-    assert "look_up" in session.undone[0]
-    turn = session.resume()
-    assert turn is not None
-    assert (turn.messages, turn.resume) == ([USER, ASKING], True)
-    assert session.say("No").resume is False
+    assert "look_up" in session.open_calls_hint
+    start = session.resume()
+    assert start is not None
+    assert (start.messages, start.resume) == ([USER, ASKING], True)
+    assert session.send("No").resume is False
     check_history([USER, ASKING], allow_open=True)
 
 
 # --- agents -----------------------------------------------------------------------------------------------------------
 
 sales = Agent(name="Sales")
-nobody = None
+no_agent = None
 
 
 def to_sales() -> Agent:
-    """Hand over."""
+    """Hand off."""
     return sales
 
 
-def to_nobody() -> Agent:
-    """Hand over to one that is no agent yet."""
-    return nobody  # type: ignore[return-value]
+def to_no_agent() -> Agent:
+    """Hand off to an agent that does not exist yet."""
+    return no_agent  # type: ignore[return-value]
 
 
-class Desk:
+class Shop:
     """An object with a method for the model."""
 
     def to_sales(self) -> Agent:
-        """Hand over."""
+        """Hand off."""
         return sales
 
 
 def test_agents_are_found_without_calling_anything():
-    """As `aswarm.graph` finds them; agents may point at each other."""
+    """As `aswarm.graph` finds them; agents may hand off to each other."""
     inner = Agent(name="Inner")
 
     def to_inner() -> Agent:
@@ -201,37 +213,37 @@ def test_agents_are_found_without_calling_anything():
     def to_later() -> Agent:
         return later
 
-    wrapped = [tool(to_inner), Desk().to_sales, to_nobody, to_later]
+    wrapped = [tool(to_inner), Shop().to_sales, to_no_agent, to_later]
     listed = Agent(name="Listed", functions=wrapped)
     agent = Agent(name="Bot", functions=[listed])
     inner.functions.append(agent)
     assert list(agents_from(agent)) == ["Bot", "Listed", "Inner", "Sales"]
     later = Agent(name="Later")
     assert "Later" in agents_from(agent)
-    listed.functions.append(print)  # what cannot be offered is for the run to say
+    listed.functions.append(print)  # this error is for the run
     assert list(agents_from(agent)) == ["Bot"]
 
 
-def test_another_agent_can_be_made_active():
-    """One that is known, by its name; without a name, the active one is described."""
+def test_the_active_agent_can_be_changed():
+    """By the name of a known agent; without a name, the active agent is described."""
     session = Session(Agent(name="Bot", functions=[to_sales]))
-    assert effect_of(session, "/agent") == Say("Bot (gpt-4o); functions: to_sales; known agents: Bot, Sales")
-    assert effect_of(session, "/agent Sales") == Say("Sales (gpt-4o); functions: none; known agents: Bot, Sales")
-    assert session.say("Hi").agent is sales
-    assert effect_of(session, "/agent Nobody") == Complain("No agent 'Nobody' is known here; known are Bot, Sales.")
+    assert action_for(session, "/agent") == ShowText("Bot (gpt-4o); functions: to_sales; known agents: Bot, Sales")
+    assert action_for(session, "/agent Sales") == ShowText("Sales (gpt-4o); functions: none; known agents: Bot, Sales")
+    assert session.send("Hi").agent is sales
+    assert action_for(session, "/agent Unknown") == ShowError("There is no agent 'Unknown'. Known agents: Bot, Sales.")
 
 
-def test_an_agent_that_was_met_is_known():
-    """Also one that no function mentions."""
+def test_an_agent_that_was_active_is_known():
+    """Also an agent that no function refers to."""
     session = session_of()
-    session.end_turn(session.say("Hi"), Response(messages=[ANSWER], agent=Agent(name="Made")), failed=False)
+    session.end_run(session.send("Hi"), Response(messages=[ANSWER], agent=Agent(name="Made")), failed=False)
     session.reset()
-    effect_of(session, "/agent Made")
+    action_for(session, "/agent Made")
     assert session.agent.name == "Made"
 
 
-def test_a_mistake_of_the_caller_is_found_at_once():
-    """An agent or a context of the wrong kind."""
+def test_a_mistake_of_the_caller_raises_at_once():
+    """An agent or a context of the wrong kind is an error."""
     with pytest.raises(ConfigurationError, match="must be an Agent, not str"):
         Session("Bot")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="must be a dict, not list"):

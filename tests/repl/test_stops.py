@@ -1,4 +1,4 @@
-"""Ctrl-C stops an answer and keeps the conversation; at the prompt it leaves when it comes twice."""
+"""Ctrl-C stops an answer and keeps the conversation; twice at the prompt, it leaves the chat."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import time
 
 import anyio
 import pytest
-from talking import LOOPS, Lines, Talk, interrupt_when, sent
+from chats import LOOPS, PlainChat, TypedLines, interrupt_when, sent
 
 from aswarm import Agent
 from aswarm.repl import run_demo_loop_async
-from aswarm.repl._interrupts import on_interrupt
+from aswarm.repl._loop import on_interrupt
 from aswarm.testing import Answer, ScriptedModel, call
 
-HINT = "Ctrl-C again, Ctrl-D or /exit leaves."
+HINT = "To leave, press Ctrl-C again or Ctrl-D, or type /exit."
 
 
 @pytest.fixture(params=LOOPS)
-def talk(request, monkeypatch, capsys) -> Talk:
-    return Talk(request.param, monkeypatch, capsys)
+def chat(request, monkeypatch, capsys) -> PlainChat:
+    return PlainChat(request.param, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(talk, stream):
+def test_ctrl_c_stops_an_answer_and_the_chat_continues(chat, stream):
     """The response is closed, and the next request has both messages of the user."""
 
     def slowly(_) -> Answer:
@@ -33,18 +33,16 @@ def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(talk, stream):
         return Answer("x" * 10_000, pause=0.01, delay=0 if stream else 60)
 
     model = ScriptedModel([slowly, "Shorter."], cut=1)
-    out = talk(["Tell me all", "Shorter"], Agent(name="Bot"), model, stream=stream).splitlines()
+    out = chat(["Tell me all", "Shorter"], Agent(name="Bot"), model, stream=stream).splitlines()
     assert out[-4:] == ["Stopped.", "Shorter", "Bot: Shorter.", ""]
     assert sent(model, 1) == [("user", "Tell me all"), ("user", "Shorter")]
 
 
-def test_calls_that_never_ran_are_answered_as_such(talk):
-    """One call was stopped, one never began; both are answered when something else is said."""
+def test_another_message_skips_open_calls(chat):
+    """One call was stopped and one never began; the next request says so of each."""
     started, ran = [], []
-    out = talk(["Go", "And?"], stopped_between(started, ran), model := two_calls("Well."))
-    assert (
-        "Stopped. Not yet run: later. /resume runs what is open, another message leaves it undone." in out.splitlines()
-    )
+    out = chat(["Go", "And?"], stopped_between(started, ran), model := two_calls("Well."))
+    assert "Stopped. Not run yet: later. /resume runs these calls, another message skips them." in out.splitlines()
     assert [text for role, text in sent(model, 1) if role == "tool"] == [
         "cancelled; its outcome is unknown",
         "not run: interrupted",
@@ -52,10 +50,10 @@ def test_calls_that_never_ran_are_answered_as_such(talk):
     assert ran == []
 
 
-def test_calls_that_never_ran_run_when_the_user_says_so(talk):
-    """`/resume` runs what is open, and nothing twice."""
+def test_resume_runs_open_calls(chat):
+    """`/resume` runs the calls that never began, and no call twice."""
     started, ran = [], []
-    out = talk(["Go", "/resume", "/resume"], stopped_between(started, ran), model := two_calls("Done."))
+    out = chat(["Go", "/resume", "/resume"], stopped_between(started, ran), model := two_calls("Done."))
     assert (len(started), ran) == (1, [1])
     assert [line for line in out.splitlines()[-7:] if line] == [
         "/resume",
@@ -63,13 +61,13 @@ def test_calls_that_never_ran_run_when_the_user_says_so(talk):
         "  later: late",
         "Bot: Done.",
         "/resume",
-        "Nothing has stopped; say something.",
+        "There is nothing to resume. Send a message.",
     ]
     assert [text for role, text in sent(model, 1) if role == "tool"] == ["cancelled; its outcome is unknown", "late"]
 
 
 def stopped_between(started: list[int], ran: list[int]) -> Agent:
-    """An agent with a function during which Ctrl-C comes, and one that runs after it."""
+    """An agent with a function that Ctrl-C interrupts, and a function that runs after it."""
 
     async def slow() -> str:
         """Slow."""
@@ -93,22 +91,22 @@ def two_calls(then: str) -> ScriptedModel:
 # --- at the prompt ----------------------------------------------------------------------------------------------------
 
 
-def test_ctrl_c_at_the_prompt_says_how_to_leave(talk):
-    """Once is a mistake; what is said afterwards is heard."""
+def test_ctrl_c_at_the_prompt_shows_how_to_leave(chat):
+    """Once, it may be a mistake; the next message is answered."""
     model = ScriptedModel(["Hello!"])
-    out = talk([KeyboardInterrupt(), "Hi", KeyboardInterrupt(), "exit"], Agent(name="Bot"), model).splitlines()
+    out = chat([KeyboardInterrupt(), "Hi", KeyboardInterrupt(), "exit"], Agent(name="Bot"), model).splitlines()
     assert out.count(HINT) == 2
     assert "Bot: Hello!" in out
 
 
-def test_ctrl_c_twice_leaves(talk):
-    """Two in a row."""
-    talk([KeyboardInterrupt(), KeyboardInterrupt(), "never said"], Agent(), ScriptedModel([]))
+def test_ctrl_c_twice_leaves(chat):
+    """Two in a row leave the chat."""
+    chat([KeyboardInterrupt(), KeyboardInterrupt(), "never said"], Agent(), ScriptedModel([]))
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_signal_at_the_prompt_of_the_async_loop(backend, monkeypatch, capsys):
-    """The thread that waits in `input` waits on after the first; the second leaves it alone and returns."""
+    """After the first one, the thread in `input` still waits; the second one abandons the thread and returns."""
     may_end = threading.Event()
     asked = []
 
@@ -119,14 +117,14 @@ def test_a_signal_at_the_prompt_of_the_async_loop(backend, monkeypatch, capsys):
         may_end.wait(10)
         return "never said"
 
-    async def chat() -> None:
+    async def loop() -> None:
         await run_demo_loop_async(Agent(), client=ScriptedModel([]).client())
         may_end.set()
 
-    monkeypatch.setattr("builtins.input", Lines([waiting]))
-    anyio.run(chat, backend=backend)
+    monkeypatch.setattr("builtins.input", TypedLines([waiting]))
+    anyio.run(loop, backend=backend)
     assert asked == [1]
-    while "never said" not in capsys.readouterr().out:  # the thread that was left alone ends here too
+    while "never said" not in capsys.readouterr().out:  # the abandoned thread ends here too
         time.sleep(0.001)
 
 
@@ -134,8 +132,8 @@ def test_a_signal_at_the_prompt_of_the_async_loop(backend, monkeypatch, capsys):
 
 
 @pytest.mark.anyio
-async def test_the_signal_is_ours_only_within_the_block():
-    """Afterwards the handler of before is back."""
+async def test_the_signal_handler_is_set_only_within_the_block():
+    """Afterwards the previous handler is set again."""
     before = signal.getsignal(signal.SIGINT)
     called = anyio.Event()
     with on_interrupt(called.set):
@@ -146,8 +144,8 @@ async def test_the_signal_is_ours_only_within_the_block():
 
 
 @pytest.mark.anyio
-async def test_a_process_that_ignores_the_signal_goes_on_to():
-    """As one in the background of a shell does."""
+async def test_a_process_that_ignores_the_signal_still_ignores_it():
+    """As a process in the background of a shell does."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with on_interrupt(pytest.fail):
@@ -157,10 +155,10 @@ async def test_a_process_that_ignores_the_signal_goes_on_to():
 
 
 def test_a_loop_in_another_thread_leaves_signals_alone(monkeypatch, capsys):
-    """Only the main thread may say what they do."""
-    monkeypatch.setattr("builtins.input", Lines(["Hi"]))
-    chat = functools.partial(run_demo_loop_async, Agent(name="Bot"), client=ScriptedModel(["Hello!"]).client())
-    thread = threading.Thread(target=anyio.run, args=[chat])
+    """Only the main thread can set signal handlers."""
+    monkeypatch.setattr("builtins.input", TypedLines(["Hi"]))
+    loop = functools.partial(run_demo_loop_async, Agent(name="Bot"), client=ScriptedModel(["Hello!"]).client())
+    thread = threading.Thread(target=anyio.run, args=[loop])
     thread.start()
     thread.join(10)
     assert "Bot: Hello!" in capsys.readouterr().out

@@ -35,7 +35,7 @@ NOT_INSTALLED = f"import sys; sys.modules['rich'] = None\n{CHAT}"
 
 
 def reply(body: dict) -> Reply:
-    """A server that answers slowly when it is asked to."""
+    """Answer slowly when the message says so."""
     match body["messages"][-1]["content"]:
         case "slow":
             return sse(Answer("very " * 1000), cut=5, pause=0.02, end="stall")
@@ -47,12 +47,12 @@ def reply(body: dict) -> Reply:
             return sse(Answer(f"You said **{said}**."), cut=3)
 
 
-async def use(server: LoopbackServer, program: str, talk, *arguments: str) -> int:
-    """Run the program at a terminal while `talk` uses it; its exit code."""
+async def use(server: LoopbackServer, program: str, user, *arguments: str) -> int:
+    """Run the program at a terminal that `user` uses. Returns the exit code."""
 
     def at_the_terminal() -> int:
         with terminal(program, *arguments, OPENAI_BASE_URL=server.base_url, OPENAI_API_KEY="x") as screen:
-            talk(screen)
+            user(screen)
             return screen.end()
 
     return await anyio.to_thread.run_sync(at_the_terminal)
@@ -61,9 +61,9 @@ async def use(server: LoopbackServer, program: str, talk, *arguments: str) -> in
 @pytest.mark.asyncio
 @pytest.mark.parametrize("loop", ["blocking", "async"])
 async def test_ctrl_c_stops_an_answer(loop):
-    """The answer stops, the response is closed at once, the conversation goes on with what was said."""
+    """The answer stops, the response is closed at once, and the chat continues with the message."""
 
-    def talk(screen: Terminal) -> None:
+    def user(screen: Terminal) -> None:
         screen.until("User:")
         screen.type("slow\r")
         screen.until("very very")
@@ -73,20 +73,20 @@ async def test_ctrl_c_stops_an_answer(loop):
         screen.type("and now\r")
         screen.until("1 request\nUser:")
         screen.type("\x03")
-        screen.until("leaves.\nUser:")
+        screen.until("/exit.\nUser:")
         screen.type("\x04")
         screen.until("after the loop")
 
     async with serve(reply) as server:
-        assert await use(server, CHAT, talk, loop) == 0
+        assert await use(server, CHAT, user, loop) == 0
     assert [message["content"] for message in server.requests[1]["messages"][1:]] == ["slow", "and now"]
 
 
 @pytest.mark.asyncio
-async def test_keys_during_an_answer_are_for_the_next_prompt():
-    """They do not tear the answer apart."""
+async def test_keys_during_an_answer_go_to_the_next_prompt():
+    """They do not break the answer on the screen."""
 
-    def talk(screen: Terminal) -> None:
+    def user(screen: Terminal) -> None:
         screen.until("User:")
         screen.type("short\r")
         screen.until("very very")
@@ -99,14 +99,14 @@ async def test_keys_during_an_answer_are_for_the_next_prompt():
         screen.type("/exit\r")
 
     async with serve(reply) as server:
-        assert await use(server, CHAT, talk, "blocking") == 0
+        assert await use(server, CHAT, user, "blocking") == 0
 
 
 @pytest.mark.asyncio
 async def test_a_function_asks_the_user():
     """`input` in a plain function works in the blocking loop."""
 
-    def talk(screen: Terminal) -> None:
+    def user(screen: Terminal) -> None:
         screen.until("User:")
         screen.type("confirm\r")
         screen.until("Sure?")
@@ -116,15 +116,15 @@ async def test_a_function_asks_the_user():
         screen.type("/exit\r")
 
     async with serve(reply) as server:
-        assert await use(server, CHAT, talk, "blocking") == 0
+        assert await use(server, CHAT, user, "blocking") == 0
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("loop", ["blocking", "async"])
 async def test_a_terminal_without_the_extra(loop):
-    """Plain lines, and how to get the others; Ctrl-C does the same."""
+    """The lines are plain, with a hint how to install the extra; Ctrl-C stops an answer."""
 
-    def talk(screen: Terminal) -> None:
+    def user(screen: Terminal) -> None:
         screen.until('pip install "aswarm[repl]"')
         screen.until("User:")
         screen.type("slow\r")
@@ -137,12 +137,12 @@ async def test_a_terminal_without_the_extra(loop):
         screen.until("after the loop")
 
     async with serve(reply) as server:
-        assert await use(server, NOT_INSTALLED, talk, loop) == 0
+        assert await use(server, NOT_INSTALLED, user, loop) == 0
 
 
 @pytest.mark.asyncio
 async def test_no_terminal():
-    """Lines from a pipe: they are written too, so that the output can be read; the end of input returns."""
+    """Lines from a pipe are printed, so that the output is a readable transcript; the end of input returns."""
     async with serve(lambda body: whole(Answer("Hello!"))) as server:
         program = CHAT.replace("stream=True", "stream=False")
         environment = {**os.environ, "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "x"}
@@ -161,7 +161,7 @@ async def test_no_terminal():
 
 
 def test_importing_the_chat_imports_no_terminal_library():
-    """They are an extra, and heavy."""
+    """They are an extra, and slow to import."""
     code = (
         "import aswarm.repl, sys; print([name for name in ('rich', 'prompt_toolkit', 'openai') if name in sys.modules])"
     )

@@ -1,7 +1,4 @@
-"""What a terminal shows after the bytes that were written to it: as much of one as the tests need.
-
-It has endless lines, so nothing scrolls away.
-"""
+"""A terminal screen in memory, with the control sequences that the tests need. It never scrolls."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ _PIECES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 
 class Screen:
-    """Feed it what a program writes; `lines` is what is seen, `text` the same as one text."""
+    """Feed it the output of a program; `lines` are the lines on the screen, `text` is all of them."""
 
     def __init__(self, width: int = 80) -> None:
         self._width = width
@@ -34,7 +31,7 @@ class Screen:
         self._rest = "" if whole else written[cut:]
         for piece in _PIECES.findall(written[: None if whole else cut]):
             if piece.startswith("\x1b["):
-                self._obey(piece[-1], piece[2:-1])
+                self._control(piece[-1], piece[2:-1])
             elif not piece.startswith("\x1b"):
                 self._put(piece)
 
@@ -53,7 +50,7 @@ class Screen:
             row[self._column] = character
             self._column += 1
 
-    def _obey(self, command: str, argument: str) -> None:
+    def _control(self, command: str, argument: str) -> None:
         number = int(argument) if argument.isdigit() else 0
         steps = max(number, 1)
         if command == "A":

@@ -1,4 +1,4 @@
-"""A program in a real pseudo terminal: what it shows, and keys for it."""
+"""A program in a real pseudo terminal: its screen and its keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from screen import Screen
 
-SECONDS = 30  # until a test gives up
+SECONDS = 30  # before a test fails
 
 
 class Terminal:
@@ -32,7 +32,7 @@ class Terminal:
         os.write(self._descriptor, keys.encode())
 
     def until(self, shown: str | Callable[[str], object]) -> None:
-        """Wait until the screen shows it."""
+        """Wait until the screen shows a text, or until a condition on its text holds."""
         is_shown = (lambda text: shown in text) if isinstance(shown, str) else shown
         end = time.monotonic() + SECONDS
         while not is_shown(self.screen.text):
@@ -41,7 +41,7 @@ class Terminal:
                 raise AssertionError(f"ended without showing {shown}\n{self.screen.text}")
 
     def end(self) -> int:
-        """Wait for the end of the process; its exit code."""
+        """Wait for the end of the process. Returns its exit code."""
         while self._read():
             pass
         return self.process.wait(SECONDS)
@@ -51,7 +51,7 @@ class Terminal:
             return True
         try:
             written = os.read(self._descriptor, 65536)
-        except OSError:  # as Linux says that nobody has the other end any more
+        except OSError:  # on Linux, because every process has closed the other end
             return False
         self.screen.feed(written.decode(errors="replace"))
         return bool(written)
@@ -63,7 +63,7 @@ def terminal(program: str, *arguments: str, **environment: str) -> Iterator[Term
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     settings: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
-    # The signals of the keys go to the session whose terminal it is.
+    # Ctrl-C sends its signal to the session that controls the terminal.
     begin = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n{program}"
     added = {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", "ASWARM_HISTORY": "", **environment}
     with subprocess.Popen(

@@ -1,7 +1,7 @@
-"""A chat in the terminal with agents: Swarm's `run_demo_loop`, and what Swarm prints.
+"""A chat with agents in the terminal: Swarm's `run_demo_loop`, and the functions that print as Swarm prints.
 
-In a terminal, with `pip install "aswarm[repl]"`, it has editing, a history, colours and Markdown; elsewhere it reads
-and writes plain lines. `/help` shows the commands.
+At a terminal, with `pip install "aswarm[repl]"`, the chat has editing, a history, colours and Markdown. Elsewhere it
+reads and writes plain lines. `/help` lists the commands.
 """
 
 from aswarm import _public

@@ -1,6 +1,6 @@
-"""The conversation with its face: carries out what the session has decided, and shows what a run does.
+"""The conversation with its display: performs the actions that the session decides, and shows what a run does.
 
-Plain and synchronous. How the next line comes and who drives a run is the business of the loops; both go through here.
+Plain and synchronous. The loops read the lines and drive the runs; both loops use this module for the rest.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Protocol
 from aswarm._agent import Response
 from aswarm._errors import AswarmError
 
-from ._commands import effect_of
-from ._display import Face
-from ._files import read_conversation, write_conversation
-from ._session import Complain, Deed, Leave, ReadFile, Say, Session, ShowHistory, Turn, WriteFile
+from ._commands import action_for
+from ._display import Display
+from ._saved import read_conversation, write_conversation
+from ._session import Quit, ReadFile, Session, ShowError, ShowHistory, ShowText, StartRun, WriteFile
 from ._text import counted, one_line
 
-# What reading a line raises; `Chat.no_line` decides what it means.
-NO_LINE = (EOFError, KeyboardInterrupt, UnicodeDecodeError)
+# The errors of reading a line; `Chat.on_read_error` decides what they mean.
+READ_ERRORS = (EOFError, KeyboardInterrupt, UnicodeDecodeError)
 
 
-class Run(Protocol):
-    """What is wanted of a run: what it has left."""
+class HasResponse(Protocol):
+    """A run, as far as a chat uses it."""
 
     @property
     def response(self) -> Response:
@@ -33,95 +33,95 @@ class Run(Protocol):
 
 
 @dataclass
-class Answer:
-    """One run. `run` is set by whoever drives it, once it exists."""
+class ActiveRun:
+    """The `run` that a loop drives. The loop sets it as soon as the run exists."""
 
-    run: Run | None = None
+    run: HasResponse | None = None
 
 
 class Chat:
-    """A session and the face that shows it. `is_over`: the user has left."""
+    """A session and the display that shows it. `is_over`: the user has left."""
 
-    def __init__(self, session: Session, face: Face) -> None:
+    def __init__(self, session: Session, display: Display) -> None:
         self.session = session
-        self.face = face
+        self.display = display
         self.is_over = False
         self._interrupted = False
 
     # --- lines ---
 
-    def take(self, line: str) -> Turn | None:
-        """Do what a line asks for; where it asks the model, return the turn to run."""
+    def process_line(self, line: str) -> StartRun | None:
+        """Do what a line asks for. A run is only returned: the loop has to drive it."""
         self._interrupted = False
-        effect = effect_of(self.session, line)
-        if isinstance(effect, Turn):
-            return effect
-        if effect is not None:
-            self._do(effect)
-        return None
-
-    def _do(self, deed: Deed) -> None:
-        match deed:
-            case Say(text):
-                self.face.say(text)
-            case Complain(text):
-                self.face.complain(text)
+        match action_for(self.session, line):
+            case StartRun() as start:
+                return start
+            case ShowText(text):
+                self.display.show_text(text)
+            case ShowError(text):
+                self.display.show_error(text)
             case ShowHistory(messages):
-                self.face.history(messages)
-            case Leave():
+                self.display.show_history(messages)
+            case WriteFile() | ReadFile() as action:
+                self._use_file(action)
+            case Quit():
                 self.is_over = True
             case _:
-                self._do_file(deed)
+                pass  # an empty line
+        return None
 
-    def _do_file(self, deed: WriteFile | ReadFile) -> None:
+    def _use_file(self, action: WriteFile | ReadFile) -> None:
         try:
-            if isinstance(deed, WriteFile):
-                write_conversation(deed.path, deed.text)
-                self.face.say(deed.done)
+            if isinstance(action, WriteFile):
+                write_conversation(action.path, action.text)
+                text = action.done
             else:
-                self._do(self.session.load(read_conversation(deed.path)))
+                text = self.session.load(read_conversation(action.path))
         except (OSError, ValueError) as error:
-            self.face.complain(f"{deed.path}: {getattr(error, 'strerror', None) or error}")
+            self.display.show_error(f"{action.path}: {getattr(error, 'strerror', None) or error}")
+        else:
+            self.display.show_text(text)
 
-    def no_line(self, error: BaseException) -> None:
-        """Reading has failed: the end of input leaves, and so does Ctrl-C twice in a row."""
+    def on_read_error(self, error: BaseException) -> None:
+        """Reading a line has failed. The end of input leaves the chat, and so does Ctrl-C twice in a row."""
         match error:
             case KeyboardInterrupt() if not self._interrupted:
                 self._interrupted = True
-                self.face.say("Ctrl-C again, Ctrl-D or /exit leaves.")
+                self.display.show_text("To leave, press Ctrl-C again or Ctrl-D, or type /exit.")
             case UnicodeDecodeError():
-                self.face.complain(f"This is no text: {error}")
+                self.display.show_error(f"The input cannot be decoded: {error}")
             case _:
                 self.is_over = True
 
     # --- runs ---
 
     @contextmanager
-    def answering(self, turn: Turn) -> Generator[Answer]:
-        """Around the run of a turn: what stops it is shown, what it has left is kept."""
-        answer = Answer()
-        if turn.resume:
-            self.face.calls(turn.agent.name, {"tool_calls": self.session.open_calls})
+    def running(self, start: StartRun) -> Generator[ActiveRun]:
+        """Enclose a run: an error or Ctrl-C is shown, and what the run has left is kept."""
+        active = ActiveRun()
+        if start.resume:
+            self.display.show_calls(start.agent.name, {"tool_calls": self.session.open_calls})
         failure: AswarmError | None = None
         try:
-            yield answer
+            yield active
         except KeyboardInterrupt:
-            pass  # the run was cancelled by it, and says so itself
+            pass  # it has cancelled the run, whose response says so
         except AswarmError as error:
             failure = error
         finally:
-            self.face.settle()
-        nothing = Response(agent=turn.agent, context_variables=turn.context, stop="error" if failure else "cancelled")
-        response = nothing if answer.run is None else answer.run.response
-        self.session.end_turn(turn, response, failed=failure is not None)
-        self._tell(response, failure)
+            self.display.end_run()
+        nothing = Response(agent=start.agent, context_variables=start.context, stop="error" if failure else "cancelled")
+        response = nothing if active.run is None else active.run.response
+        self.session.end_run(start, response, failed=failure is not None)
+        self._show_end(response, failure)
 
-    def _tell(self, response: Response, failure: AswarmError | None) -> None:
-        if response.usage.total_tokens:  # otherwise the provider has not said
-            self.face.usage(response.usage)
+    def _show_end(self, response: Response, failure: AswarmError | None) -> None:
+        if response.usage.total_tokens:  # 0 where the provider sends no usage
+            self.display.show_usage(response.usage)
         if failure is not None:
-            self.face.complain(f"{type(failure).__name__}: {one_line(failure, 200)} (/resume tries again)")
+            self.display.show_error(f"{type(failure).__name__}: {one_line(failure, 200)} (/resume tries again)")
         elif response.stop == "cancelled":
-            self.face.say(" ".join(["Stopped.", *self.session.undone]))
+            self.display.show_text(f"Stopped. {self.session.open_calls_hint}".rstrip())
         elif response.stop == "max_turns":
-            self.face.say(f"Stopped after {counted(response.usage.requests, 'completion')}; /resume goes on.")
+            completions = counted(response.usage.requests, "completion")
+            self.display.show_text(f"Stopped after {completions}. /resume continues.")

@@ -1,4 +1,4 @@
-"""What a line of the user's means: a message, or one of the `/` commands. Decides; what is to be done is an effect."""
+"""What a line of the user means: a message, or one of the `/` commands. Decides the action, and does not perform it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aswarm._errors import ConfigurationError
 from aswarm._tools.toolbox import tools_of
 
 from ._saved import to_json
-from ._session import Complain, Effect, Leave, ReadFile, Say, Session, ShowHistory, WriteFile
+from ._session import Action, Quit, ReadFile, Session, ShowError, ShowHistory, ShowText, WriteFile
 from ._text import counted, one_line, usage_text
 
 EXIT = "exit"
@@ -18,50 +18,52 @@ EXIT = "exit"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A `/` command. `argument`: what may follow it, in the words of the help. `is_file`: it is the path of a file."""
+    """A `/` command. `argument`: what may follow it, as the help shows it. `is_file`: the argument is a path."""
 
-    does: Callable[[Session, str], Effect]
+    action: Callable[[Session, str], Action]
     help: str
     argument: str = ""
     is_file: bool = False
 
 
-def effect_of(session: Session, line: str) -> Effect | None:
-    """What is to be done about a line of the user's; None for nothing.
+def action_for(session: Session, line: str) -> Action | None:
+    """The action that a line of the user asks for; None for an empty line.
 
-    A line that begins with `/` is a command; with a space before it, it is a message like any other.
+    A line that begins with `/` is a command. With a space before the `/` it is a message.
     """
-    text = line.strip().encode("utf-8", "replace").decode()  # what is no text cannot be sent
+    text = line.strip().encode("utf-8", "replace").decode()  # halves of surrogate pairs cannot be sent
     if not text:
         return None
     if text.lower() == EXIT:
-        return Leave()
+        return Quit()
     if not line.startswith("/"):
-        return session.say(text)
+        return session.send(text)
     name, _, argument = text[1:].partition(" ")
     command = COMMANDS.get(name.lower())
     if command is None:
-        return Complain(f"No command /{name}. /help shows them; a space in front sends the line as a message.")
+        return ShowError(f"There is no command /{name}. /help lists them. To send the line, put a space before it.")
     argument = argument.strip()
     if command.is_file and not argument:
-        return Complain(f"/{name} needs the path of a file.")
-    return command.does(session, argument)
+        return ShowError(f"/{name} needs the path of a file.")
+    return command.action(session, argument)
 
 
-def _help(_: Session, __: str) -> Effect:
+def _help(_: Session, __: str) -> Action:
     rows = [(f"/{name} {command.argument}".rstrip(), command.help) for name, command in COMMANDS.items()]
     width = max(len(usage) for usage, _ in rows)
     lines = [f"{usage:<{width}}  {text}" for usage, text in rows]
-    return Say("\n".join([*lines, "Ctrl-C stops an answer; the conversation is kept, half an answer is not."]))
+    return ShowText(
+        "\n".join([*lines, "Ctrl-C stops an answer. The conversation is kept, except for the unfinished answer."])
+    )
 
 
-def _agent(session: Session, name: str) -> Effect:
+def _agent(session: Session, name: str) -> Action:
     if name:
         found = session.agents.get(name)
         if found is None:
-            return Complain(f"No agent {name!r} is known here; known are {', '.join(session.agents)}.")
+            return ShowError(f"There is no agent {name!r}. Known agents: {', '.join(session.agents)}.")
         session.agent = found
-    return Say(_described(session.agent, list(session.agents)))
+    return ShowText(_described(session.agent, list(session.agents)))
 
 
 def _described(agent: Agent, known: list[str]) -> str:
@@ -72,58 +74,60 @@ def _described(agent: Agent, known: list[str]) -> str:
     return f"{agent.name} ({agent.model}); functions: {functions}; known agents: {', '.join(known)}"
 
 
-def _history(session: Session, _: str) -> Effect:
-    return ShowHistory(list(session.history)) if session.history else Say("Nothing has been said yet.")
+def _history(session: Session, _: str) -> Action:
+    return ShowHistory(list(session.history)) if session.history else ShowText("There are no messages yet.")
 
 
-def _context(session: Session, _: str) -> Effect:
+def _context(session: Session, _: str) -> Action:
     lines = [f"{one_line(name)} = {_shown(value)}" for name, value in session.context.items()]
-    return Say("\n".join(lines) or "There are no context variables.")
+    return ShowText("\n".join(lines) or "There are no context variables.")
 
 
 def _shown(value: object) -> str:
     try:
         return one_line(repr(value))
-    except Exception as error:  # noqa: BLE001 - somebody else's __repr__
-        return f"<{type(value).__name__}, which cannot be shown: {one_line(error)}>"
+    except Exception as error:  # noqa: BLE001 - the __repr__ of a user's class
+        return f"<{type(value).__name__}: its repr failed: {one_line(error)}>"
 
 
-def _usage(session: Session, _: str) -> Effect:
-    return Say(usage_text(session.usage))
+def _usage(session: Session, _: str) -> Action:
+    return ShowText(usage_text(session.usage))
 
 
-def _resume(session: Session, _: str) -> Effect:
-    return session.resume() or Complain("Nothing has stopped; say something.")
+def _resume(session: Session, _: str) -> Action:
+    return session.resume() or ShowError("There is nothing to resume. Send a message.")
 
 
-def _reset(session: Session, _: str) -> Effect:
+def _reset(session: Session, _: str) -> Action:
     session.reset()
-    return Say(f"A new conversation; {session.agent.name} is active.")
+    return ShowText(f"New conversation. The active agent is {session.agent.name}.")
 
 
-def _save(session: Session, path: str) -> Effect:
+def _save(session: Session, path: str) -> Action:
     text, left_out = to_json(session.save())
-    note = f", without {', '.join(left_out)} (not JSON)" if left_out else ""
+    note = f", without the context variables that are not JSON: {', '.join(left_out)}" if left_out else ""
     return WriteFile(path, text, f"{counted(len(session.history), 'message')} saved{note}.")
 
 
-def _load(_: Session, path: str) -> Effect:
+def _load(_: Session, path: str) -> Action:
     return ReadFile(path)
 
 
-def _exit(_: Session, __: str) -> Effect:
-    return Leave()
+def _exit(_: Session, __: str) -> Action:
+    return Quit()
 
 
 COMMANDS = {
-    "help": Command(_help, "this list"),
-    "agent": Command(_agent, "show the active agent, or make another one active", "[NAME]"),
+    "help": Command(_help, "show this list"),
+    "agent": Command(_agent, "show the active agent, or switch to another one", "[NAME]"),
     "history": Command(_history, "show the messages"),
     "context": Command(_context, "show the context variables"),
     "usage": Command(_usage, "show the tokens used so far"),
-    "resume": Command(_resume, "go on after an error or a stop: send again, run the open calls"),
-    "reset": Command(_reset, "begin a new conversation"),
-    "save": Command(_save, "write the conversation to a file", "FILE", is_file=True),
-    "load": Command(_load, "go on with a conversation from a file", "FILE", is_file=True),
-    "exit": Command(_exit, "leave; so does the end of input (Ctrl-D)"),
+    "resume": Command(
+        _resume, "continue after an error or Ctrl-C: send the message again, run the calls that are left"
+    ),
+    "reset": Command(_reset, "start a new conversation"),
+    "save": Command(_save, "save the conversation to a file", "FILE", is_file=True),
+    "load": Command(_load, "continue a conversation from a file", "FILE", is_file=True),
+    "exit": Command(_exit, "leave the chat; Ctrl-D does the same"),
 }

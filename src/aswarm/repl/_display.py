@@ -1,4 +1,4 @@
-"""What the conversation needs of a terminal: a face that shows, and a reader that asks."""
+"""The two sides of a terminal that a chat needs: a display that shows, and a reader that asks the user."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from aswarm._events import Event
 from aswarm._usage import Usage
 
 
-class Face(Protocol):
-    """Shows what happens. Texts come as models, tools and users made them; a face makes them fit to be shown."""
+class Display(Protocol):
+    """Shows a conversation. A display gets texts as models, tools and users wrote them, and makes them safe to show."""
 
     def greet(self, hint: str) -> None:
-        """The loop begins. `hint`: what the user may want to know, or nothing."""
+        """Show that the chat begins. `hint`: what the user may want to know, or an empty text."""
         ...
 
-    def show(self, event: Event) -> None:
-        """Something has happened in a run."""
+    def show_event(self, event: Event) -> None:
+        """Show an event of a run."""
         ...
 
-    def calls(self, agent: str, message: Mapping[str, Any]) -> None:
-        """The calls of an assistant message are about to run."""
+    def show_calls(self, agent: str, message: Mapping[str, Any]) -> None:
+        """Show the calls of an assistant message, which are about to run."""
         ...
 
-    def settle(self) -> None:
-        """A run is over, in whatever way: end what has not ended."""
+    def end_run(self) -> None:
+        """End what is still being shown; the run has ended, in any way."""
         ...
 
-    def usage(self, used: Usage) -> None:
-        """A run has used so many tokens."""
+    def show_usage(self, used: Usage) -> None:
+        """Show the tokens that a run has used."""
         ...
 
-    def say(self, text: str) -> None:
-        """Show a text of the loop's own, of any number of lines."""
+    def show_text(self, text: str) -> None:
+        """Show a text of the chat itself, of any number of lines."""
         ...
 
-    def complain(self, text: str) -> None:
+    def show_error(self, text: str) -> None:
         """Show on one line what is wrong."""
         ...
 
-    def history(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Show a conversation."""
+    def show_history(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Show the messages of a conversation."""
         ...
 
 
@@ -53,5 +53,5 @@ class Reader(Protocol):
         ...
 
     async def read_async(self) -> str:
-        """The same, while the event loop goes on."""
+        """The next line; other tasks run meanwhile."""
         ...

@@ -1,60 +1,63 @@
-"""The two loops: ask the user, run what was said, show it. They differ only in what is awaited."""
+"""The two loops of a chat: read a line, run the agent, show what it does. They differ only in what is awaited.
+
+Decides also which display a chat has, and what Ctrl-C does while an event loop runs.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import math
-from collections.abc import Generator, Mapping
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import anyio
 
 from aswarm._agent import Agent
 from aswarm._blocking.sync_swarm import Swarm
+from aswarm._runtime.backend import scheduler
 from aswarm._swarm import AsyncSwarm
 
-from ._chat import NO_LINE, Chat
-from ._choice import face_and_reader
-from ._display import Reader
-from ._interrupts import on_interrupt
-from ._session import Session, Turn
+from ._chat import READ_ERRORS, Chat
+from ._display import Display, Reader
+from ._plain import PlainDisplay, PlainReader
+from ._session import Session, StartRun
+from ._text import is_terminal
 
 logger = logging.getLogger("aswarm")
 
 
 @dataclass(frozen=True, slots=True)
-class _Options:
-    """What every run of a loop has in common."""
+class _ChatOptions:
+    """The options that are the same for every run of a chat."""
 
     stream: bool
     debug: bool
     model_override: str | None
     max_turns: float
 
-    def asked(self, turn: Turn) -> dict[str, Any]:
-        """What `stream` is to be called with. Without `stream`, completions come whole; tools are live all the same."""
+    def arguments(self, start: StartRun) -> dict[str, Any]:
+        """The arguments of `stream`. With `stream=False` completions come whole; tools are shown live all the same."""
         return {
-            "agent": turn.agent,
-            "messages": turn.messages,
-            "context_variables": turn.context,
+            "agent": start.agent,
+            "messages": start.messages,
+            "context_variables": start.context,
             "model_override": self.model_override,
             "debug": self.debug,
             "max_turns": self.max_turns,
-            "resume": turn.resume,
+            "resume": start.resume,
             "deltas": self.stream,
         }
 
 
-@contextmanager
-def _conversation(
-    agent: Agent, context_variables: Mapping[str, Any] | None, options: _Options
-) -> Generator[tuple[Chat, Reader]]:
-    session = Session(agent, context_variables)
-    face, reader = face_and_reader(session, live=options.stream)
-    with _quiet(debug=options.debug):
-        yield Chat(session, face), reader
+# --- the blocking loop ---
 
 
 def run_demo_loop(
@@ -67,30 +70,33 @@ def run_demo_loop(
     model_override: str | None = None,
     max_turns: float = math.inf,
 ) -> None:
-    """Chat in the terminal with an agent, and those it hands over to, until the user leaves.
+    """Chat in the terminal with an agent, and with the agents that it hands off to, until the user leaves.
 
-    `stream`: answers are shown as they come. `client`: what `Swarm` takes; without one, an `OpenAI()` of its own.
-    `model_override`, `max_turns` (completions for each message) and `debug` are those of `Swarm.run`. Changed context
-    variables stay from one message to the next; the dict that was passed in stays as it is.
+    `stream`: show answers while the model writes them. `client`: as for `Swarm`; by default a new `OpenAI()`.
+    `model_override`, `max_turns` (completions for each message) and `debug`: as for `Swarm.run`. Changed context
+    variables are kept from one message to the next; the caller's dict is not changed.
 
-    A message that fails is shown as one line and taken out of the conversation, which goes on. Ctrl-C stops an answer;
+    If a message fails, one line shows the error, and the chat continues without that message. Ctrl-C stops an answer;
     what has happened until then is kept. Raises ConfigurationError for an agent, context or client of the wrong kind.
     """
-    options = _Options(stream, debug, model_override, max_turns)
-    with Swarm(client) as swarm, _conversation(starting_agent, context_variables, options) as (chat, reader):
+    options = _ChatOptions(stream, debug, model_override, max_turns)
+    with Swarm(client) as swarm, _new_chat(starting_agent, context_variables, options) as (chat, reader):
         while not chat.is_over:
             try:
-                turn = chat.take(reader.read())
-                if turn is not None:
-                    _answer(swarm, chat, turn, options)
-            except NO_LINE as error:
-                chat.no_line(error)
+                start = chat.process_line(reader.read())
+                if start is not None:
+                    _run(swarm, chat, start, options)
+            except READ_ERRORS as error:
+                chat.on_read_error(error)
 
 
-def _answer(swarm: Swarm, chat: Chat, turn: Turn, options: _Options) -> None:
-    with chat.answering(turn) as answer, swarm.stream(**options.asked(turn)) as answer.run:
-        for event in answer.run:
-            chat.face.show(event)
+def _run(swarm: Swarm, chat: Chat, start: StartRun, options: _ChatOptions) -> None:
+    with chat.running(start) as active, swarm.stream(**options.arguments(start)) as active.run:
+        for event in active.run:
+            chat.display.show_event(event)
+
+
+# --- the async loop ---
 
 
 async def run_demo_loop_async(
@@ -103,29 +109,29 @@ async def run_demo_loop_async(
     model_override: str | None = None,
     max_turns: float = math.inf,
 ) -> None:
-    """`run_demo_loop` for code that runs in an event loop, which goes on while the user thinks.
+    """`run_demo_loop` for code in an event loop. Other tasks run while the user types.
 
-    Takes what `run_demo_loop` takes; `client` is what `AsyncSwarm` takes. Plain functions run in worker threads here:
-    one that calls `input` belongs to `run_demo_loop`.
+    Takes what `run_demo_loop` takes; `client`: as for `AsyncSwarm`. Plain functions run in worker threads here, so use
+    `run_demo_loop` for a function that calls `input`.
     """
-    options = _Options(stream, debug, model_override, max_turns)
+    options = _ChatOptions(stream, debug, model_override, max_turns)
     async with AsyncSwarm(client) as swarm:
-        with _conversation(starting_agent, context_variables, options) as (chat, reader):
+        with _new_chat(starting_agent, context_variables, options) as (chat, reader):
             while not chat.is_over:
                 try:
-                    turn = chat.take(await _read_async(chat, reader))
-                    if turn is not None:
-                        await _answer_async(swarm, chat, turn, options)
-                except NO_LINE as error:
-                    chat.no_line(error)
+                    start = chat.process_line(await _read_async(chat, reader))
+                    if start is not None:
+                        await _run_async(swarm, chat, start, options)
+                except READ_ERRORS as error:
+                    chat.on_read_error(error)
 
 
 async def _read_async(chat: Chat, reader: Reader) -> str:
     with anyio.CancelScope() as reading:
 
         def interrupted() -> None:
-            chat.no_line(KeyboardInterrupt())
-            if chat.is_over:  # not before: a thread that waits in `input` waits on, and a second must not join it
+            chat.on_read_error(KeyboardInterrupt())
+            if chat.is_over:  # not at the first Ctrl-C: `input` keeps its thread, and a second thread must not read too
                 reading.cancel()
 
         with on_interrupt(interrupted):
@@ -133,16 +139,52 @@ async def _read_async(chat: Chat, reader: Reader) -> str:
     return ""
 
 
-async def _answer_async(swarm: AsyncSwarm, chat: Chat, turn: Turn, options: _Options) -> None:
-    with chat.answering(turn) as answer, anyio.CancelScope() as asking, on_interrupt(asking.cancel):
-        async with swarm.stream(**options.asked(turn)) as answer.run:
-            async for event in answer.run:
-                chat.face.show(event)
+async def _run_async(swarm: AsyncSwarm, chat: Chat, start: StartRun, options: _ChatOptions) -> None:
+    with chat.running(start) as active, anyio.CancelScope() as scope, on_interrupt(scope.cancel):
+        async with swarm.stream(**options.arguments(start)) as active.run:
+            async for event in active.run:
+                chat.display.show_event(event)
 
 
 @contextmanager
-def _quiet(*, debug: bool) -> Generator[None]:
-    """What tools do wrong is shown by the face; without a handler, Python would print the log's tracebacks between."""
+def on_interrupt(react: Callable[[], None]) -> Generator[None]:
+    """Within the block, SIGINT (Ctrl-C) calls `react` on the running event loop and does nothing else.
+
+    Nothing changes outside of Python's main thread, which alone can set a signal handler, and in a process that ignores
+    SIGINT.
+    """
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or previous in (signal.SIG_IGN, None):
+        yield
+        return
+    schedule = scheduler()
+
+    def handle(_signal: int, _frame: FrameType | None) -> None:
+        schedule(react)
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+# --- what both loops begin with ---
+
+
+@contextmanager
+def _new_chat(
+    agent: Agent, context_variables: Mapping[str, Any] | None, options: _ChatOptions
+) -> Generator[tuple[Chat, Reader]]:
+    session = Session(agent, context_variables)
+    display, reader = display_and_reader(session, live=options.stream)
+    with _without_log(debug=options.debug):
+        yield Chat(session, display), reader
+
+
+@contextmanager
+def _without_log(*, debug: bool) -> Generator[None]:
+    """The display shows the errors of tools. Without a handler Python would print their tracebacks in between."""
     handler = logging.NullHandler()
     if not debug:
         logger.addHandler(handler)
@@ -150,3 +192,40 @@ def _quiet(*, debug: bool) -> Generator[None]:
         yield
     finally:
         logger.removeHandler(handler)
+
+
+def display_and_reader(session: Session, *, live: bool) -> tuple[Display, Reader]:
+    """The display, which has greeted the user, and the reader for stdin and stdout. Rich where the terminal can do it.
+
+    `live`: answers are shown while the model writes them.
+    """
+    if not _is_capable_terminal():
+        return _plain("", live=live)
+    if not all(importlib.util.find_spec(name) for name in ("prompt_toolkit", "rich")):
+        hint = 'For colours, editing and Markdown: pip install "aswarm[repl]". /help lists the commands.'
+        return _plain(hint, live=live)
+    # Imported here, because they are an extra, and slow to import.
+    from rich.console import Console  # noqa: PLC0415
+
+    from ._prompt import Prompt, user_history  # noqa: PLC0415
+    from ._rich import RichDisplay  # noqa: PLC0415
+
+    display = RichDisplay(Console(highlight=False), live=live)
+    display.greet(f"You are talking to {session.agent.name}. /help lists the commands, Ctrl-D leaves.")
+    return display, Prompt(session, user_history())
+
+
+def _plain(hint: str, *, live: bool) -> tuple[Display, Reader]:
+    display = PlainDisplay(live=live)
+    display.greet(hint)
+    return display, PlainReader()
+
+
+def _is_capable_terminal() -> bool:
+    encoding = str(getattr(sys.stdout, "encoding", None) or "").lower()
+    return (
+        is_terminal(sys.stdin)
+        and is_terminal(sys.stdout)
+        and os.environ.get("TERM") != "dumb"
+        and encoding.replace("-", "").startswith("utf")
+    )

@@ -1,6 +1,6 @@
-"""Markdown that comes piece by piece, cut into blocks that will not change any more; and how a block is shown.
+"""Markdown that comes piece by piece: how it is cut into finished blocks, and how a block is shown.
 
-Nothing that was said is lost in showing it: HTML is text, and a line end is a line end.
+All of a text is shown: HTML is shown as text, and a line end as a line end.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from rich.text import Text
 
 
 def _parser() -> MarkdownIt:
-    # Without references: what they refer to may come blocks later, and alone they would not be seen.
+    # Without reference links: the definition may come blocks later, and a definition alone would not be shown.
     return MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("reference")
 
 
 class Blocks:
-    """Takes text piece by piece and gives it back block by block: a paragraph, a list, a table, a piece of code.
+    """Takes a text piece by piece and returns it block by block: a paragraph, a list, a table, a piece of code.
 
-    `rest` is the text of the block that may still grow. Blocks joined, with `rest`, are the text.
+    `rest` is the text of the unfinished block. All blocks and `rest`, joined, are the text.
     """
 
     def __init__(self) -> None:
         self.rest = ""
         self._parser = _parser()
-        self._parser.core.ruler.enableOnly(["normalize", "block"])  # what is inside a block is of no interest here
+        self._parser.core.ruler.enableOnly(["normalize", "block"])  # the content of a block is not needed here
 
     def feed(self, piece: str) -> list[str]:
-        """The blocks that are finished now: those after which another one has begun."""
+        """Add a piece. Returns the blocks that are finished now: those after which another block has begun."""
         self.rest += piece
         if "\n" not in piece:
             return []
-        # A line that has not ended may yet become anything.
+        # An unfinished line may still become any kind of block.
         complete = self.rest[: self.rest.rindex("\n") + 1]
         lines = [0, *(position + 1 for position, character in enumerate(complete) if character == "\n")]
         starts = [lines[token.map[0]] for token in self._parser.parse(complete) if token.level == 0 and token.map]
@@ -47,8 +47,8 @@ class Blocks:
         return finished
 
 
-class Said:
-    """A text as rich shows Markdown, with every address written out: a link must not hide where it leads."""
+class MarkdownText:
+    """A text as rich shows Markdown. Addresses are written out, so that no link hides where it leads."""
 
     def __init__(self, text: str) -> None:
         tokens = _parser().parse(text)
@@ -57,7 +57,7 @@ class Said:
         self._blocks = [_Markdown(tokens[begin:end]) for begin, end in pairwise([*starts, len(tokens)])]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The blocks with a blank line between them; rich makes it two around lists, tables and code."""
+        """Show the blocks with one blank line between them, where rich would show two around lists, tables and code."""
         for position, block in enumerate(self._blocks):
             if position:
                 yield Segment.line()
@@ -67,7 +67,7 @@ class Said:
 
 
 def _filled(lines: list[list[Segment]]) -> list[list[Segment]]:
-    """The lines without blank ones around them, and without the blanks behind them."""
+    """The lines without blank lines at the beginning and the end, and without spaces at the ends of lines."""
     bare = [_bare(line) for line in lines]
     filled = [position for position, line in enumerate(bare) if line]
     return bare[filled[0] : filled[-1] + 1] if filled else []
@@ -81,7 +81,7 @@ def _bare(line: list[Segment]) -> list[Segment]:
 
 
 class _Heading(Heading):
-    """A heading where the text begins; rich centres it."""
+    """A heading at the left; rich would centre it."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
@@ -89,7 +89,7 @@ class _Heading(Heading):
 
 
 class _Markdown(Markdown):
-    """Tokens as rich shows them, in the terminal's own colours, for they fit its background."""
+    """Tokens as rich shows them, but in the terminal's own colours, which fit its background."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "heading_open": _Heading}
 
@@ -105,21 +105,21 @@ def _keep_line_ends(tokens: Sequence[Token]) -> None:
         _keep_line_ends(token.children or ())
 
 
-class Tail:
-    """The end of a text that still grows, as much as the screen has room for.
+class MarkdownTail:
+    """The end of an unfinished text, as much as fits on the screen.
 
-    A text that is larger than the screen is shown as it came, for it would be rendered anew many times a second.
+    A text that is larger than the screen is shown without rendering, which would be too slow many times a second.
     """
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The lines."""
-        room = max(options.size.height - 2, 1)  # above it is the speaker's name, below it the cursor
+        """Show the last lines."""
+        room = max(options.size.height - 2, 1)  # the other two lines: the speaker's name above, the cursor below
         lines = self._text.split("\n")[-room:]
         small = len(self._text) <= room * options.max_width and len(lines) == self._text.count("\n") + 1
-        shown = Said(self._text) if small else Text("\n".join(lines)[-room * options.max_width :])
+        shown = MarkdownText(self._text) if small else Text("\n".join(lines)[-room * options.max_width :])
         for line in console.render_lines(shown, options, pad=False)[-room:]:
             yield from line
             yield Segment.line()

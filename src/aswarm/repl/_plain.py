@@ -1,4 +1,4 @@
-"""The face and the reader for where no terminal is, or nothing but one: lines of text, and `input`."""
+"""The display and the reader of plain lines, for pipes and for terminals without the extra `repl`."""
 
 from __future__ import annotations
 
@@ -14,87 +14,90 @@ from aswarm._events import CompletionFinished, Event, HandedOff, RefusalDelta, T
 from aswarm._messages import text_of
 from aswarm._usage import Usage
 
-from ._printing import Speech, pretty_print_messages, print_calls, write
+from ._printing import LineWriter, pretty_print_messages, print_calls, write
 from ._text import BANNER, clean, is_terminal, one_line
 
 
-class PlainFace:
-    """Lines as Swarm prints them, and what tools have answered. `live`: answers are written as they come."""
+class PlainDisplay:
+    """Lines as Swarm prints them, and the results of tools. `live`: show answers while the model writes them."""
 
     def __init__(self, *, live: bool) -> None:
         self._live = live
-        self._speech = Speech()
+        self._line = LineWriter()
         self._speaker = ""
 
     def greet(self, hint: str) -> None:
-        """The first lines."""
-        self.say(f"{BANNER}\n{hint}".rstrip())
+        """Print the first lines."""
+        self.show_text(f"{BANNER}\n{hint}".rstrip())
 
-    def show(self, event: Event) -> None:
-        """One event of a run."""
+    def show_event(self, event: Event) -> None:
+        """Print an event of a run."""
         match event:
             case TurnStarted(agent=agent):
                 self._speaker = agent.name
             case TextDelta(text) | RefusalDelta(text) if self._live:
-                self._speech.add(self._speaker, text)
+                self._line.add(self._speaker, text)
             case CompletionFinished(message=message):
-                self._finish(message)
+                self._show_completion(message)
             case ToolCallFinished(name=name, content=content):
-                self.say(f"  {one_line(name)}: {one_line(content)}")
+                self._show_tool_result(name, content)
             case HandedOff(source=source, target=target):
-                self.say(f"{one_line(source.name)} -> {one_line(target.name)}")
+                self.show_text(f"{one_line(source.name)} -> {one_line(target.name)}")
             case _:
                 pass
 
-    def _finish(self, message: Mapping[str, Any]) -> None:
+    def _show_completion(self, message: Mapping[str, Any]) -> None:
         if self._live:
-            self._speech.end()
+            self._line.end()
             print_calls(self._speaker, message)
         else:
             pretty_print_messages([message])
 
-    def calls(self, agent: str, message: Mapping[str, Any]) -> None:
-        """Calls that are about to run."""
+    def _show_tool_result(self, name: str, content: str) -> None:
+        self.show_text(f"  {one_line(name)}: {one_line(content)}")
+
+    def show_calls(self, agent: str, message: Mapping[str, Any]) -> None:
+        """Print calls that are about to run."""
         print_calls(agent, message)
 
-    def settle(self) -> None:
-        """End the line of an answer that has not ended."""
-        self._speech.end()
+    def end_run(self) -> None:
+        """End the line of an unfinished answer."""
+        self._line.end()
 
-    def usage(self, used: Usage) -> None:
-        """Nothing; whoever wants to know asks with /usage."""
+    def show_usage(self, used: Usage) -> None:
+        """Print nothing: /usage shows it."""
 
-    def say(self, text: str) -> None:
-        """A text, as it is."""
+    def show_text(self, text: str) -> None:
+        """Print a text as it is."""
         write(clean(text) + "\n")
 
-    def complain(self, text: str) -> None:
-        """One line."""
-        self.say(one_line(text))
+    def show_error(self, text: str) -> None:
+        """Print one line."""
+        self.show_text(one_line(text))
 
-    def history(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Messages: `Name: text`, calls and their answers as they looked when they came."""
+    def show_history(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Print messages: `Name: text`, and calls and results as they were shown during the run."""
         for message in messages:
             text = text_of(message.get("content"))
             match message["role"]:
                 case "assistant":
                     pretty_print_messages([message])
                 case "tool":
-                    self.say(f"  {one_line(message.get('tool_name') or 'tool')}: {one_line(text)}")
+                    self._show_tool_result(str(message.get("tool_name") or "tool"), text)
                 case role:
-                    self.say(f"{role.capitalize()}: {text}")
+                    self.show_text(f"{role.capitalize()}: {text}")
 
 
 class PlainReader:
-    """`input("User: ")`."""
+    """Reads with `input("User: ")`."""
 
     def __init__(self) -> None:
         if is_terminal(sys.stdin):
-            with suppress(ImportError):  # not on Windows
-                importlib.import_module("readline")  # from now on input() has editing and a history
+            with suppress(ImportError):  # Windows has no readline
+                importlib.import_module("readline")  # its import gives `input` editing and a history
 
     def read(self) -> str:
-        """The next line. Where it is not typed in a terminal, it is written too, so that the output can be read."""
+        """The next line. A line that no terminal has echoed is printed, so that the output is a readable transcript."""
         try:
             line = input("User: ")
         except (EOFError, KeyboardInterrupt):
@@ -105,5 +108,5 @@ class PlainReader:
         return line
 
     async def read_async(self) -> str:
-        """The same in a thread, which is left to itself when the wait for it is cancelled."""
+        """The next line, read in a thread. If the wait is cancelled, the thread is abandoned."""
         return await anyio.to_thread.run_sync(self.read, abandon_on_cancel=True)

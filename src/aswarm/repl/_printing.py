@@ -1,6 +1,6 @@
-"""What Swarm prints, where Swarm prints it: on stdout, names in colour, calls in another.
+"""Prints on stdout what OpenAI's Swarm prints, in its colours: names in blue, calls in purple.
 
-Decides how messages and Swarm's events look as plain lines. Colours are left out where nobody would see them.
+Decides how messages and Swarm's events look as plain lines. There are colours only at a terminal.
 """
 
 from __future__ import annotations
@@ -13,53 +13,53 @@ from typing import Any, overload
 from aswarm._agent import Response
 from aswarm._messages import call_name, text_of
 
-from ._text import clean, one_line, written_calls
+from ._text import clean, formatted_calls, one_line
 
 _BLUE, _PURPLE = "\033[94m", "\033[95m"
 _END = "\033[0m"
 
 
 def write(text: str) -> None:
-    """Write to stdout, at once; what its encoding does not have becomes a question mark."""
+    """Write to stdout and flush. A character that the encoding of stdout does not have becomes a question mark."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
     sys.stdout.flush()
 
 
 def painted(text: str, colour: str) -> str:
-    """The text, clean, in a colour where stdout is a terminal."""
-    shows = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    return f"{colour}{clean(text)}{_END}" if shows else clean(text)
+    """The text without control characters, in a colour where stdout is a terminal."""
+    has_colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return f"{colour}{clean(text)}{_END}" if has_colours else clean(text)
 
 
-class Speech:
-    """A line `Name: text` that grows as the text comes."""
+class LineWriter:
+    """Writes a line `Name: text` piece by piece."""
 
     def __init__(self) -> None:
         self._is_open = False
 
     def add(self, name: str, text: str) -> None:
-        """Write a piece; the name stands before the first."""
+        """Write a piece of the text, and before the first piece the name."""
         if not self._is_open:
             write(f"{painted(f'{name}:', _BLUE)} " if name else "")
         self._is_open = True
         write(clean(text))
 
     def end(self) -> None:
-        """End the line, if one was begun."""
+        """End the line, if one has begun."""
         if self._is_open:
             write("\n")
         self._is_open = False
 
 
 def print_calls(name: str, message: Mapping[str, Any]) -> None:
-    """One line for each call of an assistant message."""
-    for function, arguments in written_calls(message, as_swarm=True):
+    """Print one line for each call of an assistant message."""
+    for function, arguments in formatted_calls(message, as_swarm=True):
         write(f"{painted(name, _BLUE)}: {painted(function, _PURPLE)}({arguments})\n")
 
 
 def pretty_print_messages(messages: Iterable[Mapping[str, Any]]) -> None:
-    """Print what the assistants among the messages say and call: `Name: text`, `Name: function("key"= value)`."""
+    """Print the texts and calls of the assistant messages: `Name: text`, `Name: function("key"= value)`."""
     for message in messages:
         if message["role"] == "assistant":
             _print_message(str(message.get("sender") or "Assistant"), message)
@@ -73,29 +73,29 @@ def _print_message(name: str, message: Mapping[str, Any]) -> None:
 
 
 class _ChunkPrinter:
-    """Prints Swarm's events. `response` is that of the last one, once it has come."""
+    """Prints Swarm's events. `response` is that of the last event, once it has come."""
 
     def __init__(self) -> None:
         self.response: Response | None = None
         self._sender = ""
-        self._speech = Speech()
+        self._line = LineWriter()
 
     def show(self, chunk: Mapping[str, Any]) -> None:
         self._sender = str(chunk.get("sender") or self._sender)
         if text := text_of(chunk.get("content")):
-            self._speech.add(self._sender, text)
+            self._line.add(self._sender, text)
         for call in chunk.get("tool_calls") or ():
             if name := call_name(call):
-                self._speech.end()
+                self._line.end()
                 write(f"{painted(f'{self._sender}:', _BLUE)} {painted(one_line(name), _PURPLE)}()\n")
         if chunk.get("delim") == "end":
-            self._speech.end()
+            self._line.end()
         self.response = chunk.get("response", self.response)
 
     def result(self, stream: object) -> Response:
         response: Response | None = self.response or getattr(stream, "response", None)
         if response is None:
-            raise ValueError('the stream has ended without a {"response": ...}')
+            raise ValueError('the stream ended without a {"response": ...} event; pass the stream of a whole run')
         return response
 
 
@@ -110,10 +110,10 @@ def process_and_print_streaming_response(response: AsyncIterable[Mapping[str, An
 def process_and_print_streaming_response(
     response: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
 ) -> Response | Awaitable[Response]:
-    """Print the events of `run(..., stream=True)` as they come; returns the `Response`.
+    """Print the events of `run(..., stream=True)` as they come. Returns the `Response`.
 
-    Of `AsyncSwarm` it is to be awaited: `await process_and_print_streaming_response(swarm.run(..., stream=True))`.
-    Raises ValueError where the stream ends without a response.
+    With a stream of `AsyncSwarm`, await it: `await process_and_print_streaming_response(swarm.run(..., stream=True))`.
+    Raises ValueError if the stream ends without a response.
     """
     if not isinstance(response, Iterable):
         return _print_async(response)

@@ -1,6 +1,6 @@
-"""The reader for a terminal: a prompt with editing, history, completion and a status line, by prompt_toolkit.
+"""The reader for a terminal: a prompt with editing, history, completion and a status line, with prompt_toolkit.
 
-It only asks. What a line means is decided by the session.
+It only reads. The session decides what a line means.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _STYLE = Style.from_dict({"user": "bold ansigreen", "bottom-toolbar": "noreverse
 
 
 class Prompt:
-    """Asks with what a good terminal chat has.
+    """Asks for a text of one or more lines.
 
-    Enter sends, Alt-Enter begins a new line, pasted lines stay together. Ctrl-C empties the line, and raises
-    KeyboardInterrupt where it is empty. Ctrl-X Ctrl-E opens the line in `$EDITOR`. `history`: what was typed before.
+    Enter sends, Alt-Enter begins a new line, pasted lines stay together. Ctrl-C empties the line; on an empty line it
+    raises KeyboardInterrupt. Ctrl-X Ctrl-E opens the line in `$EDITOR`. `history`: lines of earlier conversations.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Prompt:
             history=history or InMemoryHistory(),
             completer=_LineCompleter(session),
             auto_suggest=AutoSuggestFromHistory(),
-            key_bindings=_keys(),
+            key_bindings=_key_bindings(),
             multiline=True,
             prompt_continuation="      ",
             placeholder=[("ansibrightblack", "a message, or /help")],
@@ -66,14 +66,14 @@ class Prompt:
 
     def read(self) -> str:
         """The next text, of one or more lines."""
-        # In a thread where this one has an event loop already: a prompt needs one of its own.
+        # A prompt needs its own event loop. If this thread already has one, the prompt runs in another thread.
         return self._prompt.prompt(in_thread=_has_loop())
 
     async def read_async(self) -> str:
-        """The same, while the event loop goes on."""
+        """The next text; other tasks run meanwhile."""
         if sniffio.current_async_library() == "asyncio":
             return await self._prompt.prompt_async()
-        return await to_thread.run_sync(self._prompt.prompt, abandon_on_cancel=True)  # it knows asyncio only
+        return await to_thread.run_sync(self._prompt.prompt, abandon_on_cancel=True)  # it supports only asyncio
 
     def _status(self) -> StyleAndTextTuples:
         session = self._session
@@ -94,7 +94,7 @@ def _has_loop() -> bool:
 
 
 def user_history() -> History:
-    """What was typed in earlier conversations: a file of this user's, named by ASWARM_HISTORY; empty for none."""
+    """The lines of earlier conversations, in a private file. ASWARM_HISTORY is its path; if empty, there is no file."""
     default = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state", "aswarm", "history")
     named = os.environ.get("ASWARM_HISTORY", str(default))
     if not named:
@@ -108,7 +108,7 @@ def user_history() -> History:
 
 
 class _FileHistory(FileHistory):
-    """A disk that is full must not end a conversation."""
+    """A history whose write errors, such as a full disk, do not end a conversation."""
 
     def store_string(self, string: str) -> None:
         with suppress(OSError):
@@ -116,7 +116,7 @@ class _FileHistory(FileHistory):
 
 
 class _LineCompleter(Completer):
-    """Completes commands, and what may follow them."""
+    """Completes commands and their arguments."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -137,9 +137,9 @@ class _LineCompleter(Completer):
             yield from self._paths.get_completions(Document(argument), complete_event)
 
 
-def _keys() -> KeyBindings:
+def _key_bindings() -> KeyBindings:
     keys = KeyBindings()
-    at_prompt = has_focus(DEFAULT_BUFFER)  # not in a search
+    at_prompt = has_focus(DEFAULT_BUFFER)  # not in a history search
 
     @keys.add("enter", filter=at_prompt)
     def _send(event: KeyPressEvent) -> None:

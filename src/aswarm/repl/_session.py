@@ -1,6 +1,6 @@
-"""A conversation in a terminal, as plain decisions: what is in the history, who is active, what a turn leaves.
+"""A conversation as plain decisions: its history, its active agent, and what is kept of a run.
 
-It knows no terminal, reads and writes no file and never waits. What is to be done it returns, as one of the effects.
+A session knows no terminal, reads and writes no file and never waits. It returns what is to be done as an `Action`.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from aswarm._errors import ConfigurationError
 from aswarm._json import is_object
 from aswarm._messages import Message, call_name, open_calls
 from aswarm._usage import Usage
+from aswarm.graph import agent_graph
 
-from ._agents import agents_from
-from ._saved import Saved
+from ._saved import SavedConversation
 from ._text import counted
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """Ask the model. `said` is the user's new message, which is the last of `messages`; None where there is none.
+class StartRun:
+    """Run the agent. `new_message` is the user's new message, the last one of `messages`; None if there is no new one.
 
-    `resume`: run the calls that are open at the end of `messages` first; the user has said so.
+    `resume`: first run the calls that are open at the end of `messages`; the user has asked for it.
     """
 
     agent: Agent
     messages: list[Message]
     context: dict[str, Any]
-    said: str | None = None
+    new_message: str | None = None
     resume: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class ShowText:
     """Show a text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Complain:
-    """Show what is wrong, on one line."""
+class ShowError:
+    """Show on one line what is wrong."""
 
     text: str
 
@@ -67,26 +67,25 @@ class WriteFile:
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """Read a conversation from a file, and hand it to `Session.load`."""
+    """Read a conversation from a file and pass it to `Session.load`."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
-    """End the loop."""
+class Quit:
+    """End the chat."""
 
 
-Deed: TypeAlias = Say | Complain | ShowHistory | WriteFile | ReadFile | Leave
-Effect: TypeAlias = Turn | Deed
+Action: TypeAlias = StartRun | ShowText | ShowError | ShowHistory | WriteFile | ReadFile | Quit
 
 
 @dataclass
 class Session:
-    """One conversation. `starting_agent` and `starting_context` are what `reset` goes back to.
+    """One conversation. `reset` returns to `starting_agent` and `starting_context`.
 
-    `history` can be sent on at any time, `context` is the session's own copy, `usage` counts all runs. `unsent` is a
-    message that the provider has refused before anything came of it; it is in no history.
+    `history` is valid for a request at any time, `context` is the session's own copy, `usage` is the sum of all runs.
+    `failed_message` is a message whose run failed at once; the history is without it.
     Raises ConfigurationError for an agent or context that no run would take.
     """
 
@@ -95,30 +94,30 @@ class Session:
     agent: Agent = field(init=False)
     context: dict[str, Any] = field(init=False)
     history: list[Message] = field(init=False)
-    unsent: str | None = field(init=False)
+    failed_message: str | None = field(init=False)
     usage: Usage = field(init=False, default_factory=Usage)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.starting_agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - whatever came in
+        if not isinstance(self.starting_agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's value
             raise ConfigurationError(f"starting_agent must be an Agent, not {type(self.starting_agent).__name__}")
         if not (self.starting_context is None or is_object(self.starting_context)):
             raise ConfigurationError(f"context_variables must be a dict, not {type(self.starting_context).__name__}")
-        # Copied now: what a caller changes later is none of this conversation.
+        # Copied now, because later changes of the caller's dict must not change this conversation.
         self.starting_context = copy_containers(self.starting_context or {})
-        self._seen: dict[str, Agent] = {}
+        self._met: dict[str, Agent] = {}
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Start the conversation again."""
         self.agent = self.starting_agent
         self.context = copy_containers(self.starting_context)
         self.history = []
-        self.unsent = None
+        self.failed_message = None
 
     @property
     def agents(self) -> dict[str, Agent]:
-        """The agents that are known, by name: those that can be seen from the first one, and those met since."""
-        return {**self._seen, **agents_from(self.starting_agent)}
+        """The known agents by name: those that `aswarm.graph` finds from the first one, and all that were active."""
+        return {**self._met, **agents_from(self.starting_agent)}
 
     @property
     def open_calls(self) -> list[Message]:
@@ -126,57 +125,69 @@ class Session:
         return open_calls(self.history)
 
     @property
-    def undone(self) -> list[str]:
-        """A sentence about the open calls, where there are any."""
+    def open_calls_hint(self) -> str:
+        """What the user can do about the open calls; empty if there are none."""
         names = ", ".join(call_name(call) for call in self.open_calls)
-        return [f"Not yet run: {names}. /resume runs what is open, another message leaves it undone."] if names else []
+        return names and f"Not run yet: {names}. /resume runs these calls, another message skips them."
 
-    # --- turns ---
+    # --- runs ---
 
-    def say(self, text: str) -> Turn:
-        """The user says something."""
-        return self._turn([*self.history, {"role": "user", "content": text}], said=text)
+    def send(self, text: str) -> StartRun:
+        """A new message of the user."""
+        return self._start([*self.history, {"role": "user", "content": text}], new_message=text)
 
-    def resume(self) -> Turn | None:
-        """Go on where it stopped: send the unsent message, run open calls, or ask again. None where nothing stopped."""
-        if self.unsent is not None:
-            return self.say(self.unsent)
+    def resume(self) -> StartRun | None:
+        """Continue: send the failed message, run the open calls, or ask the model again. None if nothing was stopped."""
+        if self.failed_message is not None:
+            return self.send(self.failed_message)
         if self.open_calls:
-            return self._turn(self.history, resume=True)
-        waits = bool(self.history) and self.history[-1]["role"] != "assistant"
-        return self._turn(self.history) if waits else None
+            return self._start(self.history, resume=True)
+        is_unanswered = bool(self.history) and self.history[-1]["role"] != "assistant"
+        return self._start(self.history) if is_unanswered else None
 
-    def _turn(self, messages: list[Message], *, said: str | None = None, resume: bool = False) -> Turn:
-        return Turn(self.agent, messages, self.context, said, resume)
+    def _start(self, messages: list[Message], *, new_message: str | None = None, resume: bool = False) -> StartRun:
+        return StartRun(self.agent, messages, self.context, new_message, resume)
 
-    def end_turn(self, turn: Turn, response: Response, *, failed: bool) -> None:
-        """Keep what a turn has left, however it ended.
+    def end_run(self, start: StartRun, response: Response, *, failed: bool) -> None:
+        """Keep what a run has left, however it ended.
 
-        A message that has failed before anything came of it is taken out again: it may be what the provider refuses,
-        and would be refused with every message to come.
+        A new message whose run failed at once is removed again: it may be the reason why the provider rejects the
+        request, and then every later request would be rejected too.
         """
         is_lost = failed and not response.messages
-        self.unsent = turn.said if is_lost else None
-        self.history = self.history if is_lost else [*turn.messages, *response.messages]
-        self.agent = response.agent or turn.agent
-        self._seen[self.agent.name] = self.agent
+        self.failed_message = start.new_message if is_lost else None
+        self.history = self.history if is_lost else [*start.messages, *response.messages]
+        self.agent = response.agent or start.agent
+        self._met[self.agent.name] = self.agent
         self.context = response.context_variables
         self.usage += response.usage
 
     # --- files ---
 
-    def save(self) -> Saved:
+    def save(self) -> SavedConversation:
         """What a file keeps."""
-        return Saved(self.agent.name, self.context, self.history)
+        return SavedConversation(self.agent.name, self.context, self.history)
 
-    def load(self, saved: Saved) -> Say:
-        """Take over a saved conversation. Its messages are data: calls that are open in it are run by `resume` only."""
+    def load(self, saved: SavedConversation) -> str:
+        """Continue a saved conversation; returns a text about it. Only `resume` runs the calls that are open in it."""
         known = self.agents.get(saved.agent)
         self.reset()
         self.agent = known or self.agent
         self.context |= saved.context
         self.history = saved.messages
-        told = [f"{counted(len(self.history), 'message')}; {self.agent.name} is active."]
+        texts = [f"{counted(len(self.history), 'message')} loaded. The active agent is {self.agent.name}."]
         if saved.agent and known is None:
-            told.insert(0, f"No agent {saved.agent!r} is known here.")
-        return Say(" ".join([*told, *self.undone]))
+            texts.insert(0, f"There is no agent {saved.agent!r} here.")
+        return " ".join([*texts, self.open_calls_hint]).rstrip()
+
+
+def agents_from(agent: Agent) -> dict[str, Agent]:
+    """The agent and all that can be reached from it, by name; of two with one name, the nearer one."""
+    agents = {agent.name: agent}
+    try:
+        reached = [node.agent for node in agent_graph(agent).agents]
+    except ConfigurationError:  # a run raises it again, and then the user sees it
+        reached = []
+    for known in reached:
+        agents.setdefault(known.name, known)
+    return agents

@@ -1,7 +1,6 @@
-"""How texts of models, tools and users are made fit for a terminal, and how a call is written.
+"""How texts of models, tools and users are made safe for a terminal, and how a call is formatted.
 
-Decides nothing but the look. What a model or a tool says must not steer the terminal: control characters are shown as
-symbols, never sent.
+A text of a model or a tool must not control the terminal: control characters are shown as symbols and never sent.
 """
 
 from __future__ import annotations
@@ -17,37 +16,37 @@ from aswarm._usage import Usage
 
 BANNER = "Starting Swarm CLI ~~~~:>"
 
-# U+2400 begins the control pictures. A carriage return is dropped: Windows line ends are common, and harmless so.
+# U+2400 begins the control pictures. Carriage returns are removed, because Windows line ends are common.
 _VISIBLE: dict[int, int | None] = {
     **{code: 0x2400 + code if code < ord(" ") else 0xFFFD for code in OBEYED},
-    **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),  # half of a pair: no encoding takes it
+    **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),  # half of a surrogate pair, which no encoding accepts
     0x7F: 0x2421,
     0x0D: None,
 }
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether it is one that somebody sits at."""
+    """Whether a stream is a terminal; False for None."""
     return stream is not None and stream.isatty()
 
 
 def clean(text: str) -> str:
-    """The text without anything that a terminal would obey, but line ends and tabs."""
+    """The text without control characters, except for line ends and tabs."""
     return text.translate(_VISIBLE)
 
 
 def shortened(text: str, limit: int) -> str:
-    """The text, or its beginning, of at most `limit` characters."""
+    """The text, cut to at most `limit` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def one_line(text: object, limit: int = 300) -> str:
-    """The text on one line of at most `limit` characters, clean."""
+    """The text on one line of at most `limit` characters, without control characters."""
     return shortened(clean(" ".join(str(text).split())), limit)
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things: "1 message", "2 messages"."""
+    """A number with its noun: "1 message", "2 messages"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -57,13 +56,16 @@ def usage_text(used: Usage) -> str:
     return f"{tokens}, {counted(used.requests, 'request')}"
 
 
-def written_calls(message: Mapping[str, Any], *, as_swarm: bool = False) -> list[tuple[str, str]]:
-    """The calls that an assistant message asks for: name and arguments, `city="Oslo"` or as Swarm has it, `"city"= "Oslo"`."""
+def formatted_calls(message: Mapping[str, Any], *, as_swarm: bool = False) -> list[tuple[str, str]]:
+    """The name and the arguments of each call in an assistant message.
+
+    The arguments are written as `city="Oslo"`, and with `as_swarm` as Swarm prints them, `"city"= "Oslo"`.
+    """
     calls: list[Mapping[str, Any]] = message.get("tool_calls") or []
-    return [(one_line(call_name(call)), clean(_written(_arguments(call), as_swarm=as_swarm))) for call in calls]
+    return [(one_line(call_name(call)), clean(_formatted(_arguments(call), as_swarm=as_swarm))) for call in calls]
 
 
-def _written(arguments: str, *, as_swarm: bool) -> str:
+def _formatted(arguments: str, *, as_swarm: bool) -> str:
     try:
         parsed = json.loads(arguments or "{}")
     except (ValueError, RecursionError):

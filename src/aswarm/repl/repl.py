@@ -1,4 +1,4 @@
-"""Where Swarm keeps these; code that comes from it finds them here too."""
+"""Swarm's import path for these functions."""
 
 from aswarm.repl import pretty_print_messages, process_and_print_streaming_response, run_demo_loop
 
