@@ -41,7 +41,7 @@ def action_for(session: Session, line: str) -> Action | None:
     name, _, argument = text[1:].partition(" ")
     command = COMMANDS.get(name.lower())
     if command is None:
-        return ShowError(f"There is no command /{name}. /help lists them. To send the line, put a space before it.")
+        return ShowError(f"There is no command /{name}. See /help, or begin with a space to send the line.")
     argument = argument.strip()
     if command.is_file and not argument:
         return ShowError(f"/{name} needs the path of a file.")
@@ -52,9 +52,7 @@ def _help(_: Session, __: str) -> Action:
     rows = [(f"/{name} {command.argument}".rstrip(), command.help) for name, command in COMMANDS.items()]
     width = max(len(usage) for usage, _ in rows)
     lines = [f"{usage:<{width}}  {text}" for usage, text in rows]
-    return ShowText(
-        "\n".join([*lines, "Ctrl-C stops an answer. The conversation is kept, except for the unfinished answer."])
-    )
+    return ShowText("\n".join([*lines, "Ctrl-C stops an answer and keeps the conversation without it."]))
 
 
 def _agent(session: Session, name: str) -> Action:
@@ -123,9 +121,7 @@ COMMANDS = {
     "history": Command(_history, "show the messages"),
     "context": Command(_context, "show the context variables"),
     "usage": Command(_usage, "show the tokens used so far"),
-    "resume": Command(
-        _resume, "continue after an error or Ctrl-C: send the message again, run the calls that are left"
-    ),
+    "resume": Command(_resume, "continue after an error or Ctrl-C; runs the calls left open"),
     "reset": Command(_reset, "start a new conversation"),
     "save": Command(_save, "save the conversation to a file", "FILE", is_file=True),
     "load": Command(_load, "continue a conversation from a file", "FILE", is_file=True),

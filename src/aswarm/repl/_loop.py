@@ -202,7 +202,7 @@ def display_and_reader(session: Session, *, live: bool) -> tuple[Display, Reader
     if not _is_capable_terminal():
         return _plain("", live=live)
     if not all(importlib.util.find_spec(name) for name in ("prompt_toolkit", "rich")):
-        hint = 'For colours, editing and Markdown: pip install "aswarm[repl]". /help lists the commands.'
+        hint = 'For editing and colours: pip install "aswarm[repl]". /help lists the commands.'
         return _plain(hint, live=live)
     # Imported here, because they are an extra, and slow to import.
     from rich.console import Console  # noqa: PLC0415
