@@ -21,10 +21,9 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from batches import batch, batch_memory
 from instruments import Meter, Result, control, converse, proof, resident, trim
 from scenario import TALLY, TURNS, Session, history
-
-from batches import batch, batch_memory
 
 
 async def _wave(session: Session, past: Any, at_once: int, times: int = 1) -> None:

@@ -27,10 +27,10 @@ from subprocess import DEVNULL, PIPE
 from typing import Any
 
 import httpx
-
 import offline
-from aswarm.testing import Request, check_history
 from live_plan import EXAMPLES, PLAN, Expected
+
+from aswarm.testing import Request, check_history
 
 sys.path.append(str(Path(__file__).with_name("demo")))
 from checks import Checks

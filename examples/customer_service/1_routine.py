@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from agents import MODEL, REPAIRS
 from customer import ROUTINE
+from terminal import converse
 
 from aswarm import Agent
-from terminal import converse
 
 agent = Agent(name="Issues and Repairs Agent", model=MODEL, instructions=REPAIRS)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from agents import MODEL, REPAIRS
 from customer import FUNCTIONS
 from shop import execute_refund, look_up_item
+from terminal import converse
 
 from aswarm import Agent
-from terminal import converse
 
 agent = Agent(
     name="Issues and Repairs Agent", model=MODEL, instructions=REPAIRS, functions=[look_up_item, execute_refund]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from agents import MODEL, REPAIRS, SALES
 from customer import HANDOFF
 from shop import execute_order, execute_refund, look_up_item
+from terminal import ask, converse
 
 from aswarm import Agent
-from terminal import ask, converse
 
 
 def transfer_to_repairs() -> Agent:

@@ -9,7 +9,6 @@ import argparse
 
 from agents import triage
 from customer import SEVERAL_AGENTS
-
 from terminal import ask, converse, say_yes
 
 

@@ -9,12 +9,12 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from blocking import do, in_notebook, in_script, until
 
 from aswarm._blocking import event_loop
 from aswarm._blocking.caller import in_callers_thread
 from aswarm._blocking.event_loop import SharedLoop, Visit
 from aswarm._blocking.interrupts import Interrupts
-from blocking import do, in_notebook, in_script, until
 
 
 async def answer() -> str:

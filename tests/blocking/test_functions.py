@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import trio
+from blocking import CLIENTS, FACES, PLACES, consume, results
 from plain_client import BlockingClient
 
 from aswarm import (
@@ -22,7 +23,6 @@ from aswarm import (
     tool,
 )
 from aswarm.testing import call, check_history
-from blocking import CLIENTS, FACES, PLACES, consume, results
 
 every_place = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
 every_face = pytest.mark.parametrize("face", FACES)

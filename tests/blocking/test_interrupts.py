@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from blocking import FACES, consume, in_notebook, results, until
 from plain_client import BlockingClient
 
 from aswarm import Agent, Swarm
 from aswarm.testing import call, check_history
-from blocking import FACES, consume, in_notebook, results, until
 
 UNKNOWN = "cancelled; its outcome is unknown"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from blocking import CLIENTS
 from plain_client import BlockingClient
 
 from aswarm import (
@@ -25,7 +26,6 @@ from aswarm import (
     ToolCallStarted,
 )
 from aswarm.testing import call, check_history
-from blocking import CLIENTS
 
 TOOL_EVENTS = (ToolCallStarted, ToolCallFinished)
 every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS.keys())

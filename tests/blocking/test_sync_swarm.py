@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from blocking import CLIENTS, FACES, PLACES, consume, results
 from plain_client import BlockingClient
 
 from aswarm import (
@@ -20,7 +21,6 @@ from aswarm import (
     Swarm,
 )
 from aswarm.testing import Answer, Failure, ScriptedModel, call, check_history
-from blocking import CLIENTS, FACES, PLACES, consume, results
 
 every_face = pytest.mark.parametrize("face", FACES)
 Place = Callable[[Callable[[], Any]], Any]

@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from blocking import FACES, consume, in_notebook, results, server_beside, until
 from loopback import Reply, whole
 from openai import AsyncOpenAI, OpenAI
 from plain_client import BlockingClient
 
 from aswarm import Agent, Swarm, ToolCallFinished, ToolCallStarted, tool
 from aswarm.testing import Answer, Request, ScriptedModel, call, check_history, completion
-from blocking import FACES, consume, in_notebook, results, server_beside, until
 
 THREADS = 8
 

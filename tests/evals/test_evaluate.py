@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import anyio
-import pytest
-
 import evaluated
+import pytest
+from evaluated import answering, desk, one, sales, swarm_that
+
 from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError, Response
 from aswarm.evals import Case, evaluate
 from aswarm.testing import Answer, Failure, ScriptedModel, call
-from evaluated import answering, desk, one, sales, swarm_that
 
 pytestmark = pytest.mark.anyio
 

@@ -16,11 +16,11 @@ import anyio
 import httpx
 import pytest
 import uvicorn
+from leaving import UNKNOWN, settle, until
+from loopback import LoopbackServer, Reply, serve, sse
 from transcripts import EXAMPLES, Runs, Transcript, check_output, transcripts
 
 from aswarm.testing import Answer, call, check_history
-from leaving import UNKNOWN, settle, until
-from loopback import LoopbackServer, Reply, serve, sse
 
 Script = Callable[[dict[str, Any]], Reply]
 

@@ -10,10 +10,10 @@ from typing import Any
 import anyio
 import pytest
 from faces import FACES, answers, cancel_when, consume, swarm_of
+from leaving import UNKNOWN, USER, nothing_left_behind, until
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, tool
 from aswarm.testing import Answer, ScriptedModel, call, check_history
-from leaving import UNKNOWN, USER, nothing_left_behind, until
 
 # --- runs in tools, runs beside runs ----------------------------------------------------------------------------------
 

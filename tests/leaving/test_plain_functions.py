@@ -9,10 +9,10 @@ from typing import Any
 import anyio
 import pytest
 from faces import FACES, answers, calls_then_done, cancel_when, swarm_of
+from leaving import UNKNOWN, USER, nothing_left_behind, until
 
 from aswarm import Agent, AsyncSwarm, Result, tool
 from aswarm.testing import ScriptedModel
-from leaving import UNKNOWN, USER, nothing_left_behind, until
 
 
 @pytest.mark.anyio

@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import pytest
 import uvicorn
+from leaving import BOUND, USER, Deeds, Scene, client_of, nothing_left_behind, until
 from leaving_moments import Moment, check_continues, check_kept, in_tools, scene_of
 from loopback import Reply, serve, sse
 from starlette.applications import Starlette
@@ -26,7 +27,6 @@ from starlette.routing import Route
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.testing import Answer, check_history
-from leaving import BOUND, USER, Deeds, Scene, client_of, nothing_left_behind, until
 
 UNKNOWN = {"slow": "cancelled; its outcome is unknown"}
 

@@ -9,11 +9,11 @@ import sys
 import anyio
 import anyio.to_thread
 import pytest
+from leaving import until
 from loopback import LoopbackServer, Reply, serve, sse, whole
 from terminal import Terminal, terminal
 
 from aswarm.testing import Answer, call
-from leaving import until
 
 CHAT = """
 import asyncio, sys

@@ -9,11 +9,11 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from blocking import do
 
 from aswarm._blocking.caller import in_callers_thread
 from aswarm._blocking.event_loop import SharedLoop
 from aswarm._runtime.forks import PerProcess, _cut, _cut_inherited, cut_in_forks
-from blocking import do
 
 
 async def answer() -> str:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
+from leaving import USER, settle, until
 
 from aswarm import Agent, AsyncSwarm, Response
 from aswarm.testing import Answer, Request, ScriptedModel, Step, call, check_history
-from leaving import USER, settle, until
 
 FACES = ("run", "run(stream=True)", "stream")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from leaving import HANDOFF, INTERRUPTED, UNKNOWN
 from leaving_moments import Moment, asked, in_tools, says
 from loopback import Reply, sse
 
@@ -18,7 +19,6 @@ from aswarm import (
     TurnStarted,
 )
 from aswarm.testing import Answer, call
-from leaving import HANDOFF, INTERRUPTED, UNKNOWN
 
 Held = Callable[[Any], bool]
 

@@ -9,10 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
-from loopback import Reply, serve, sse, whole
-
-from aswarm import Agent, AsyncSwarm, Response
-from aswarm.testing import Answer, call, check_history
 from leaving import (
     BOUND,
     HANDOFF,
@@ -28,6 +24,10 @@ from leaving import (
     settle,
     until,
 )
+from loopback import Reply, serve, sse, whole
+
+from aswarm import Agent, AsyncSwarm, Response
+from aswarm.testing import Answer, call, check_history
 
 # --- moments ----------------------------------------------------------------------------------------------------------
 
