@@ -1,7 +1,6 @@
 """The values that users make and get: `Agent`, `Result`, `Response`.
 
-They hold data and check its form. What a function's schema looks like, which agent runs next and when a run ends is
-decided elsewhere. A run never writes to an agent.
+They hold data and check its form. They never decide how a run goes. A run never writes to an agent.
 """
 
 import copy
@@ -17,7 +16,7 @@ from ._messages import Message, text_of
 from ._usage import Usage
 
 StopReason = Literal["answer", "max_turns", "tool_calls", "cancelled", "error"]
-MEMO = "_aswarm_toolbox"
+TOOLBOX_SLOT = "_aswarm_toolbox"
 Instructions = str | Callable[..., Any] | None
 
 
@@ -35,9 +34,8 @@ class Agent(BaseModel):
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
-    # What a run remembers of it, and all that it ever writes. No field and no private attribute: copies and pickles go
-    # without.
-    __slots__ = ("__weakref__", MEMO)
+    # The tools of the agent, made once. Neither a field nor a private attribute, so that copies and pickles leave it out.
+    __slots__ = ("__weakref__", TOOLBOX_SLOT)
 
     name: str = "Agent"
     model: str = "gpt-4o"
@@ -69,7 +67,7 @@ class Agent(BaseModel):
         return isinstance(other, Agent) and _same_agent(self, other, set())
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        """As pydantic's, but the copy is known before its functions are copied: agents may point at each other."""
+        """As pydantic does, but registers the copy before it copies the functions: agents may point at each other."""
         memo = {} if memo is None else memo
         made = memo[id(self)] = self.model_copy()
         vars(made).update(copy.deepcopy(vars(self), memo))
@@ -78,8 +76,8 @@ class Agent(BaseModel):
     __hash__ = None  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - mutable, as in Swarm
 
 
-# What other libraries call it.
-_CALLED_OTHERWISE = {
+# Words of other libraries.
+_OTHER_WORDS = {
     "description": "instructions",
     "prompt": "instructions",
     "system_prompt": "instructions",
@@ -90,7 +88,7 @@ _CALLED_OTHERWISE = {
 
 def _warn_unknown_field(agent_type: type[Agent], key: str) -> None:
     known = list(agent_type.model_fields)
-    meant = _CALLED_OTHERWISE.get(key)
+    meant = _OTHER_WORDS.get(key)
     near = [meant] if meant else difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else f"; fields are {', '.join(agent_type.model_fields)}"
     # 1 is the warn call, 2 the validator, 3 pydantic's __init__, 4 the line that made the agent.
@@ -132,10 +130,10 @@ class Result(BaseModel):
 class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that may change
     """What a run left: always a valid history, however the run ended.
 
-    `messages`: the messages made in this run, as plain dicts; append them to what was passed in to go on.
+    `messages`: the messages made in this run, as plain dicts; append them to those passed in to continue.
     `agent`: the active agent. `context_variables`: the context as it is now. `usage`: tokens, summed over the run.
     `stop`: why it ended: "answer", "max_turns", "tool_calls" (`execute_tools=False` left calls open), "cancelled"
-    (left early), "error". `run_id`: the id of the run; empty for a response that no run made.
+    (left early), "error". `run_id`: the id of the run; empty for a `Response` that no run made.
     """
 
     messages: list[Any] = []
@@ -146,7 +144,7 @@ class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that ma
     run_id: str = Field(default="", exclude=True)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both say the same, whichever runs made them."""
+        """Equal fields, whatever the `run_id`."""
         if not isinstance(other, Response):
             return NotImplemented
         return {**self.__dict__, "run_id": ""} == {**other.__dict__, "run_id": ""}

@@ -1,4 +1,4 @@
-"""Context variables: the caller's dict, of which a run has its own copy."""
+"""Context variables: how a run copies the caller's dict, and what has changed between two copies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ._json import is_array, is_object
 
 
 def copy_containers(value: Any) -> Any:
-    """A copy of dicts, lists and sets, recursively; everything else (locks, clients, models) is shared by reference.
+    """A copy of dicts, lists and sets, recursively. Everything else (locks, clients, models) is shared by reference.
 
     Another kind of mapping becomes a dict.
     """
@@ -18,7 +18,7 @@ def copy_containers(value: Any) -> Any:
 
 
 def merge_changes(context: dict[Any, Any], before: dict[Any, Any], after: dict[Any, Any]) -> None:
-    """Bring into `context` what has changed between `before` and `after`, two copies of it; other keys stay."""
+    """Apply to `context` the changes between `before` and `after`, two copies of it. Other keys stay as they are."""
     changed, removed = changes(before, after)
     for key in removed:
         context.pop(key, None)
@@ -26,14 +26,14 @@ def merge_changes(context: dict[Any, Any], before: dict[Any, Any], after: dict[A
 
 
 def changes(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> tuple[dict[Any, Any], list[Any]]:
-    """The items of `after` that `before`, of which it is a copy, has not or has otherwise; the keys that it has no more."""
+    """The items of `after` that are new or different from `before`, and the keys that it no longer has."""
     seen: set[tuple[int, int]] = set()
     changed = {key: value for key, value in after.items() if key not in before or _differs(before[key], value, seen)}
     return changed, [key for key in before if key not in after]
 
 
 def _differs(before: Any, after: Any, compared: set[tuple[int, int]]) -> bool:
-    # Only containers are compared: anything else may have an `==` of its own, and is shared by reference.
+    # Only containers are compared. Other objects are shared by reference, and may define `==` in their own way.
     pair = (id(before), id(after))
     if before is after or pair in compared:
         return False

@@ -14,7 +14,7 @@
 Every `AswarmError` that leaves a run carries `.response`, the same valid partial `Response` that `run.response` gives, so that
 nothing that happened is lost with the exception. The provider's own exception is the `__cause__`.
 
-This module holds words only: it never decides when to raise.
+This module defines the exceptions. It never decides when to raise one.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class AswarmError(Exception):
 
 
 class ConfigurationError(AswarmError):
-    """The caller's mistake: a message, a function, an agent or a setting that cannot be used. The text says what to do.
+    """A mistake of the caller: a message, a function, an agent or a setting that cannot be used. The text says what to do.
 
-    Found before any request where that is possible. An agent that is first met in a handoff is checked when it gets
-    the conversation; the error then carries the partial `response`.
+    Raised before any request where that is possible. An agent that is reached by a handoff is checked when it gets the
+    conversation; the error then carries the partial `response`.
     """
 
 
 class RunError(AswarmError):
-    """The run could not go on. `response` is what had happened, `partial` the text of the unfinished completion."""
+    """The run ended early. `response`: what had happened until then. `partial`: the text of the unfinished completion."""
 
     partial: str = ""
 
@@ -111,6 +111,6 @@ def is_retryable_status(status: int | None) -> bool:
 
 
 def set_attribute(error: BaseException, name: str, value: object) -> None:
-    """Give somebody else's exception an attribute, where it takes one."""
+    """Set an attribute on an exception of other code, if it can have one."""
     with suppress(Exception):
         setattr(error, name, value)

@@ -4,7 +4,7 @@
     · (ToolCallStarted | ToolCallFinished)* · HandedOff?      once per turn
     RunFinished                                               last, once, when the run ended by itself
 
-`CompletionDelta` is the loop's own: one wire delta, from which both the typed and the classic events are made.
+`CompletionDelta` is internal: one wire delta, from which the typed and the classic events are made.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from ._usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted:
-    """A completion is about to be asked for. `turn` counts from 1 in this run; `agent` is the one that will speak."""
+    """A turn begins with a request. `turn` counts from 1 in this run; `agent` is the active agent."""
 
     agent: Agent
     turn: int
@@ -47,7 +47,7 @@ class RefusalDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """A piece of a tool call. `index` is the call's position in its message; what the piece does not carry is None."""
+    """A piece of a tool call. `index`: the call's position in its message. A field that the piece does not carry is None."""
 
     index: int
     id: str | None
@@ -66,7 +66,7 @@ class CompletionFinished:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStarted:
-    """A call is running now (its limiter let it in). `index` is its position in the message, `arguments` as sent."""
+    """A function begins to run. `index`: the call's position in its message. `arguments`: JSON text."""
 
     index: int
     id: str
@@ -80,8 +80,9 @@ class ToolCallFinished:
     """A call has ended; events come in completion order, messages are recorded in call order.
 
     A call that never ran (an unknown function, arguments that do not fit) has no `ToolCallStarted` before it.
-    `content` is the text for the model; the recorded message of a handoff that replaces another says so behind it. `error` is what went wrong, or None. `still_running`: the plain function could
-    not be stopped and may yet do something.
+    `content`: the text for the model. The recorded message of a handoff that replaces another one adds that to the text.
+    `error`: what went wrong, or None; see `ToolError`. `still_running`: True for a plain function that could not be
+    stopped and may still be at work.
     """
 
     index: int
@@ -102,7 +103,7 @@ class HandedOff:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The run ended by itself; nothing follows."""
+    """The run has ended by itself. This is the last event."""
 
     response: Response
 

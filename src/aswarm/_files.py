@@ -13,10 +13,10 @@ from typing import BinaryIO
 
 @contextmanager
 def replacing(path: Path, *, private: bool = False) -> Generator[BinaryIO]:
-    """A new file, which takes the place of `path` at the end of the block; where that raises, nothing has changed.
+    """A new file that replaces `path` at the end of the block. If the block raises, nothing has changed.
 
-    It has the mode of the old one, or, `private`, is for its owner only; from the beginning. It is on the disk before it
-    takes the place: after a power cut there is the one or the other. Raises OSError.
+    The new file has the mode of the old one from the beginning; with `private`, only its owner can read it. It is synced
+    before it replaces the old one, so after a power failure one of the two is there whole. Raises OSError.
     """
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:

@@ -1,4 +1,4 @@
-"""JSON-like data: telling objects from arrays, in a way that type checkers follow, and showing it in a message."""
+"""JSON-like data: type guards for objects and arrays, and the text of a value in an error message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shown(value: object, limit: int) -> str:
 
 
 def is_json(value: object) -> bool:
-    """Whether the value is made of nothing but what JSON has; a subclass may mean more, and counts as other."""
+    """Whether the value consists of JSON types only. A subclass of one does not count: it may mean more."""
     if type(value) is dict:
         return all(map(is_json, cast("dict[object, object]", value).values()))
     if type(value) is list:

@@ -1,7 +1,7 @@
-"""Rules about histories: what counts as a message, which calls are open, and what of it may be sent.
+"""Rules about histories: what counts as a message, which calls are open, and what is sent to the provider.
 
-A call is told apart by its message and position, never by its id alone: real servers (and every mock) repeat ids.
-Nothing here changes a message it was given.
+A call is identified by its message and position, never by its id alone: real servers (and every mock) repeat ids.
+No function here changes a message that it was given.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def normalize(messages: object) -> list[Message]:
 
 
 def _is_plain(item: Any) -> TypeGuard[Message]:
-    # A role and a text, as most messages of a long history are: nothing to check, nothing to strip.
+    # Most messages of a long history have a role and a text only: there is nothing to check and nothing to strip.
     kind: object = type(item)  # pyright: ignore[reportUnknownVariableType]
     return (
         kind is dict
@@ -138,7 +138,7 @@ def tool_message(call: Mapping[str, Any], content: str) -> Message:
 def message_blocks(messages: Sequence[Message]) -> Iterator[tuple[Message, list[Message]]]:
     """The history as blocks: each message that is no tool message, with the tool messages that directly follow it.
 
-    Tool messages at the very start belong to a call that was trimmed away; they come with an empty message.
+    Tool messages at the very start answer a call that was trimmed away; they come with an empty message.
     """
     head: Message = {}
     answers: list[Message] = []
@@ -156,11 +156,11 @@ def message_blocks(messages: Sequence[Message]) -> Iterator[tuple[Message, list[
 def match_answers(calls: Sequence[Mapping[str, Any]], answers: Sequence[Message]) -> list[Message | None]:
     """For each call, in order, the tool message that answers it, or None. Each answer is used once.
 
-    Equal ids are told apart by the tool's name where the message has one, then by order.
+    Calls with equal ids are matched by the tool's name where the message has one, then by order.
     """
     left = list(answers)
     found: list[Message | None] = [None] * len(calls)
-    # An answer that names its call must not go to a namesake: that call would then be run a second time.
+    # An answer that names its function must not go to a call of another function: the right call would then run again.
     for fits in (_same_name, _no_name, _any_name):
         for position, call in enumerate(calls):
             found[position] = found[position] or _take(call, left, fits)

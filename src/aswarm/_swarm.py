@@ -1,6 +1,6 @@
-"""`AsyncSwarm`: the front of the library. Puts a run together and shows it in one of three ways.
+"""`AsyncSwarm`: assembles a run from its parts, and offers three ways to read it.
 
-It keeps nothing between runs but what belongs to an event loop: a client that it made itself, and worker threads.
+Keeps nothing between runs except what belongs to an event loop: a client that it made itself, and worker threads.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class AsyncSwarm:
         self._own_clients = PerLoop(partial(make_client, transport))
         self._threads = PerLoop(partial(ThreadPool, max_threads))
         self._rate_limiter = RateLimiter(limits)
-        self._middleware = chain(_callables(middleware))
+        self._middleware = chain(middleware)
 
     @property
     def client(self) -> Any:
@@ -171,8 +171,8 @@ class AsyncSwarm:
         `context_variables`: copied (its dicts, lists and sets, recursively); seen by functions and instructions, never
         by the model. `max_turns`: completions at most; the tools of the last one still run; 0 sends nothing.
         `execute_tools=False`: return when the model calls something. `resume=True`: run the calls that are open at the
-        end of `messages` first; only for a history that comes from storage you trust. `run_id`: the id of this run in `Response`, in middleware and
-        in log records; a new one by default. `debug=True`: print and log.
+        end of `messages` first; only for a history that comes from storage you trust. `debug=True`: print and log.
+        `run_id`: the id of this run in `Response`, in middleware and in log records; a new one by default.
 
         Raises ConfigurationError (a mistake of the caller), CompletionError (the provider failed) or RunError. Each has
         `.response`: what had happened until then. So has the cancellation exception of a plain run that is cancelled.
@@ -261,7 +261,7 @@ class AsyncSwarm:
     ) -> Response:
         return await to_end(*self._prepare(options, deliver_after, stream=False, journal=journal, retries=retries))
 
-    # --- putting a run together ---
+    # --- assembling a run ---
 
     def _prepare(
         self, options: RunOptions, deliver: EventDelivery, *, stream: bool, **middleware: Middleware | None
@@ -303,7 +303,7 @@ class AsyncSwarm:
         return self._threads.get()
 
     def _require_client(self) -> None:
-        """Make the client, or raise ConfigurationError, before a batch begins."""
+        """Make the client if there is none yet. Raises what making it raises."""
         _ = self.client
 
     async def aclose(self) -> None:
@@ -319,13 +319,3 @@ class AsyncSwarm:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
-
-
-def _callables(middleware: Iterable[Middleware]) -> tuple[Middleware, ...]:
-    given = tuple(middleware)
-    for wrap in given:
-        if not callable(wrap):
-            raise ConfigurationError(
-                f"middleware must be functions from Handlers to Handlers, not {type(wrap).__name__}; see aswarm.middleware"
-            )
-    return given

@@ -1,6 +1,6 @@
 """Token counts of a run: what the provider reported, summed over its completions.
 
-A provider that reports nothing leaves the counts at 0; that is "unknown", never an error. This module never estimates.
+If a provider reports nothing, the counts stay 0. That means unknown and is no error. This module never estimates.
 """
 
 import math

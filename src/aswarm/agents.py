@@ -1,4 +1,4 @@
-"""Where an example of Swarm's looks for `create_triage_agent`. New code imports it from `aswarm`."""
+"""The import path that an example of Swarm uses for `create_triage_agent`. New code imports it from `aswarm`."""
 
 from ._tools.triage import create_triage_agent
 

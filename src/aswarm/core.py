@@ -1,4 +1,4 @@
-"""Where code written for Swarm looks for `Swarm`. New code imports from `aswarm`."""
+"""Swarm's import path for `Swarm`. New code imports from `aswarm`."""
 
 from ._agent import Agent, Response, Result
 from ._blocking.sync_swarm import Swarm

@@ -1,7 +1,6 @@
-"""Where code written for Swarm looks for its types. New code imports from `aswarm`.
+"""Swarm's import path for types. New code imports from `aswarm`.
 
-The classes of the SDK, which Swarm passed on from here, are looked up when they are asked for: this does not import
-openai.
+The classes of the SDK that Swarm exports here are looked up on first access, so this does not import openai.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where code written for Swarm looks for its helpers. New code has no need of the merging: see `Response.messages`."""
+"""Swarm's import path for helpers. New code does not need to merge deltas: see `Response.messages`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["debug_print", "function_to_json", "merge_chunk", "merge_fields"]
 
 
 def debug_print(debug: bool, *args: object) -> None:
-    """Print a line with the time in front, if `debug`."""
+    """Print a line with the time in front, if `debug` is true."""
     if debug:
         _debug_print(*args)
 
 
 def merge_fields(target: MutableMapping[str, Any], source: Mapping[str, Any]) -> None:
-    """Append the texts of `source` to those of `target`, at every depth; what is neither text nor dict is left out."""
+    """Append the texts of `source` to those of `target`, at every depth. Other values are left out."""
     for key, value in source.items():
         if isinstance(value, str):
             target[key] = (target.get(key) or "") + value
@@ -28,9 +28,9 @@ def merge_fields(target: MutableMapping[str, Any], source: Mapping[str, Any]) ->
 
 
 def merge_chunk(final_response: MutableMapping[str, Any], delta: Mapping[str, Any]) -> None:
-    """Merge a delta of a stream into a message, whose `tool_calls` are kept by their index.
+    """Merge a delta of a stream into a message that keeps its `tool_calls` by index.
 
-    Neither the role is merged nor is the delta changed; all tool calls of a delta count, where Swarm took the first.
+    The role is not merged, and the delta is not changed. All tool calls of a delta are merged; Swarm takes the first.
     """
     merge_fields(final_response, {key: value for key, value in delta.items() if key != "role"})
     for call in delta.get("tool_calls") or ():

@@ -1,6 +1,6 @@
-"""`debug=True`: what is asked, received and called, on stdout in Swarm's words, and in the logger `aswarm`.
+"""`debug=True`: prints requests, completions and tool calls in Swarm's words, and logs them to the logger `aswarm`.
 
-Middleware; nothing else of a run knows of it.
+It is middleware: no other part of a run knows of it.
 """
 
 from __future__ import annotations

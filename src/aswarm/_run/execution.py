@@ -28,19 +28,19 @@ from aswarm._tools.tool import Tool, takes_context
 
 from .handlers import Started, ToolHandler
 from .plan import ToolCall, ToolOutcome
-from .tool_limiter import admitted
+from .tool_limiter import hold_token
 
 logger = logging.getLogger("aswarm")
 
-# The tool call in whose function, or in whose middleware, this code runs.
+# The tool call that this code runs in: in its function, or in a middleware around it.
 current_call: ContextVar[ToolCall | None] = ContextVar("aswarm_current_call", default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFailure:
-    """What `AsyncSwarm(tool_error=...)` gets. `text` is what the model would be told, `error` what went wrong.
+    """What `AsyncSwarm(tool_error=...)` gets. `text`: the text for the model. `error`: what went wrong, see `ToolError`.
 
-    The hook, plain or async, returns the text to tell instead, or raises to end the run.
+    The hook, plain or async, returns the text for the model in its place, or raises to end the run.
     """
 
     text: str
@@ -96,7 +96,7 @@ class ToolCaller:
         arguments = tool.schema.validate(parse_arguments(call.arguments))
         on_loop = tool.is_async or not (tool.thread or self._function_runner.runs_everything)
         carry_out = _on_loop if on_loop else self._run_in_slot
-        async with admitted(tool.limiter):
+        async with hold_token(tool.limiter):
             result = as_result(await carry_out(tool, arguments, context, started))
         return ToolOutcome(result.value, result)
 

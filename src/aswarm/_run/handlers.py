@@ -5,7 +5,7 @@ a function that gets the handlers of one run and returns handlers, usually with 
 types and the order of wrapping; it never runs anything.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
@@ -39,9 +39,9 @@ class ToolHandler(Protocol):
 
 
 class RunInfo:
-    """What a middleware may know of its run. A live view: it shows the run as it is when it is read.
+    """What a middleware may know about its run. A live view: each attribute is read from the running run.
 
-    `id`: the run's id. `tool_call`: the call of the enclosing run in whose function this run was started, or None.
+    `id`: the run's id. `tool_call`: the tool call of the enclosing run that started this run, or None.
     """
 
     __slots__ = ("_state", "id", "tool_call")
@@ -64,7 +64,7 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """The two handlers of one run, and what is known of the run. Change a copy: `dataclasses.replace(handlers, ...)`.
+    """The two handlers of one run, and information about the run. To change one: `dataclasses.replace(handlers, ...)`.
 
     `complete(request)` returns an async generator of the chunks of one completion, or of one whole completion.
     `call_tool(call, context, started)` returns, when awaited, the `ToolOutcome` of the call.
@@ -98,18 +98,25 @@ class MiddlewareStack:
         return handlers
 
 
-def chain(middleware: tuple[Middleware, ...]) -> Middleware | None:
-    """The middleware of a user as one, the first outermost; None where there is none.
+def chain(middleware: Iterable[Middleware]) -> Middleware | None:
+    """The middleware of a user as one, the first outermost, or None for an empty list.
 
-    What a user's middleware does to a request reaches neither the history of the run nor another run.
+    A change that it makes to a request reaches neither the history of the run nor another run. Raises ConfigurationError
+    for a middleware that is not callable.
     """
+    wraps = tuple(middleware)
+    for wrap in wraps:
+        if not callable(wrap):
+            raise ConfigurationError(
+                f"middleware must be functions from Handlers to Handlers, not {type(wrap).__name__}; see aswarm.middleware"
+            )
 
     def chained(handlers: Handlers) -> Handlers:
-        for wrap in reversed(middleware):
+        for wrap in reversed(wraps):
             handlers = _checked(wrap(handlers), wrap)
         return replace(handlers, complete=isolated(handlers.complete))
 
-    return chained if middleware else None
+    return chained if wraps else None
 
 
 def _checked(handlers: object, wrap: Middleware) -> Handlers:

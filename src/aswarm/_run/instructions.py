@@ -1,4 +1,4 @@
-"""The instructions of an agent, which may be a function of the user's."""
+"""The instructions of an agent: a text, or a function of the user that returns it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aswarm._tools.tool import is_async
 async def resolve_instructions(
     agent: Agent, context: dict[str, Any], function_runner: Callable[[], FunctionRunner]
 ) -> Any:
-    """The instructions as text. A plain callable runs where plain functions do, for it may look something up."""
+    """The instructions as text. A plain callable runs where plain functions run, because it may block."""
     instructions = agent.instructions
     if not callable(instructions):
         return instructions
@@ -34,7 +34,7 @@ async def resolve_instructions(
 
 async def _run_in_slot(function_runner: FunctionRunner, work: Callable[[], Any]) -> Any:
     slot = await function_runner.acquire()
-    enter_tool()  # instructions may start runs too
+    enter_tool()  # instructions may start runs, as tools may
     try:
         return await slot.run(work)
     finally:

@@ -56,7 +56,7 @@ class ToolCall:
 
     @property
     def id(self) -> str:
-        """The id that the provider gave, or that was made for it."""
+        """The id from the provider, or one that was made because it gave none."""
         return str(self.message["id"])
 
     @property
@@ -75,7 +75,7 @@ def calls_of(messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool
 
 
 def plan(calls: Iterable[ToolCall], *, concurrent: bool = True) -> list[list[ToolCall]]:
-    """The calls in groups: groups run in order, the calls of a group together."""
+    """The calls in groups. Groups run in order; the calls of one group run together."""
     groups: list[list[ToolCall]] = []
     for call in calls:
         if not groups or not concurrent or not _fits(call, groups[-1]):
@@ -85,9 +85,9 @@ def plan(calls: Iterable[ToolCall], *, concurrent: bool = True) -> list[list[Too
 
 
 def _fits(call: ToolCall, group: Iterable[ToolCall]) -> bool:
-    """Whether the call may run together with those of the group, which come before it."""
+    """Whether the call may run together with the calls of the group, which come before it."""
     tools = [member.tool for member in group if member.tool is not None]
-    if call.tool is None:  # nothing runs, it is only answered
+    if call.tool is None:  # no function runs
         return all(map(runs_together, tools))
     if not runs_together(call.tool) or not all(map(runs_together, tools)):
         return False
@@ -97,5 +97,5 @@ def _fits(call: ToolCall, group: Iterable[ToolCall]) -> bool:
 
 
 def _must_see_order(tool: Tool[..., Any]) -> bool:
-    # @tool(concurrent=True) is the user's word that it need not see what its neighbours change.
+    # With @tool(concurrent=True) the user says that the function need not see changes of the calls beside it.
     return tool.concurrent is None and reads_context(tool)

@@ -1,7 +1,7 @@
-"""What has happened in one run, and what of it may be handed out.
+"""The state of one run: what has happened, and the `Response` that any exit leaves.
 
-The state records; it decides the wire history, the active agent, the context, which calls are open, and the `Response`
-that any exit leaves. It never waits for anything. A snapshot may be taken at any moment and is always valid.
+Decides the wire history, the active agent, the context and which calls are open. Never waits. A snapshot may be taken at
+any moment and is always valid.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _FIRST_KEYS: Message = {"role": None, "content": None, "sender": None, "tool_cal
 class RunState:
     """The record of one run.
 
-    `agent` is the active one, `context` the run's own copy of the context variables, `calls` those of the current turn
-    (or the open ones that a resumed run begins with), `stop` why it ended ("cancelled" until it is known better).
+    `agent`: the active agent. `context`: the run's own copy of the context variables. `calls`: the calls of the current
+    turn, or the open calls that a resumed run begins with. `stop`: why the run ended; "cancelled" until that is known.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class RunState:
         self.accumulator: Accumulator | None = None
         self._answered = False
         self._empty_content = empty_content
-        self._made: list[Message] = []
-        self._served: list[Agent] = []  # agents that have had a tool result in this run
+        self._new_messages: list[Message] = []
+        self._with_results: list[Agent] = []  # agents that had a tool result in this run
         self._toolbox: Toolbox | None = None
         self._response: Response | None = None
-        self._begin(normalize(messages), resume=resume)
+        self._read_history(normalize(messages), resume=resume)
 
-    def _begin(self, history: list[Message], *, resume: bool) -> None:
+    def _read_history(self, history: list[Message], *, resume: bool) -> None:
         waiting = open_calls(history)
         if waiting and not resume:
             names = ", ".join(repr(call.get("id")) for call in waiting)
@@ -72,14 +72,14 @@ class RunState:
                 "resume=True to run them, if the history comes from storage you trust, or answer them yourself"
             )
         tail = _last_assistant(history) if waiting else len(history)
-        # The block of the open calls goes on the wire once they are answered.
-        self._unsettled = history[tail:]
+        # The message with the open calls is sent once they are answered.
+        self._pending = history[tail:]
         self._wire = to_wire(history[:tail], empty_content=self._empty_content)
-        asked: list[Message] = (self._unsettled[0]["tool_calls"] or []) if waiting else []
+        asked: list[Message] = (self._pending[0]["tool_calls"] or []) if waiting else []
         calls = calls_of(asked, self.agent, self.tools)
         self.calls = [call for call in calls if any(call.message is open_call for open_call in waiting)]
 
-    # --- asking ---
+    # --- the next request ---
 
     @property
     def tools(self) -> dict[str, Tool[..., Any]]:
@@ -93,17 +93,17 @@ class RunState:
         _ = self.tools
 
     def request(self, instructions: Any, settings: RequestSettings) -> CompletionRequest:
-        """The next request."""
+        """The next request for a completion."""
         choice = self.agent.tool_choice
         if choice is None:
             choice = self.agent.model_settings.get("tool_choice")
-        if choice is not None and any(self.agent is served for served in self._served):
+        if choice is not None and any(self.agent is served for served in self._with_results):
             choice = relaxed(choice)
         tools = [tool.schema.json for tool in self.tools.values()]
         return build_request(self.agent, instructions, self._wire, tools, choice, settings)
 
     def stop_reason(self, max_turns: float, *, execute_tools: bool) -> StopReason | None:
-        """Why the run is over, or None: then `calls` are to be run, or, where there are none, a completion is next."""
+        """Why the run is over, or None: then it runs `calls`, or asks for a completion if there are no calls."""
         if self.calls:
             resumed = self.turns == 0  # `resume=True` is the approval
             return None if execute_tools or resumed else "tool_calls"
@@ -119,19 +119,19 @@ class RunState:
         return self.accumulator.text if self.accumulator else ""
 
     def record_completion(self, completion: Completion) -> Message:
-        """Record a whole completion; `calls` are then those it asks for. Returns the message as recorded."""
+        """Record a whole completion and make `calls` those that it asks for. Returns the message as recorded."""
         message = recorded_form(completion.message, self.agent.name)
         calls = message["tool_calls"]
         self.accumulator = None
         self.usage += completion.usage
-        self._made.append(message)
-        self._unsettled = [message]
+        self._new_messages.append(message)
+        self._pending = [message]
         self.calls = calls_of(calls or (), self.agent, self.tools)
         self._answered = not self.calls
         return message
 
     def merge_context(self, calls: Iterable[ToolCall]) -> None:
-        """Merge what the finished calls of a group want to change, in call order."""
+        """Merge the context changes of the finished calls of a group, in call order."""
         self.context.update(_changes(calls))
         for call in calls:
             call.merged = True
@@ -139,27 +139,27 @@ class RunState:
     def end_turn(self) -> tuple[Agent, Agent] | None:
         """Record the tool messages of a turn in call order and switch the agent. Returns (source, target) if it did."""
         if self.calls:
-            self._served.append(self.agent)
+            self._with_results.append(self.agent)
         messages = _answers(self.calls)
-        self._made.extend(messages)
-        self._settle(messages)
+        self._new_messages.extend(messages)
+        self._send_pending(messages)
         source, self.agent = self.agent, _handed_to(self.calls) or self.agent
         self.calls = []
         return (source, self.agent) if self.agent is not source else None
 
-    def _settle(self, answers: list[Message]) -> None:
-        self._wire += to_wire([*self._unsettled, *answers], empty_content=self._empty_content)
-        self._unsettled = []
+    def _send_pending(self, answers: list[Message]) -> None:
+        self._wire += to_wire([*self._pending, *answers], empty_content=self._empty_content)
+        self._pending = []
 
-    # --- handing out ---
+    # --- the response ---
 
     @property
     def response(self) -> Response:
-        """What has happened so far, as a valid `Response`; after the end, always the same one."""
+        """What has happened so far, as a valid `Response`; the same object each time once the run has ended."""
         return self._response or self._snapshot(copy_containers(self.context))
 
     def finish(self, stop: StopReason) -> Response:
-        """The run is over; nothing is recorded any more."""
+        """End the run. Nothing is recorded after this."""
         self.stop = stop
         self._response = self._snapshot(self.context)
         return self._response
@@ -167,7 +167,7 @@ class RunState:
     def _snapshot(self, context: dict[str, Any]) -> Response:
         context.update(_changes(self.calls))
         return Response(
-            messages=[*self._made, *_answers(self.calls)],
+            messages=[*self._new_messages, *_answers(self.calls)],
             agent=_handed_to(self.calls) or self.agent,
             context_variables=context,
             usage=self.usage,
@@ -186,7 +186,7 @@ def _last_assistant(history: list[Message]) -> int:
 
 
 def _changes(calls: Iterable[ToolCall]) -> dict[str, Any]:
-    """The context changes of finished calls that have not been merged; the last in call order wins."""
+    """The context changes of finished calls that are not merged yet; the last in call order wins."""
     changes: dict[str, Any] = {}
     for call in calls:
         if call.outcome and call.outcome.result and not call.merged:
@@ -222,13 +222,13 @@ def _answers(calls: list[ToolCall]) -> list[Message]:
 
 
 def _is_hidden(call: ToolCall, calls: list[ToolCall]) -> bool:
-    # A later call of the same id and name has its answer, which whoever resumes would take for this one's.
+    # A later call of the same id and name has an answer. A resumed run would take that answer for this call's.
     later = calls[calls.index(call) + 1 :]
     return any(other.started and (other.id, other.name) == (call.id, call.name) for other in later)
 
 
 def _replaced(agent: Agent | None, previous: Agent | None) -> str:
-    # Recorded results never change, so it is the later handoff that says which one no longer holds.
+    # Recorded results never change, so the later handoff says which one it replaces.
     if agent is None or previous is None or agent is previous:
         return ""
     return f" (replaces the handoff to {previous.name})"

@@ -1,6 +1,6 @@
-"""The ways to watch a run: Swarm's dicts (`ClassicStream`), typed events (`EventStream`), or not at all (`to_end`).
+"""The ways to read a run: Swarm's dicts (`ClassicStream`), typed events (`EventStream`), or only its end (`to_end`).
 
-They only translate what the one loop yields. None holds a task or a cancel scope while nobody reads.
+They translate what the loop yields. No task and no cancel scope is held while the consumer holds an event.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ class _EventQueue:
                 await self._news.wait()
 
 
-# --- watching a run ---------------------------------------------------------------------------------------------------
+# --- reading a run ----------------------------------------------------------------------------------------------------
 
 
 async def to_end(state: RunState, events: AsyncGenerator[LoopEvent, None]) -> Response:
-    """Run without watching. An exception that is not ours gets `.response` too, where it takes an attribute."""
+    """Run to the end. An exception of other code gets `.response` too, if it can have attributes."""
     try:
         async with aclosing(events):
             async for _ in events:
@@ -129,10 +129,10 @@ async def _typed(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[Even
 
 
 class _Reading(Generic[E]):
-    """The generators of one run, closed once: by the reader, or when the reader was dropped.
+    """The generators of one run, closed once: by the stream, or after the stream was dropped.
 
-    They are kept alive apart from the reader. Collected together with it, in a reference cycle, each of them would be
-    closed by a task of the event loop's, all at once, and would find the others running.
+    The generators must not be collected together with the stream. The event loop would then close all of them at the same
+    time, each in a task of its own, and they would fail because the others are running.
     """
 
     def __init__(self, events: AsyncGenerator[E, None]) -> None:
@@ -141,7 +141,7 @@ class _Reading(Generic[E]):
         self._closed: anyio.Event | None = None
 
     async def close(self) -> None:
-        """Close, or wait for whoever is closing."""
+        """Close the generators. A second caller waits until the first one has closed them."""
         if self._closed is not None:
             await self._closed.wait()
             return
@@ -158,21 +158,21 @@ class _Reading(Generic[E]):
             raise RuntimeError("this run is being read by another task; read and close it in one task at a time")
 
 
-def _close_dropped(reading: _Reading[Any], spawn: Callable[[Work], object]) -> None:
-    with suppress(RuntimeError):  # the loop is gone, and everything on it
-        spawn(functools.partial(_close_for_nobody, reading))
+def _close_dropped(reading: _Reading[Any], run_id: str, spawn: Callable[[Work], object]) -> None:
+    with suppress(RuntimeError):  # the event loop is closed
+        spawn(functools.partial(_close_and_log, reading, run_id))
 
 
-async def _close_for_nobody(reading: _Reading[Any]) -> None:
+async def _close_and_log(reading: _Reading[Any], run_id: str) -> None:
     try:
         await reading.close()
     except Exception:
-        # Nobody is left to be told; and what leaves a system task of trio's ends the whole program.
-        logger.exception("a run that was dropped could not be closed cleanly")
+        # No caller is left. An exception that leaves a system task of trio ends the whole program.
+        logger.exception("a run that was dropped could not be closed cleanly", extra={"run_id": run_id})
 
 
 class _Stream(Generic[E]):
-    """What both ways have in common: the record of the run, reading, and the end of reading."""
+    """What both kinds of stream share: the state of the run, reading, and the end of reading."""
 
     def __init__(self, state: RunState, events: AsyncGenerator[E, None]) -> None:
         self._state = state
@@ -191,21 +191,21 @@ class _Stream(Generic[E]):
 
     @property
     def partial(self) -> str:
-        """The text of a completion that has not finished, which is in no message."""
+        """The text of a completion that has not finished; it is in no message."""
         return self._state.partial
 
     async def _step(self, step: Callable[[], Awaitable[E]]) -> E:
         reading = self._reading
         if self._when_dropped is None:
-            self._when_dropped = weakref.finalize(self, _close_dropped, reading, task_spawner())
+            self._when_dropped = weakref.finalize(self, _close_dropped, reading, self._state.id, task_spawner())
             self._when_dropped.atexit = False
         reading.check_idle()
         reading.is_running = True
         try:
-            # Between the chunks of a completion no generator begins.
+            # No generator of ours begins between the chunks of a completion.
             return await (HiddenGenerators(step()) if self._state.accumulator is None else step())
         except BaseException:
-            self._when_dropped.detach()  # what leaves a generator has ended it
+            self._when_dropped.detach()  # the exception has ended the generator
             raise
         finally:
             reading.is_running = False
@@ -227,8 +227,9 @@ class ClassicStream(_Stream[ClassicEvent], AsyncGenerator[ClassicEvent, None]):
     `{"response": Response}`. A delta has `role`, `content`, `tool_calls` (None where absent), what else the provider
     sent, and `sender` on the first of a message. A yielded dict is never changed afterwards.
 
-    Dropping the last reference ends the run, as `aclose()` does. A stream to which its own tools or context variables
-    lead back is not collected while it is open: close that one.
+    Dropping the last reference ends the run, as `aclose()` does. After a `break`, a stream that still has a name stays
+    open until the name goes: use `contextlib.aclosing`. A stream that its own tools or context variables refer to is not
+    collected while it is open.
     """
 
     def __init__(self, state: RunState, events: AsyncGenerator[LoopEvent, None]) -> None:
@@ -238,7 +239,7 @@ class ClassicStream(_Stream[ClassicEvent], AsyncGenerator[ClassicEvent, None]):
         return self
 
     def __await__(self) -> Generator[Any, Any, Self]:
-        """So that `async for event in await swarm.run(..., stream=True)` works too."""
+        """Makes `async for event in await swarm.run(..., stream=True)` work too."""
         return self
         yield  # makes this a generator that never waits
 
@@ -253,9 +254,9 @@ class ClassicStream(_Stream[ClassicEvent], AsyncGenerator[ClassicEvent, None]):
 
 
 class EventStream(_Stream[Event], AsyncIterator[Event]):
-    """What `stream()` returns: `async with` it, then iterate over the typed events, which come live.
+    """What `stream()` returns: enter it with `async with`, then iterate over the typed events, which come live.
 
-    Leaving the block, in whatever way, ends the run: the response is closed, async tools are cancelled and awaited.
+    Leaving the block in any way ends the run: the HTTP response is closed, async tools are cancelled and awaited.
     """
 
     def __init__(self, state: RunState, events: AsyncGenerator[LoopEvent, None]) -> None:

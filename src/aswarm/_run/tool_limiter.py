@@ -1,7 +1,7 @@
-"""`@tool(limiter=...)`: one object in a decorator, that bounds calls on every event loop.
+"""`@tool(limiter=...)`: one limiter in a decorator bounds calls on every event loop.
 
-A limiter belongs to the loop that uses it first. Every other loop gets one of its own with as many tokens: anyio's
-limiters are neither thread-safe nor fit for two backends.
+A limiter belongs to the event loop that uses it first. Every other loop gets a limiter of its own with as many tokens,
+because anyio's limiters are not thread-safe and work on one backend only.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _lock = threading.Lock()
 
 
 def _limiter_here(limiter: Limiter) -> Limiter:
-    """The limiter itself, or its twin on this event loop."""
+    """The limiter itself, or its counterpart for this event loop."""
     if not isinstance(limiter, anyio.CapacityLimiter):
-        return limiter  # somebody's own: it knows itself where it may be used
+        return limiter  # another class of limiter decides itself where it may be used
     loop = current_loop()
     with _lock:
         loops = _loops.setdefault(limiter, _Loops(ref(loop)))
@@ -42,14 +42,14 @@ def _limiter_here(limiter: Limiter) -> Limiter:
         return loops.others[loop]
 
 
-def admitted(limiter: Limiter | None) -> AbstractAsyncContextManager[None]:
-    """Hold a token of the limiter, if there is one."""
-    return nullcontext() if limiter is None else _admitted(_limiter_here(limiter))
+def hold_token(limiter: Limiter | None) -> AbstractAsyncContextManager[None]:
+    """Hold a token of the limiter in the block; without a limiter, do nothing."""
+    return nullcontext() if limiter is None else _hold_token(_limiter_here(limiter))
 
 
 @asynccontextmanager
-async def _admitted(limiter: Limiter) -> AsyncGenerator[None, None]:
-    # On behalf of an object of its own: a tool that calls itself through a nested run is another borrower.
+async def _hold_token(limiter: Limiter) -> AsyncGenerator[None, None]:
+    # An object for each call, not the task: a tool that calls itself through a nested run borrows a second token.
     borrower = object()
     await limiter.acquire_on_behalf_of(borrower)
     try:

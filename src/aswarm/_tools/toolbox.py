@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from aswarm._agent import MEMO, Agent
+from aswarm._agent import TOOLBOX_SLOT, Agent
 from aswarm._errors import ConfigurationError
 
 from .schema import FunctionSchema, schema_of
@@ -65,10 +65,10 @@ class Toolbox:
 
 def toolbox(agent: Agent) -> Toolbox:
     """The toolbox of an agent, made again only after a change. Raises ConfigurationError as `tools_of` does."""
-    known = getattr(agent, MEMO, None)
+    known = getattr(agent, TOOLBOX_SLOT, None)
     if not (isinstance(known, Toolbox) and known.is_current(agent)):
         known = Toolbox(agent)
-        object.__setattr__(agent, MEMO, known)
+        object.__setattr__(agent, TOOLBOX_SLOT, known)
     return known
 
 
