@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard, cast
 
+from ._text import one_line
+
 
 def is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
     """Whether it is a dict, or something that reads like one."""
@@ -18,8 +20,7 @@ def is_array(value: object) -> TypeGuard[list[Any]]:
 
 def shown(value: object, limit: int) -> str:
     """The value as it would be written in Python, on one line of at most `limit` characters."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    return one_line(repr(value), limit)
 
 
 def is_json(value: object) -> bool:

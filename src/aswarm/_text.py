@@ -1,7 +1,34 @@
-"""What a terminal would obey: texts of models and tools are shown without it. How, is for whoever shows them."""
+"""Text for people: made safe for a terminal, and cut to one line.
+
+Texts of models, tools and users can hold control characters, which a terminal would obey. They are shown as symbols here
+and never sent.
+"""
 
 from __future__ import annotations
 
-# All controls but the line break and the tabulator; the last two ranges turn the direction of writing, so that a call
-# would read differently from what runs.
+# All control characters but the line break and the tab. The last two ranges change the direction of writing: a call would
+# read differently from what runs.
 OBEYED = (*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+
+# The control pictures begin at U+2400. A carriage return is dropped: it belongs to the line ends of Windows.
+_VISIBLE: dict[int, int | None] = {
+    **{code: 0x2400 + code if code < ord(" ") else 0xFFFD for code in OBEYED},
+    **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),  # half of a surrogate pair: no encoding takes it
+    0x7F: 0x2421,
+    0x0D: None,
+}
+
+
+def clean(text: str) -> str:
+    """The text with a symbol in place of each control character; line breaks and tabs stay."""
+    return text.translate(_VISIBLE)
+
+
+def shortened(text: str, limit: int) -> str:
+    """The text, or its beginning and "...", of at most `limit` characters."""
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def one_line(text: object, limit: int = 300) -> str:
+    """The text, clean, on one line of at most `limit` characters; each run of white space becomes a space."""
+    return shortened(clean(" ".join(str(text).split())), limit)
