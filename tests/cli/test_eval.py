@@ -101,8 +101,8 @@ def test_agents_beside_the_file(project: Path, monkeypatch: pytest.MonkeyPatch) 
     ("data", "said"),
     [
         ([], "expected a list of cases"),
-        ([{"conversation": "Hello", "function": "None"}], "no agent for the case"),
-        ([{"conversation": "Hello", "function": "None", "agent": "agents:nobody"}], "no agent 'agents:nobody'"),
+        ([{"conversation": "Hello", "function": "None"}], "the case 'Hello' has no agent"),
+        ([{"conversation": "Hello", "function": "None", "agent": "agents:nobody"}], "there is no agent 'agents:nobody'"),
     ],
 )
 def test_cases_that_cannot_be_run(project: Path, data: Any, said: str) -> None:

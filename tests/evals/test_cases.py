@@ -36,13 +36,13 @@ CALLING = {
         ({"function": None, "arguments": {"a": 1}}, "arguments belong to one function, not to None"),
         ({"function": "None", "arguments": {"a": 1}}, "arguments belong to one function"),
         ({"function": ["f", "g"], "arguments": {"a": 1}}, "arguments belong to one function"),
-        ({"function": "f", "run": "nothing"}, "nothing but a judge to ask"),
+        ({"function": "f", "run": "nothing"}, "can be combined with a judge only"),
         ({"function": "f", "conversation": []}, "the conversation is empty"),
         ({"function": "f", "conversation": [{"role": "usr", "content": "Hi"}]}, r"messages\[0\] has the role 'usr'"),
-        ({"judge": "Is it?", "run": "nothing", "conversation": ["Hi"]}, "no message: 'Hi'"),
+        ({"judge": "Is it?", "run": "nothing", "conversation": ["Hi"]}, "a message must be an object, not 'Hi'"),
     ],
 )
-def test_a_case_that_cannot_be_used_says_what_to_mend(fields: dict[str, Any], says: str) -> None:
+def test_a_case_that_cannot_be_used_says_what_to_change(fields: dict[str, Any], says: str) -> None:
     """Faults are found when the case is made, before anything is spent."""
     with pytest.raises(ConfigurationError, match=says):
         Case(**{"conversation": "Hi", **fields})
@@ -94,11 +94,11 @@ def test_how_much_is_run(case: Case, extent: str) -> None:
         ({"conversation": "Hi", "functoin": "f"}, "no 'functoin'; did you mean 'function'?"),
         ({"conversation": "Hi", "xyz": "f"}, "no 'xyz'; it has conversation, function,"),
         ({"function": "f"}, "the case has no conversation: {'function': 'f'}"),
-        ("Hi", "a case is an object with a conversation, not 'Hi'"),
+        ("Hi", "a case must be an object with a conversation, not 'Hi'"),
     ],
 )
 async def test_a_mapping_that_is_no_case_is_refused(case: Any, says: str) -> None:
-    """Cases may be given as mappings; a misspelt key is no silent pass."""
+    """Cases can be given as mappings; a misspelt key is an error, not a silent pass."""
     with pytest.raises(ConfigurationError) as caught:
         await evaluate(desk, [case])
     assert says in str(caught.value)

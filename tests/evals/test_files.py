@@ -63,8 +63,8 @@ def test_yaml(tmp_path: Path, ending: str) -> None:
     assert third == Case("Goodbye", judge="Is the answer polite?", agent="evaluated:sales")
 
 
-def test_what_stands_beside_cases_holds_for_each_that_says_nothing_else(tmp_path: Path) -> None:
-    """Any field of a case may stand there."""
+def test_keys_beside_cases_are_defaults_for_all_cases(tmp_path: Path) -> None:
+    """Any field of a case can stand there; the value in the case wins."""
     data = {"run": "whole", "function": "f", "cases": [{"conversation": "a"}, {"conversation": "b", "function": "g"}]}
     cases = load_cases(write(tmp_path, "cases.json", data))
     assert cases == [Case("a", function="f", run="whole"), Case("b", function="g", run="whole")]
@@ -80,14 +80,14 @@ def test_the_agents_of_a_file_can_be_overridden(tmp_path: Path, agent: Agent | s
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("cases.toml", "", "cases.toml: cases come as .json, .yaml, .yml"),
+        ("cases.toml", "", "cases.toml: a file of cases must end with .json, .yaml, .yml"),
         ("cases.json", "[", "cases.json: Expecting value"),
         ("cases.yaml", "a: [", "cases.yaml: while parsing"),
         ("cases.yaml", "!!python/object/apply:os.getcwd []", "could not determine a constructor"),
         ("cases.json", "[]", "expected a list of cases, or an object with one under 'cases'"),
         ("cases.json", "{}", "expected a list of cases"),
         ("cases.json", "3", "expected a list of cases"),
-        ("cases.json", "[3]", "case 1: a case is an object with a conversation, not 3"),
+        ("cases.json", "[3]", "case 1: a case must be an object with a conversation, not 3"),
         ("cases.json", [*SWARMS, {"conversation": "Hi"}], "case 3: the case expects nothing"),
         ("cases.json", {"model": "x", "cases": SWARMS}, "case 1: a case has no 'model'"),
     ],
@@ -124,12 +124,12 @@ def test_an_agent_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("reference", "says"),
     [
-        ("evaluated", "named as module:attribute, not 'evaluated'"),
+        ("evaluated", "must be named as module:attribute, not 'evaluated'"),
         (":desk", "named as module:attribute"),
         ("evaluated:", "named as module:attribute"),
-        ("no_such_module:desk", "no agent 'no_such_module:desk': ModuleNotFoundError: No module named"),
-        ("evaluated:nobody", "no agent 'evaluated:nobody': AttributeError"),
-        ("evaluated:book", "'evaluated:book' is no Agent but <function book"),
+        ("no_such_module:desk", "there is no agent 'no_such_module:desk': ModuleNotFoundError: No module named"),
+        ("evaluated:nobody", "there is no agent 'evaluated:nobody': AttributeError"),
+        ("evaluated:book", "'evaluated:book' must be an Agent, not <function book"),
     ],
 )
 def test_a_name_that_names_no_agent(reference: str, says: str) -> None:

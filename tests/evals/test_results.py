@@ -45,11 +45,11 @@ async def test_what_the_file_holds_stays(tmp_path: Path, before: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_file_that_is_no_json_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_json_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
     """And left as it is."""
     path = tmp_path / "results.json"
     path.write_text("notes", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="is no results file"):
+    with pytest.raises(ConfigurationError, match="is not a results file"):
         await evaluate(desk, [HI], swarm=AsyncSwarm(ScriptedModel([]).client()), results=path)
     assert path.read_text(encoding="utf-8") == "notes"
 

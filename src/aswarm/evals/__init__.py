@@ -1,18 +1,21 @@
-"""Evals: whether an agent does what you expect, how often of n times, and what it did where it did not.
+"""Evals: how often an agent does what you expect, and what it does instead.
 
     cases = load_cases("cases.json")  # or [Case("Where is my bag?", function="transfer_to_lost_baggage"), ...]
     report = asyncio.run(evaluate(triage_agent, cases, repeats=5, results="results.json"))
     print(report)
     assert report.accuracy >= 0.9
 
-From pytest (anyio, which brings the marker, is installed with aswarm):
+In pytest (the marker comes from anyio, which aswarm installs):
 
     @pytest.mark.anyio
     @pytest.mark.parametrize("case", load_cases("cases.json"), ids=str)
     async def test_triage(case):
         await assert_case(case, triage_agent)
 
-Importing this needs neither pyyaml (YAML files) nor rich (the progress bar): `pip install "aswarm[evals]"` brings both.
+Decides which attempts pass, and reports them. Never changes an agent.
+
+YAML files need pyyaml, and the progress bar needs rich: `pip install "aswarm[evals]"` installs both. Importing this module
+needs neither.
 """
 
 from aswarm import _public

@@ -1,4 +1,4 @@
-"""`assert_case`: a case as a test. Decides nothing; it says what the model did where that was not expected."""
+"""`assert_case`: a case as a test. Turns a report below the threshold into an AssertionError; decides nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._report import Report
 
 
 class Options(TypedDict, total=False):
-    """What `assert_case` passes on to `evaluate`, where it is explained."""
+    """The options that `assert_case` passes to `evaluate`, which explains them."""
 
     swarm: AsyncSwarm | None
     concurrency: int
@@ -34,12 +34,12 @@ async def assert_case(
     threshold: float = 1.0,
     **options: Unpack[Options],
 ) -> Report:
-    """Raise AssertionError, showing what the model did, where the case's accuracy is below `threshold` (0.0 to 1.0).
+    """Raise AssertionError if the accuracy of the case is below `threshold` (0.0 to 1.0). The text shows what the model did.
 
-    Works in every test framework: `@pytest.mark.anyio` or `@pytest.mark.asyncio`, or `asyncio.run(assert_case(...))`
-    in a plain test. `options` are those of `evaluate`. Returns the report.
+    Works in every test framework: with `@pytest.mark.anyio` or `@pytest.mark.asyncio`, or as
+    `asyncio.run(assert_case(...))` in a plain test. `options` are those of `evaluate`. Returns the report.
     """
-    __tracebackhide__ = True  # pytest then shows the test's own line
+    __tracebackhide__ = True  # pytest shows the line of the test instead
     report = await evaluate(agent, [case], repeats=repeats, **options)
     if report.accuracy < threshold:
         raise AssertionError(f"accuracy {report.accuracy:.1%} is below {threshold:.1%}\n{report.cases[0]}")

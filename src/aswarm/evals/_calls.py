@@ -1,4 +1,4 @@
-"""What the model called, and whether that is what a case expects. Decides in plain code; the answer is words."""
+"""The calls that a model made, and whether a case expects them. Decides in plain code; the result is a text."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ._case import Case
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call that the model asked for. `arguments`: the JSON text as the model wrote it."""
+    """One call that the model made. `arguments`: the JSON text as the model wrote it."""
 
     name: str
     arguments: str
 
     def __str__(self) -> str:
-        """As it would be written, on one line."""
+        """The call on one line, such as `book({"city": "Rome"})`."""
         return f"{self.name}({'' if self.parsed == {} else ' '.join(self.arguments.split())})"
 
     @property
     def parsed(self) -> Any:
-        """The arguments as JSON, `{}` where there are none; None where they do not parse."""
+        """The parsed arguments; `{}` if the text is empty, None if it is not JSON."""
         try:
             return json.loads(self.arguments) if self.arguments.strip() else {}
         except (ValueError, RecursionError):
@@ -49,22 +49,22 @@ def _text_of_arguments(call: Mapping[str, Any]) -> str:
 
 
 def unexpected(case: Case, calls: Sequence[Call]) -> str | None:
-    """What was expected of the calls, in words, where they are not so; None where they are. See `Case`."""
+    """What the case expected, as a text, if the calls differ from it; None if they do not. The rules are those of `Case`."""
     if case.function is ... and case.arguments is None:
         return None
     if case.calls_nothing:
         return "expected no call" if calls else None
     if is_array(case.function) and sorted(case.function) != sorted(call.name for call in calls):
         return f"expected exactly these calls: {', '.join(case.function)}"
-    looked_at = calls[:1] if case.extent == "completion" else calls
-    return None if any(_fits(case, call) for call in looked_at) else _wish(case)
+    candidates = calls[:1] if case.extent == "completion" else calls
+    return None if any(_fits(case, call) for call in candidates) else _expectation(case)
 
 
 def _fits(case: Case, call: Call) -> bool:
     return (not isinstance(case.function, str) or call.name == case.function) and _has(call, case.arguments or {})
 
 
-def _wish(case: Case) -> str:
+def _expectation(case: Case) -> str:
     named = case.function if isinstance(case.function, str) else "a call"
     arguments = ", ".join(f"{name}={_shown(value)}" for name, value in (case.arguments or {}).items())
     return f"expected {named}" + (f" with {arguments}" if arguments else "")
@@ -78,7 +78,7 @@ def _has(call: Call, expected: Mapping[str, Any]) -> bool:
 
 
 def _agrees(expected: Any, given: Any) -> bool:
-    """Whether two JSON values are equal; true is not 1. A callable is asked."""
+    """Whether two JSON values are equal, where true is not 1. A callable decides itself."""
     if callable(expected):
         return bool(expected(given))
     if is_object(expected) and is_object(given):

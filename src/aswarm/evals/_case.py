@@ -1,6 +1,6 @@
-"""`Case`: one conversation and what is expected of the agent that gets it.
+"""`Case`: a conversation, and what is expected of the agent.
 
-Decides what a well-formed case is, and how much of the agent is run for it. Never runs anything.
+Decides what a well-formed case is, and how much of the agent runs for it. Never runs anything.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_array, is_object, shown
 from aswarm._messages import Message, as_plain, normalize, text_of
+from aswarm._text import one_line
 
 Extent: TypeAlias = Literal["completion", "whole", "nothing"]
 Function: TypeAlias = str | Sequence[str] | EllipsisType | None
@@ -25,39 +26,39 @@ _LINE = 60  # characters of a title, and of a value in a message
 
 @dataclass(frozen=True)
 class Case:
-    """A conversation and what is expected. Everything that is given must hold; something must be given.
+    """A conversation, and what is expected of the agent. At least one expectation is needed; all of them must hold.
 
     `conversation`: messages, or a str for one user message.
 
-    `function`: what is called.
-      - a name: the *first* call is of this function; further calls of the same message are not looked at (Swarm's
-        rule). A handoff is a call like any other, named `transfer_to_<name>` or as its function is.
-      - a list of names: exactly these calls are made, in any order, each as often as it is listed. `["f"]` is
-        "f is called, once, and nothing else".
-      - None, or "None" as in Swarm's files, or an empty list: nothing is called.
-      - left out (`...`): calls are not looked at.
+    `function`: the calls that are expected.
+      - a name: the *first* call is of this function; further calls of the same message are ignored (Swarm's rule). A
+        handoff is a call too, named `transfer_to_<name>` or as its function is.
+      - a list of names: exactly these calls, in any order, each as often as it is listed. `["f"]` means that f is
+        called once, and nothing else is called.
+      - None, or "None" as in Swarm's files, or an empty list: no call.
+      - left out (`...`): calls are ignored.
 
-    `arguments`: each argument named here has this value in the call (of `function`, or without one of the first call
-    whatever its name). Others are not looked at. Values are compared as JSON, before aswarm converts them: 1 equals
-    1.0 and differs from "1" and from true. A callable is asked instead: `{"city": lambda city: "York" in city}`.
+    `arguments`: the values of some arguments of the call of `function`; without `function`, of the first call. Other
+    arguments are ignored. Values are compared as JSON, before aswarm converts them: 1 equals 1.0, and differs from "1"
+    and from true. A callable decides itself: `{"city": lambda city: "York" in city}`.
 
-    `check`: a plain or async function that gets the `Response` and returns whether it is as it should be; an
-    AssertionError is a failure too, any other exception an error.
+    `check`: a plain or async function. It gets the `Response`, and returns true if the response is right. An
+    AssertionError is a failure too; any other exception is an error.
 
-    `judge`: a question about the conversation that a model answers with true (passed) or false.
+    `judge`: a question about the conversation. A model answers it with true (passed) or false.
 
-    `run`: how much of the agent is run.
-      - "completion": one completion is asked for and its calls are not executed. The default for `function` and
-        `arguments` alone.
-      - "whole": the run goes on to its end and **its functions really run**. The default with `check` or `judge`. A
-        name in `function`, and `arguments`, then mean: some call of the run, handoffs and all; a list: all of them.
-      - "nothing": the judge reads the conversation as it is. The default for a `judge` alone whose conversation ends
+    `run`: how much of the agent runs.
+      - "completion": one completion is requested, and its calls are not executed. The default with only `function` and
+        `arguments`.
+      - "whole": the run continues to its end, and **its functions really run**. The default with `check` or `judge`. A
+        name in `function`, and `arguments`, then mean any call of the run, handoffs included; a list means all calls.
+      - "nothing": the judge reads the conversation as it is. The default with only `judge`, if the conversation ends
         with an answer of the assistant.
 
-    `agent`: an `Agent`, or "module:attribute"; None for the one that `evaluate` is given. `context_variables`: of each
-    run. `name`: what the report calls it; else the last thing the user says.
+    `agent`: an `Agent`, or "module:attribute"; None for the agent that `evaluate` gets. `context_variables`: of each
+    run. `name`: the title in the report; by default the last user message.
 
-    Raises ConfigurationError, that says what to mend.
+    Raises ConfigurationError for a case that cannot be used. The text says what to change.
     """
 
     conversation: str | Sequence[Any]
@@ -77,17 +78,18 @@ class Case:
         if self.arguments is not None and (self.calls_nothing or (is_array(self.function) and len(self.function) > 1)):
             raise ConfigurationError(f"arguments belong to one function, not to {shown(self.function, _LINE)}")
         if self.run == "nothing" and not self._is_judged_alone:
-            raise ConfigurationError('with run="nothing" there is nothing but a judge to ask')
+            raise ConfigurationError('run="nothing" can be combined with a judge only')
         if not self.messages:
             raise ConfigurationError("the conversation is empty")
 
     def __str__(self) -> str:
-        """Its name, or else the last thing the user says, on one short line."""
+        """The name, or else the last user message, on one short line."""
         if self.name is not None:
             return self.name
-        said = (text_of(message.get("content")) for message in reversed(self.messages) if message.get("role") == "user")
-        line = " ".join(next(said, "").split()) or f"{len(self.messages)} messages"
-        return line if len(line) <= _LINE else line[: _LINE - 3] + "..."
+        texts = (
+            text_of(message.get("content")) for message in reversed(self.messages) if message.get("role") == "user"
+        )
+        return one_line(next(texts, ""), _LINE) or f"{len(self.messages)} messages"
 
     @property
     def messages(self) -> list[Message]:
@@ -98,12 +100,12 @@ class Case:
 
     @property
     def calls_nothing(self) -> bool:
-        """Whether it is expected that no function is called."""
+        """Whether no call is expected."""
         return self.function in (None, "None") or (is_array(self.function) and not self.function)
 
     @property
     def extent(self) -> Extent:
-        """How much of the agent is run: `run`, or its default."""
+        """How much of the agent runs: `run`, or its default."""
         if self.run is not None:
             return self.run
         if self.judge is None and self.check is None:
@@ -119,11 +121,11 @@ _FIELDS = [field.name for field in dataclasses.fields(Case)]
 
 
 def as_case(data: Case | Mapping[str, Any]) -> Case:
-    """The case that the mapping describes. Raises ConfigurationError for a key that is no field of `Case`."""
+    """The case that the mapping describes. Raises ConfigurationError for a key that `Case` does not have."""
     if isinstance(data, Case):
         return data
-    if not is_object(data):  # pyright: ignore[reportUnnecessaryIsInstance] - it is whatever a file holds
-        raise ConfigurationError(f"a case is an object with a conversation, not {shown(data, _LINE)}")
+    if not is_object(data):  # pyright: ignore[reportUnnecessaryIsInstance] - it comes from a file
+        raise ConfigurationError(f"a case must be an object with a conversation, not {shown(data, _LINE)}")
     for key in data:
         if key not in _FIELDS:
             near = difflib.get_close_matches(str(key), _FIELDS, n=1)
@@ -135,10 +137,10 @@ def as_case(data: Case | Mapping[str, Any]) -> Case:
 
 
 def _readable(message: object) -> Message:
-    # What a judge only reads is never sent as a history, so it need not be a valid one.
+    # The judge only reads it. It is never sent as a history, so it need not be a valid one.
     plain: Message = as_plain(message)
-    if not isinstance(plain, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - it is whatever the caller passed
-        raise ConfigurationError(f"no message: {shown(message, _LINE)}")
+    if not isinstance(plain, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - it comes from the caller
+        raise ConfigurationError(f"a message must be an object, not {shown(message, _LINE)}")
     return plain
 
 

@@ -1,6 +1,6 @@
-"""`evaluate`: runs the cases, several at once, and tells the attempts that passed from those that did not.
+"""`evaluate`: runs the cases, several at once, and decides the outcome of each attempt.
 
-Decides what an attempt comes to. One attempt's failure never ends the others; a cancellation keeps what was done.
+A failed attempt never ends the others. A cancelled evaluation keeps the attempts that were finished.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ import inspect
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 import anyio
 
 from aswarm._agent import Agent, Response
 from aswarm._errors import AswarmError, ConfigurationError, set_attribute
+from aswarm._progress import progress_bar, progress_line, shows_bar
 from aswarm._swarm import AsyncSwarm
 from aswarm._tools.hints import name_of
 
 from ._calls import calls_of, unexpected
 from ._case import Case, as_case
-from ._files import import_agent
+from ._files import ResultsFile, import_agent
 from ._judge import Judge, Verdict
-from ._progress import progress_on
 from ._report import Attempt, CaseReport, Outcome, Report
-from ._results import ResultsFile
 
 
 async def evaluate(
@@ -44,83 +44,83 @@ async def evaluate(
     results: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Report:
-    """Run every case `repeats` times, each an independent run, and report how often it passed.
+    """Run every case `repeats` times, each time as a separate run, and report how often it passed.
 
-    `agent`: for the cases that name none; an `Agent`, "module:attribute", or None where every case names its own.
-    `cases`: of `load_cases`, or made in Python; mappings as in a file will do. What passes is said at `Case`.
-    `swarm`: `AsyncSwarm()` from the environment where it is left out. `concurrency`: attempts at once, over all cases;
-    every case has its first attempt before one has its second. `model_override`, `max_turns`: of every run.
-    `judge_model`: by default `model_override`, or the model of the case's agent. `judge_swarm`: where the judge is on
-    another server. `results`: a JSON file that a record of this evaluation is appended to. `progress`: on stderr,
-    where that is a terminal.
+    `agent`: for the cases that do not name one: an `Agent`, or "module:attribute". None if every case names its own.
+    `cases`: from `load_cases`, or made in Python; mappings as in a file are accepted. `Case` says what passes.
+    `swarm`: by default `AsyncSwarm()`, from the environment. `concurrency`: how many attempts run at once, over all
+    cases; every case has its first attempt before any case has its second. `model_override`, `max_turns`: of every run.
+    `judge_model`: by default `model_override`, or the model of the case's agent. `judge_swarm`: for a judge on another
+    server. `results`: a JSON file; a record of this evaluation is appended to it. `progress`: show the progress on
+    stderr, if that is a terminal.
 
-    Whatever an attempt raises is an error of that attempt: told in the report, counted as not passed. Where the
-    evaluation itself is cancelled (Ctrl-C), what was done until then is in `results`, and in the exception's `.report`.
+    An exception in an attempt is an error of that attempt: it is in the report, and the attempt has not passed. If the
+    evaluation itself is cancelled (Ctrl-C), the finished attempts are in `results` and in the exception's `.report`.
 
-    Raises ConfigurationError, before anything is sent, for a case, an agent, a client or a results file that cannot be
+    Raises ConfigurationError, before the first request, for a case, an agent, a client or a results file that cannot be
     used.
     """
     if repeats < 1 or concurrency < 1:
         raise ConfigurationError(f"repeats and concurrency must be at least 1, not {repeats} and {concurrency}")
     for given in (swarm, judge_swarm):
         _check_swarm(given)
-    entries = list(_entries(agent, cases, model_override))
-    if not entries:
+    planned = list(_planned(agent, cases, model_override))
+    if not planned:
         raise ConfigurationError("there are no cases")
     record = None if results is None else ResultsFile(results)
     async with AsyncExitStack() as stack:
         swarm = await stack.enter_async_context(AsyncSwarm()) if swarm is None else swarm
         judge = Judge(judge_swarm or swarm)
-        swarm.client  # noqa: B018 - raises where there is none, which would else be an error of every attempt
-        attempts = _Attempts(swarm, judge, model_override, max_turns, judge_model)
-        return await _run_all(attempts, entries, repeats, concurrency, record, progress=progress)
+        swarm.client  # noqa: B018 - raises without a key; otherwise every attempt would fail for it
+        runner = _AttemptRunner(swarm, judge, model_override, max_turns, judge_model)
+        return await _run_all(runner, planned, repeats, concurrency, record, progress=progress)
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """A case's place in the report, and its agent; None where it needs none and there is none."""
+class _PlannedCase:
+    """A case in the report, and its agent; None if the case runs no agent and names none."""
 
     report: CaseReport
     agent: Agent | None
 
 
 def _check_swarm(given: object) -> None:
-    # With a blocking Swarm, say, every attempt would be paid for, and then fail.
+    # With a blocking Swarm every attempt would cost a request, and then fail.
     if not isinstance(given, AsyncSwarm | None):
         raise ConfigurationError(f"evaluate needs an AsyncSwarm, not {type(given).__name__}")
 
 
-def _entries(
+def _planned(
     agent: Agent | str | None, cases: Iterable[Case | Mapping[str, Any]], model_override: str | None
-) -> Iterator[_Entry]:
+) -> Iterator[_PlannedCase]:
     for case in map(as_case, cases):
         named = agent if case.agent is None else case.agent
         if named is None and case.extent != "nothing":
-            raise ConfigurationError(f"no agent for the case {str(case)!r}; pass one, or name it as module:attribute")
+            raise ConfigurationError(f"the case {str(case)!r} has no agent; pass one, or name it as module:attribute")
         found = import_agent(named) if isinstance(named, str) else named
-        asked = None if case.extent == "nothing" else found
-        names = ("", "") if asked is None else (asked.name, model_override or asked.model)
-        yield _Entry(CaseReport(case, [], *names), found)
+        runs = None if case.extent == "nothing" else found
+        names = ("", "") if runs is None else (runs.name, model_override or runs.model)
+        yield _PlannedCase(CaseReport(case, [], *names), found)
 
 
 async def _run_all(
-    attempts: _Attempts,
-    entries: list[_Entry],
+    runner: _AttemptRunner,
+    planned: list[_PlannedCase],
     repeats: int,
     concurrency: int,
     record: ResultsFile | None,
     *,
     progress: bool,
 ) -> Report:
-    report = Report([entry.report for entry in entries])
-    total = len(entries) * repeats
-    # Shared by the workers: each takes the next one.
-    jobs = ((entry, number) for number in range(1, repeats + 1) for entry in entries)
+    report = Report([case.report for case in planned])
+    total = len(planned) * repeats
+    # Shared by the workers: each takes the next job.
+    jobs = ((case, number) for number in range(1, repeats + 1) for case in planned)
     try:
-        with progress_on(sys.stderr if progress else None, total) as tell:
+        with _progress_on(sys.stderr if progress else None, total) as show:
             async with anyio.create_task_group() as workers:
                 for _ in range(min(concurrency, total)):
-                    workers.start_soon(_work, attempts, jobs, tell)
+                    workers.start_soon(_work, runner, jobs, show)
     except BaseException as error:
         set_attribute(error, "report", report)
         raise
@@ -130,25 +130,44 @@ async def _run_all(
     return report
 
 
+@contextmanager
+def _progress_on(stream: TextIO | None, total: int) -> Generator[Callable[[Attempt], None]]:
+    """A function that counts an attempt and shows the counts on a terminal; elsewhere it shows nothing."""
+    if stream is None or not stream.isatty():
+        yield lambda _: None
+        return
+    outcomes: Counter[str] = Counter()
+    with (progress_bar if shows_bar(stream) else progress_line)(stream, total) as progress:
+
+        def show(attempt: Attempt) -> None:
+            outcomes[attempt.outcome] += 1
+            done = outcomes.total()
+            progress.update(done, f"{done}/{total}, {outcomes['passed']} passed")
+
+        yield show
+
+
 def _record(record: ResultsFile | None, report: Report) -> None:
     if record is not None:
         try:
             record.append(report.to_dict())
         except Exception as error:
-            set_attribute(error, "report", report)  # it was paid for
+            set_attribute(error, "report", report)  # its attempts have cost requests
             raise
 
 
-async def _work(attempts: _Attempts, jobs: Iterator[tuple[_Entry, int]], tell: Callable[[Attempt], None]) -> None:
-    for entry, number in jobs:
-        attempt = await attempts.make(entry.report.case, entry.agent, number)
-        entry.report.add(attempt)
-        tell(attempt)
+async def _work(
+    runner: _AttemptRunner, jobs: Iterator[tuple[_PlannedCase, int]], show: Callable[[Attempt], None]
+) -> None:
+    for case, number in jobs:
+        attempt = await runner.run(case.report.case, case.agent, number)
+        case.report.add(attempt)
+        show(attempt)
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempts:
-    """Makes attempts: what is the same for all of them."""
+class _AttemptRunner:
+    """Runs attempts, with the settings that all of them share."""
 
     swarm: AsyncSwarm
     judge: Judge
@@ -156,20 +175,20 @@ class _Attempts:
     max_turns: float
     judge_model: str | None
 
-    async def make(self, case: Case, agent: Agent | None, number: int) -> Attempt:
-        """One attempt at one case. Raises nothing but cancellation."""
+    async def run(self, case: Case, agent: Agent | None, number: int) -> Attempt:
+        """One attempt at one case. Raises only cancellation, and exceptions that end the process."""
         response: Response | None = None
         try:
-            response = await self._run(case, agent)
-            verdict = await self._look(case, agent, response)
-        except Exception as error:  # noqa: BLE001 - told in the report
-            # What had happened before the run itself failed; later errors have their own responses, or none.
-            left = getattr(error, "response", None) if response is None else response
-            verdict = Verdict(passed=False, reason=_words(error))
-            return _attempt(number, "error", left if isinstance(left, Response) else Response(), verdict)
+            response = await self._respond(case, agent)
+            verdict = await self._verdict(case, agent, response)
+        except Exception as error:  # noqa: BLE001 - it is in the report
+            # The error of a run carries the partial response. After the run, the error can be of the judge.
+            partial = getattr(error, "response", None) if response is None else response
+            verdict = Verdict(passed=False, reason=_text_of(error))
+            return _attempt(number, "error", partial if isinstance(partial, Response) else Response(), verdict)
         return _attempt(number, "passed" if verdict.passed else "failed", response, verdict)
 
-    async def _run(self, case: Case, agent: Agent | None) -> Response:
+    async def _respond(self, case: Case, agent: Agent | None) -> Response:
         if agent is None or case.extent == "nothing":
             return Response()
         return await self.swarm.run(
@@ -181,22 +200,22 @@ class _Attempts:
             execute_tools=case.extent == "whole",
         )
 
-    async def _look(self, case: Case, agent: Agent | None, response: Response) -> Verdict:
-        wrong = unexpected(case, calls_of(response.messages))
-        if wrong is None and case.check is not None:
-            wrong = await _checked(case.check, response)
-        if wrong is not None or case.judge is None:
-            return Verdict(wrong is None, wrong or "")
+    async def _verdict(self, case: Case, agent: Agent | None, response: Response) -> Verdict:
+        failure = unexpected(case, calls_of(response.messages))
+        if failure is None and case.check is not None:
+            failure = await _check(case.check, response)
+        if failure is not None or case.judge is None:
+            return Verdict(failure is None, failure or "")
         model = self.judge_model or self.model_override or (agent or Agent()).model
         return await self.judge.ask(case.judge, [*case.messages, *response.messages], model)
 
 
-def _words(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     return str(error) if isinstance(error, AswarmError) else f"{type(error).__name__}: {error}"
 
 
-async def _checked(check: Callable[[Response], Any], response: Response) -> str | None:
-    """What the check did not like; None where it is content."""
+async def _check(check: Callable[[Response], Any], response: Response) -> str | None:
+    """Why the check failed; None if it passed."""
     try:
         result = check(response)
         result = await result if inspect.isawaitable(result) else result

@@ -1,9 +1,11 @@
-"""Cases from a file, and agents by name. Decides what a file of cases looks like; the cases check themselves.
+"""The files of evals: cases that are read, and results that are appended. Agents by name belong to the cases.
 
-A file holds a list of cases, or an object whose `cases` is that list; what stands beside `cases` holds for every case
-that does not say otherwise:
+Decides what both files look like; the cases check themselves. A file of cases holds a list, or an object with that list
+under `cases`. The other keys of the object are defaults for all cases:
 
     {"agent": "agents:triage_agent", "cases": [{"conversation": "Where is my bag?", "function": "find_bag"}]}
+
+A file of results is a JSON list with one record for each evaluation, as Swarm's evals keep it. No record is ever lost.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
+from aswarm._files import replacing
 from aswarm._json import is_array, is_object, shown
 
 from ._case import Case, as_case
@@ -27,15 +30,15 @@ _LINE = 60  # characters of a value in a message
 
 
 def load_cases(path: str | os.PathLike[str], *, agent: Agent | str | None = None) -> list[Case]:
-    """The cases of a file, JSON or YAML by its ending (see `FORMATS`). Swarm's files are read as they are.
+    """The cases of a file, JSON or YAML by its ending (see `FORMATS`). Swarm's files can be read unchanged.
 
-    `agent` takes the place of every agent that the file names. An agent stays a name here; `evaluate` imports it.
-    Raises ConfigurationError that names the file and the case; OSError where the file cannot be read.
+    `agent` replaces every agent that the file names. An agent stays a name here; `evaluate` imports it. Raises
+    ConfigurationError that names the file and the case, and OSError if the file cannot be read.
     """
     path = Path(path)
     parse = _PARSERS.get(path.suffix.lower())
     if parse is None:
-        raise ConfigurationError(f"{path}: cases come as {', '.join(FORMATS)}")
+        raise ConfigurationError(f"{path}: a file of cases must end with {', '.join(FORMATS)}")
     try:
         data = parse(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -70,7 +73,7 @@ def _parse_yaml(text: str) -> Any:
         raise ConfigurationError('YAML files need pyyaml: pip install "aswarm[evals]"') from error
 
     class Loader(yaml.SafeLoader):
-        """Safe, and what JSON has no number for (a date, 12:30, 0o17) stays text, as it is in a model's arguments."""
+        """Safe. Values that JSON has no number for (a date, 12:30, 0o17) stay text, as they are in a model's arguments."""
 
         yaml_implicit_resolvers = {  # noqa: RUF012 - as in the base class
             first: [
@@ -91,14 +94,46 @@ FORMATS = tuple(_PARSERS)
 
 
 def import_agent(reference: str) -> Agent:
-    """The agent that "module:attribute" names. Raises ConfigurationError where there is none."""
+    """The agent that "module:attribute" names. Raises ConfigurationError if there is no such agent."""
     module, colon, attribute = reference.partition(":")
     if not (module and colon and attribute):
-        raise ConfigurationError(f"an agent is named as module:attribute, not {reference!r}")
+        raise ConfigurationError(f"an agent must be named as module:attribute, not {reference!r}")
     try:
         found: object = reduce(getattr, attribute.split("."), importlib.import_module(module))
-    except Exception as error:  # a module may raise whatever it likes
-        raise ConfigurationError(f"no agent {reference!r}: {type(error).__name__}: {error}") from error
+    except Exception as error:  # a module can raise anything
+        raise ConfigurationError(f"there is no agent {reference!r}: {type(error).__name__}: {error}") from error
     if not isinstance(found, Agent):
-        raise ConfigurationError(f"{reference!r} is no Agent but {shown(found, _LINE)}")
+        raise ConfigurationError(f"{reference!r} must be an Agent, not {shown(found, _LINE)}")
     return found
+
+
+class ResultsFile:
+    """A file that records are appended to. Only one evaluation may write to it at a time.
+
+    Made before the first request. Raises ConfigurationError if the file holds anything but JSON.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path).resolve()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._records()
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add a record. The whole file is replaced, so that it is never half written."""
+        text = json.dumps([*self._records(), record], indent=2, ensure_ascii=False, default=_plain)
+        with replacing(self._path) as file:
+            # A model can write half a surrogate pair. UTF-8 cannot hold it; JSON has this escape for it.
+            file.write(f"{text}\n".encode("utf-8", "backslashreplace"))
+
+    def _records(self) -> list[Any]:
+        try:
+            known: Any = json.loads(self._path.read_text(encoding="utf-8") or "[]")
+        except FileNotFoundError:
+            return []
+        except ValueError as error:
+            raise ConfigurationError(f"{self._path} is not a results file: {error}") from error
+        return list(known) if is_array(known) else [known]
+
+
+def _plain(value: object) -> str:
+    return str(getattr(value, "__name__", value))

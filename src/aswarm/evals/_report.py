@@ -1,7 +1,7 @@
-"""What an evaluation found: attempts, counted per case and overall, as a table and as plain data.
+"""The result of an evaluation: attempts, counted for each case and overall, as a table and as plain data.
 
-Counts and words only; it neither runs nor judges. Accuracy is passed attempts / all attempts, 0.0 to 1.0; an error (a
-provider that failed, a judge without a verdict) counts among all, not among the passed.
+Counts only; never runs or judges. Accuracy is passed attempts / all attempts, 0.0 to 1.0. An error (the provider failed,
+the judge gave no verdict) is an attempt that did not pass.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _ANSWER = 200  # characters of an answer that a line shows
 class Attempt:
     """One run of one case.
 
-    `number`: which repeat, from 1. `reason`: what was expected and did not come, the text of the error, or what the
-    judge said. `calls`, `text`, `messages`, `stop`: what the model did, as far as it came; `usage` with the judge's.
+    `number`: which repeat, from 1. `reason`: the expectation that failed, the text of the error, or the judge's reason.
+    `calls`, `text`, `messages`, `stop`: what the model did until the end or the error. `usage`: the judge's included.
     """
 
     number: int
@@ -46,7 +46,7 @@ class Attempt:
 
     @property
     def did(self) -> str:
-        """What the model did, in a line: its calls and its answer. Empty where it was not asked, or never answered."""
+        """What the model did, on one line: its calls and its answer. Empty if it was not asked, or never answered."""
         parts = [f"called {', '.join(map(str, self.calls))}"] if self.calls else []
         if self.text:
             parts.append(f"answered {shown(' '.join(self.text.split()), _ANSWER)}")
@@ -60,8 +60,8 @@ class Attempt:
         return f"{self.outcome}: {'; '.join(part for part in parts if part)}"
 
 
-class _Tally(ABC):
-    """Counts over attempts; what has them says which."""
+class _AttemptCounts(ABC):
+    """Counts over the attempts that a subclass provides."""
 
     @abstractmethod
     def _attempts(self) -> Iterator[Attempt]: ...
@@ -71,30 +71,30 @@ class _Tally(ABC):
 
     @property
     def total(self) -> int:
-        """Attempts made."""
+        """Attempts that were made."""
         return sum(1 for _ in self._attempts())
 
     @property
     def passed(self) -> int:
-        """Attempts that did all that was expected."""
+        """Attempts that met every expectation."""
         return self._count("passed")
 
     @property
     def errors(self) -> int:
-        """Attempts that could not be told: the provider failed, the judge gave no verdict, the check raised."""
+        """Attempts without a result: the provider failed, the judge gave no verdict, or the check raised."""
         return self._count("error")
 
     @property
     def accuracy(self) -> float:
-        """Passed / all, 0.0 to 1.0; 0.0 where no attempt was made."""
+        """Passed / all, 0.0 to 1.0; 0.0 if no attempt was made."""
         return self.passed / self.total if self.total else 0.0
 
 
 @dataclass
-class CaseReport(_Tally):
-    """One case and its attempts, in the order of their numbers; those that were interrupted are missing.
+class CaseReport(_AttemptCounts):
+    """One case and its attempts, in the order of their numbers. Interrupted attempts are missing.
 
-    `agent` and `model`: the names of who was asked; empty where nothing was run.
+    `agent` and `model`: the names of the agent and the model; empty if nothing was run.
     """
 
     case: Case
@@ -106,19 +106,19 @@ class CaseReport(_Tally):
         return iter(self.attempts)
 
     def add(self, attempt: Attempt) -> None:
-        """Put an attempt in its place."""
+        """Insert an attempt in the order of the numbers."""
         bisect.insort(self.attempts, attempt, key=lambda known: known.number)
 
     def __str__(self) -> str:
-        """Its line of the table, and a line for each way in which it went wrong, the most frequent first."""
+        """The line of the table, and a line for each kind of failure, the most frequent first."""
         wrong = Counter(str(attempt) for attempt in self.attempts if attempt.outcome != "passed")
         line = f"{f'{self.passed}/{self.total}':>7} {self.accuracy:>8.1%}  {self.case}"
         return "\n".join([line, *(f"{'':18}{count}x {text}" for text, count in wrong.most_common())])
 
 
 @dataclass
-class Report(_Tally):
-    """All cases of one evaluation. `str(report)` is a table. `interrupted`: it ended before all attempts were made."""
+class Report(_AttemptCounts):
+    """All cases of one evaluation. `str(report)` is a table. `interrupted`: some attempts were not made."""
 
     cases: list[CaseReport]
     interrupted: bool = False
@@ -130,11 +130,11 @@ class Report(_Tally):
 
     @property
     def usage(self) -> Usage:
-        """Tokens of all attempts, judges included."""
+        """Tokens of all attempts, those of the judge included."""
         return sum((attempt.usage for attempt in self._attempts()), Usage())
 
     def __str__(self) -> str:
-        """A table: accuracy by case, what went wrong below it, and the sum."""
+        """A table: the accuracy of each case, its failures below it, and the sum."""
         head = f"{'passed':>7} {'accuracy':>8}  case"
         errors = f", {self.errors} errors" if self.errors else ""
         stopped = " (interrupted)" if self.interrupted else ""
@@ -142,7 +142,7 @@ class Report(_Tally):
         return "\n".join([head, *map(str, self.cases), last])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: Swarm's keys, and under "attempts" what else is known."""
+        """Plain data for JSON, with Swarm's keys; the details of each attempt are under "attempts"."""
         return {
             "id": self.id,
             "timestamp": self.timestamp,
