@@ -56,11 +56,11 @@ def test_below_the_threshold() -> None:
         result = invoke("eval", "cases.json", "--concurrency", "1", "--threshold", "0.9", server=server)
     assert result.exit_code == 4
     assert "1/2" in result.stdout
-    assert result.stderr == "Below the threshold: 50.0% of 90.0%\n"
+    assert result.stderr == "Below the threshold: 50.0%, and 90.0% are required\n"
 
 
 def test_without_a_threshold_every_report_is_a_success() -> None:
-    """Whoever wants to be told of failures says from where on."""
+    """The default threshold is 0."""
     with model("No idea", call("stop")) as server:
         assert invoke("eval", "cases.json", "--concurrency", "1", server=server).exit_code == 0
 
@@ -102,7 +102,10 @@ def test_agents_beside_the_file(project: Path, monkeypatch: pytest.MonkeyPatch) 
     [
         ([], "expected a list of cases"),
         ([{"conversation": "Hello", "function": "None"}], "the case 'Hello' has no agent"),
-        ([{"conversation": "Hello", "function": "None", "agent": "agents:nobody"}], "there is no agent 'agents:nobody'"),
+        (
+            [{"conversation": "Hello", "function": "None", "agent": "agents:nobody"}],
+            "there is no agent 'agents:nobody'",
+        ),
     ],
 )
 def test_cases_that_cannot_be_run(project: Path, data: Any, said: str) -> None:

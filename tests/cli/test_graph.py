@@ -1,4 +1,4 @@
-"""`aswarm graph`: forms, files, and what is said where Graphviz is not."""
+"""`aswarm graph`: formats, files, and the message without Graphviz."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def project(folder: Path) -> None:
 
 
 def test_mermaid_is_the_default() -> None:
-    """The drawing is on stdout, what is not certain is told on stderr."""
+    """The drawing is on stdout, handoffs that are not certain are listed on stderr."""
     result = invoke("graph", "agents:router")
     assert result.exit_code == 0
     assert result.stdout_bytes.decode().startswith('flowchart LR\n    a1["<b>Router ü</b><br/>route"]\n')
-    assert result.stderr == "Maybe: route of Router ü may hand off to Orders; only a call shows whether it does.\n"
+    assert result.stderr == "Note: route of Router ü may hand off to Orders; only a call shows whether it does.\n"
 
 
 def test_dot() -> None:
-    """By --format; where all is certain, nothing is told."""
+    """By --format; where every handoff is certain, stderr is empty."""
     result = invoke("graph", "agents:triage", "--format", "dot")
     assert result.stdout.startswith("digraph agents {\n")
     assert result.stderr == ""
@@ -41,7 +41,7 @@ def test_dot() -> None:
 @pytest.mark.parametrize(
     ("name", "begins"), [("a.mmd", "flowchart"), ("a.mermaid", "flowchart"), ("a.gv", "digraph"), ("A.DOT", "digraph")]
 )
-def test_the_ending_of_the_file_tells_the_form(folder: Path, name: str, begins: str) -> None:
+def test_the_ending_of_the_file_decides_the_format(folder: Path, name: str, begins: str) -> None:
     """--output writes a file, and nothing to stdout."""
     result = invoke("graph", "agents:triage", "-o", name)
     assert (result.exit_code, result.stdout) == (0, "")
@@ -49,13 +49,13 @@ def test_the_ending_of_the_file_tells_the_form(folder: Path, name: str, begins: 
 
 
 def test_the_format_counts_more_than_the_ending(folder: Path) -> None:
-    """A file may be called as one likes."""
+    """--format allows any ending."""
     assert invoke("graph", "agents:triage", "-o", "agents.txt", "-f", "mermaid").exit_code == 0
     assert (folder / "agents.txt").read_text(encoding="utf-8").startswith("flowchart")
 
 
-def test_an_ending_that_tells_nothing() -> None:
-    """The known ones are told."""
+def test_an_unknown_ending() -> None:
+    """The message lists the known ones."""
     result = invoke("graph", "agents:triage", "-o", "agents.txt")
     assert result.exit_code == 2
     assert "--format" in result.stderr
@@ -63,7 +63,7 @@ def test_an_ending_that_tells_nothing() -> None:
 
 
 def test_a_file_that_cannot_be_written() -> None:
-    """The system's words."""
+    """The message has the reason of the system."""
     result = invoke("graph", "agents:triage", "-o", "nowhere/agents.mmd")
     assert result.exit_code == 2
     assert "nowhere/agents.mmd cannot be written: No such file or directory" in result.stderr
@@ -78,7 +78,7 @@ def test_pictures(folder: Path) -> None:
 
 
 def test_what_graphviz_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The form, and the graph in DOT; what it gives is passed on as it is."""
+    """The format, and the graph in DOT; its output is passed on unchanged."""
     program = folder / "dot"
     program.write_text("#!/bin/sh\necho \"$@\"\ncat\nprintf '\\377'\n")
     program.chmod(0o755)
@@ -89,7 +89,7 @@ def test_what_graphviz_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("form", ["svg", "png"])
 def test_without_graphviz(form: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How to get it, and what needs nothing; exit code 2, and no file."""
+    """How to install it, and which formats do not need it; exit code 2, and no file."""
     monkeypatch.setenv("PATH", str(folder))
     result = invoke("graph", "agents:triage", "-o", f"agents.{form}")
     assert result.exit_code == 2
@@ -98,7 +98,7 @@ def test_without_graphviz(form: str, folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_graphviz_that_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own words, and exit code 1."""
+    """Its own message, and exit code 1."""
     program = folder / "dot"
     program.write_text("#!/bin/sh\necho 'out of ink' >&2\nexit 3\n")
     program.chmod(0o755)
@@ -109,7 +109,7 @@ def test_graphviz_that_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_agent_that_could_not_run(folder: Path) -> None:
-    """A mistake in its functions is told as in a run."""
+    """An error in its functions is reported as in a run."""
     (folder / "bad.py").write_text("from aswarm import Agent\na = Agent(name='A', functions=[7])\n")
     result = invoke("graph", "bad:a")
     assert result.exit_code == 2

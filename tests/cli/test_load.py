@@ -9,7 +9,7 @@ import pytest
 from cli_runs import AGENTS
 
 from aswarm import Agent
-from aswarm.cli._exits import Mistake
+from aswarm.cli._exits import SetupError
 from aswarm.cli._load import load_agent
 
 
@@ -28,7 +28,7 @@ def project(folder: Path) -> Path:
 
 def wrong(target: str) -> str:
     """What is said of a target that does not do."""
-    with pytest.raises(Mistake) as caught:
+    with pytest.raises(SetupError) as caught:
         load_agent(target)
     assert caught.value.exit_code == 2
     return caught.value.message
@@ -107,25 +107,25 @@ def test_a_file_that_is_not_there() -> None:
 def test_an_attribute_that_is_not_there() -> None:
     """The nearest name, or the agents that are there."""
     assert wrong("agents:triag") == "agents has no attribute 'triag'; did you mean 'triage'?"
-    assert wrong("agents:xyz") == "agents has no attribute 'xyz'; agents in it: orders, triage"
-    assert wrong("shop.names:xyz") == "shop.names has no attribute 'xyz'; there is no agent in it"
+    assert wrong("agents:xyz") == "agents has no attribute 'xyz'; its agents: orders, triage"
+    assert wrong("shop.names:xyz") == "shop.names has no attribute 'xyz'; it has no agents"
 
 
 def test_what_is_no_agent(project: Path) -> None:
     """What it is instead is shown."""
     (project / "odd.py").write_text("def one(name): ...\ndef none(): ...\nraw = 'x'\nnew = type\n")
-    expected = "is no Agent, nor a function without parameters that returns one"
-    assert wrong("odd:raw") == f"odd:raw {expected}: 'x'"
-    assert wrong("odd:one").startswith(f"odd:one {expected}: <function one")
-    assert wrong("odd:new").startswith(f"odd:new {expected}: <class 'type'>")
-    assert wrong("odd:none") == "odd:none() returned no Agent but None"
+    expected = "must be an Agent, or a function without parameters that returns one; it is"
+    assert wrong("odd:raw") == f"odd:raw {expected} 'x'"
+    assert wrong("odd:one").startswith(f"odd:one {expected} <function one")
+    assert wrong("odd:new").startswith(f"odd:new {expected} <class 'type'>")
+    assert wrong("odd:none") == "odd:none() must return an Agent; it returned None"
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("import not_installed_here", "bad:x needs the module 'not_installed_here', which is not installed"),
-        ("import sys; sys.exit(3)", "loading bad:x ended the process; put what the module runs under"),
+        ("import sys; sys.exit(3)", "loading bad:x ended the process; put the code that the module runs under"),
         ("1 / 0", "bad:x cannot be loaded: ZeroDivisionError: division by zero ("),
         ("def", "bad:x cannot be loaded: SyntaxError: invalid syntax"),
         ("def x(): raise OSError('no disk')", "bad:x cannot be loaded: OSError: no disk ("),

@@ -64,7 +64,7 @@ def test_the_question_may_come_from_stdin() -> None:
     assert server.requests[0]["messages"][-1]["content"] == "Wo ist\nmeine Bestellung? ä"
 
 
-@pytest.mark.parametrize(("stdin", "text"), [(b"\xff\xfe", "not UTF-8"), (b" \n", "there is no question")])
+@pytest.mark.parametrize(("stdin", "text"), [(b"\xff\xfe", "not UTF-8"), (b" \n", "the question is empty")])
 def test_what_is_no_question(stdin: bytes, text: str) -> None:
     """What is no text, and what has none, is a mistake; nothing is sent."""
     result = invoke("run", "agents:triage", os.fsdecode(stdin))

@@ -1,4 +1,4 @@
-"""The commands together. A new one is a file beside this one, and a name in the list below."""
+"""The group of all commands. A new command is a module beside this one, and a name in the list below."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _App(click.Group):
 
 
 app = _App(
-    help="aswarm: agents that hand off to each other. `aswarm demo` shows what that is.",
+    help="aswarm: agents that hand off to each other. `aswarm demo` shows an example.",
     epilog=HELP,
     context_settings={"help_option_names": ["-h", "--help"]},
     commands=[run, chat, batch, graph, evals, demo],

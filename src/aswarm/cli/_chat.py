@@ -1,4 +1,4 @@
-"""`aswarm chat`: a conversation in the terminal. Only sets up; the conversation is that of `aswarm.repl`."""
+"""`aswarm chat`: a conversation in the terminal. Prepares the client and the agent; `aswarm.repl` holds the conversation."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ._options import AGENT_HELP, context_option, max_turns_option, provider, pr
 @provider_options
 @context_option
 @max_turns_option
-@click.option("--stream/--no-stream", default=True, help="Show answers as they come, or once they are whole.")
-@click.option("--debug", is_flag=True, help="Tell what is asked and received, in Swarm's words.")
+@click.option("--stream/--no-stream", default=True, help="Show answers piece by piece, or when they are complete.")
+@click.option("--debug", is_flag=True, help="Print every request and answer, as Swarm's debug mode does.")
 def chat(
     agent: str,
     base_url: str | None,
@@ -27,12 +27,12 @@ def chat(
     stream: bool,
     debug: bool,
 ) -> None:
-    """Talk."""
+    """Talk with the agent."""
     from aswarm import Swarm  # noqa: PLC0415 - only once it is needed
     from aswarm.repl import run_demo_loop  # noqa: PLC0415 - no other command needs it
 
     with provider(base_url), Swarm() as swarm:
         loaded = load_agent(agent)
-        # Asked for here: without a key, no message could be answered.
+        # Made before the first prompt: a missing key is an error of the command, not of the first message.
         client = swarm.client
         run_demo_loop(loaded, context, stream, debug, client=client, model_override=model, max_turns=max_turns)

@@ -9,9 +9,9 @@ import click
 
 from aswarm._blocking.sync_swarm import Swarm
 
+from ._event_printer import EventPrinter
 from ._exits import HELP
-from ._narrator import Narrator
-from ._output import own_stdout, write
+from ._output import reserve_stdout, write
 from .demo_agents import triage
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 QUESTION = "Hello, the lamp from order 4711 arrived broken. Please give me my money back."
 _BEFORE = f"""\
-The model of this demo is a script: what it says is written down in advance, and nothing leaves this machine.
-The rest is real: agents, functions, handoff, the client and the stream.
+The model of this demo is a script: its answers were written in advance, and nothing leaves this machine.
+The rest is real: agents, functions, handoff, client and stream.
 
 You: {QUESTION}
 """
@@ -38,20 +38,20 @@ The agents are in the module aswarm.cli.demo_agents.
 @click.command(epilog=HELP, help="Show two agents at work, without an API key.\n\nThe model is a script.")
 def demo() -> None:
     """Show the conversation."""
-    with own_stdout() as stdout:
+    with reserve_stdout() as stdout:
         write(stdout, _BEFORE)
         client = script(pause=0.04 if stdout.isatty() else 0).client()
         with Swarm(client) as swarm, swarm.stream(triage, QUESTION) as run:
-            narrator = Narrator(stdout, stdout)
+            printer = EventPrinter(stdout, stdout)
             for event in run:
-                narrator.show(event)
+                printer.show(event)
         usage = run.response.usage
-        write(stdout, f"({usage.requests} completions. They took no tokens, the model being a script.)\n{_AFTER}")
+        write(stdout, f"({usage.requests} completions. They used no tokens: the model is a script.)\n{_AFTER}")
 
 
 def script(pause: float) -> ScriptedModel:
-    """What the model says. `pause`: seconds before each piece of it, for people who watch."""
-    from aswarm.testing import Answer, ScriptedModel, call  # noqa: PLC0415 - httpx, which no other command needs so early
+    """The model's answers. `pause`: seconds before each piece, so that a person can follow."""
+    from aswarm.testing import Answer, ScriptedModel, call  # noqa: PLC0415 - it imports httpx; other commands start faster
 
     steps = [
         Answer(calls=[call("transfer_to_refunds")]),

@@ -1,4 +1,4 @@
-"""`aswarm eval`: a file of cases, run and counted. Decides the exit code; what passes is decided by `aswarm.evals`."""
+"""`aswarm eval`: runs a file of cases. Decides the exit code; `aswarm.evals` decides which attempts pass."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
-from ._exits import HELP, Code, Failure
+from ._exits import HELP, CommandFailed, ExitCode
 from ._load import load_agent, put_on_path
 from ._options import context_option, max_turns_option, provider, provider_options
-from ._output import own_stdout, write
+from ._output import reserve_stdout, write
 
 if TYPE_CHECKING:
     from aswarm.evals import Report
@@ -21,15 +21,17 @@ if TYPE_CHECKING:
 @click.command(
     "eval",
     epilog=HELP,
-    help="Run the cases of FILE, and print how many passed.\n\nFILE is JSON or YAML. Agents that it names are looked for "
-    "beside it and from the current directory on.",
+    help="Run the cases of FILE, and print how many passed.\n\nFILE is JSON or YAML. Modules of the agents that it names "
+    "are found beside it, and from the current directory.",
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("-a", "--agent", help="The agent, in place of those in the file: module:attribute, or a path.")
+@click.option(
+    "-a", "--agent", help="The agent, in place of those in FILE: module:attribute, or path/to/file.py:attribute."
+)
 @provider_options
 @context_option
 @click.option(
-    "-n", "--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="Attempts at each case."
+    "-n", "--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="Attempts for each case."
 )
 @click.option("--concurrency", type=click.IntRange(min=1), default=10, show_default=True, help="Attempts at once.")
 @click.option(
@@ -37,11 +39,11 @@ if TYPE_CHECKING:
     type=click.FloatRange(0, 1),
     default=0.0,
     show_default=True,
-    help="Exit with 4 below this accuracy, 0 to 1.",
+    help="The lowest accuracy that passes, 0 to 1; below it the exit code is 4.",
 )
 @click.option("--results", type=click.Path(dir_okay=False), help="A JSON file to append the results to.")
 @max_turns_option
-@click.option("--judge-model", metavar="NAME", help="The model of the judge, where it is another.")
+@click.option("--judge-model", metavar="NAME", help="The model of the judge. [default: --model, or that of the agent]")
 def evals(
     file: Path,
     agent: str | None,
@@ -52,18 +54,18 @@ def evals(
     **options: Any,
 ) -> None:
     """Run the cases."""
-    from aswarm.evals import load_cases  # noqa: PLC0415 - it may need an extra, and says so
+    from aswarm.evals import load_cases  # noqa: PLC0415 - no other command needs it
 
     put_on_path(file.parent)
     put_on_path(Path())
-    with provider(base_url), own_stdout() as stdout:
+    with provider(base_url), reserve_stdout() as stdout:
         loaded = None if agent is None else load_agent(agent)
         options["model_override"] = model
         cases = [
             dataclasses.replace(case, context_variables={**context, **(case.context_variables or {})})
             for case in load_cases(file, agent=loaded)
         ]
-        _leave(asyncio.run(_evaluate(cases, stdout, options)), threshold)
+        _exit(asyncio.run(_evaluate(cases, stdout, options)), threshold)
 
 
 async def _evaluate(cases: list[Any], stdout: TextIO, options: dict[str, Any]) -> Report:
@@ -71,17 +73,17 @@ async def _evaluate(cases: list[Any], stdout: TextIO, options: dict[str, Any]) -
 
     try:
         report = await evaluate(None, cases, progress=True, **options)
-    except asyncio.CancelledError as error:  # Ctrl-C: what was done until then
+    except asyncio.CancelledError as error:  # Ctrl-C: show what was done until then
         write(stdout, f"{getattr(error, 'report', '')}\n")
         raise
     write(stdout, f"{report}\n")
     return report
 
 
-def _leave(report: Report, threshold: float) -> NoReturn:
+def _exit(report: Report, threshold: float) -> NoReturn:
     if report.errors == report.total:
-        raise Failure("every attempt ended in an error")
+        raise CommandFailed("every attempt ended in an error")
     if report.accuracy >= threshold:
-        raise click.exceptions.Exit(Code.DONE)
-    click.echo(f"Below the threshold: {report.accuracy:.1%} of {threshold:.1%}", err=True)
-    raise click.exceptions.Exit(Code.BELOW_THRESHOLD)
+        raise click.exceptions.Exit(ExitCode.DONE)
+    click.echo(f"Below the threshold: {report.accuracy:.1%}, and {threshold:.1%} are required", err=True)
+    raise click.exceptions.Exit(ExitCode.BELOW_THRESHOLD)

@@ -1,4 +1,4 @@
-"""How a command ends: the exit codes, and what is said of an error. Decides no more than that."""
+"""How a command ends: the exit codes, and how errors become a line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -8,70 +8,69 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
 from pathlib import Path
+from typing import Self
 
 import click
 
 from aswarm._errors import AswarmError, ConfigurationError
-
-from ._output import harmless
-
-
-class Code(IntEnum):
-    """The exit codes; the table is in the docstring of `aswarm.cli`."""
-
-    DONE = 0
-    FAILED = 1
-    USAGE = 2
-    NO_ANSWER = 3
-    BELOW_THRESHOLD = 4
-    INTERRUPTED = 130
-    BROKEN_PIPE = 141
-    TERMINATED = 143
+from aswarm._text import clean
 
 
-HELP = """\b
-Exit codes:
-  0    done: the model answered (batch: every item)
-  1    the run failed (batch: an item did, or a line is bad)
-  2    the command, the agent, or what is installed is to be mended
-  3    the run ended without an answer (--max-turns, a refusal)
-  4    evals below the threshold
-  130  Ctrl-C
-  141  whoever read the output has gone
-  143  SIGTERM
-"""
+class ExitCode(IntEnum):
+    """The exit codes of all commands. `--help` is made from this table; the documentation is tested against it."""
+
+    meaning: str
+
+    def __new__(cls, value: int, meaning: str) -> Self:
+        """A number that knows its meaning."""
+        code = int.__new__(cls, value)
+        code._value_ = value
+        code.meaning = meaning
+        return code
+
+    DONE = 0, "success: the model answered (batch: every item)"
+    FAILED = 1, "the run failed (batch: an item failed, or a line was rejected)"
+    USAGE = 2, "usage or configuration error"
+    NO_ANSWER = 3, "no answer: --max-turns was reached, or the model refused"
+    BELOW_THRESHOLD = 4, "the evals are below --threshold"
+    INTERRUPTED = 130, "interrupted by Ctrl-C"
+    BROKEN_PIPE = 141, "broken pipe: the reader of the output has closed it"
+    TERMINATED = 143, "terminated by SIGTERM"
 
 
-class Mistake(click.ClickException):
-    """Something to be mended before it can run; the text says what to do."""
-
-    exit_code = Code.USAGE
+HELP = "\b\nExit codes:\n" + "".join(f"  {code:<3}  {code.meaning}\n" for code in ExitCode)
 
 
-class Failure(click.ClickException):
-    """The run failed."""
+class SetupError(click.ClickException):
+    """A usage or configuration error: the command cannot run as it was given. The text says what to change."""
 
-    exit_code = Code.FAILED
+    exit_code = ExitCode.USAGE
+
+
+class CommandFailed(click.ClickException):
+    """The command ran and failed."""
+
+    exit_code = ExitCode.FAILED
 
 
 @contextmanager
 def exits() -> Generator[None]:
-    """Around a command: what it raises becomes a line on stderr and an exit code."""
+    """Turn what the command in the block raises into a line on stderr and an exit code."""
     try:
         yield
     except ConfigurationError as error:
-        raise Mistake(harmless(str(error))) from error
+        raise SetupError(clean(str(error))) from error
     except AswarmError as error:
-        raise Failure(harmless(str(error))) from error
+        raise CommandFailed(clean(str(error))) from error
     except BrokenPipeError:
-        _let_go_of_stdout()
-        raise click.exceptions.Exit(Code.BROKEN_PIPE) from None
+        _discard_stdout()
+        raise click.exceptions.Exit(ExitCode.BROKEN_PIPE) from None
     except KeyboardInterrupt:
         click.echo(err=True)  # the terminal has written ^C
-        raise click.exceptions.Exit(Code.INTERRUPTED) from None
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
 
 
-def _let_go_of_stdout() -> None:
-    """At its end Python writes what is still in the buffer; nobody would read it, and Python would complain."""
+def _discard_stdout() -> None:
+    """Send the buffered rest to the null device: Python flushes stdout at its end, and would report the broken pipe."""
     with suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:  # in a test, stdout is no file
         os.dup2(nowhere.fileno(), sys.stdout.fileno())

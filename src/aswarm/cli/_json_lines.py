@@ -1,4 +1,4 @@
-"""Typed events as JSON, one object on a line. Decides their form: the fields of the event, and its `type`."""
+"""Typed events as JSON, one object on each line. Decides the form: the fields of the event, and its `type`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._output import write
 
 
 class JsonLines:
-    """Writes the events of a run. Agents are their names, errors their words, a `Response` an object of what it has."""
+    """Writes the events of a run. An agent is written as its name, an error as text, a `Response` as an object."""
 
     def __init__(self, stdout: TextIO) -> None:
         self._stdout = stdout
@@ -28,12 +28,12 @@ class JsonLines:
         fields = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
         write(self._stdout, _line(type(event).__name__, fields))
 
-    def whole(self, response: Response) -> None:
+    def show_response(self, response: Response) -> None:
         """Write a run that was not streamed: its last event."""
         self.show(RunFinished(response))
 
-    def stop(self, response: Response, error: BaseException, /) -> None:
-        """Write what stands in place of `RunFinished` where the run failed, or was stopped: nothing is lost."""
+    def show_failure(self, response: Response, error: BaseException, /) -> None:
+        """Write the last line of a run that failed or was stopped, with what it has done until then."""
         known = ("status_code", "retryable")
         more = {name: getattr(error, name) for name in known if hasattr(error, name)}
         kind = "RunFailed" if isinstance(error, AswarmError) else "RunStopped"
@@ -42,12 +42,12 @@ class JsonLines:
 
 def _line(kind: str, fields: dict[str, Any]) -> str:
     values = {name: plain(value) for name, value in fields.items()}
-    # In ASCII, whatever the encoding of the output; half a surrogate pair goes through too.
+    # ASCII does not depend on the output's encoding, and can carry half a surrogate pair.
     return json.dumps({"type": kind, **values}) + "\n"
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON has it: agents are their names, errors their words, what JSON does not know is text."""
+    """The value as JSON data: agents as their names, errors and values that JSON does not know as text."""
     match value:
         case Agent():
             return value.name
@@ -63,12 +63,12 @@ def plain(value: Any) -> Any:
 def _jsonable(value: Any) -> Any:
     try:
         return _finite(to_jsonable_python(value, fallback=str))
-    except ValueError:  # a container in itself
+    except ValueError:  # a container that contains itself
         return str(value)
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity and no NaN: they are written as text."""
+    """The value with infinities and NaN as text: JSON has no numbers for them."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if is_object(value):

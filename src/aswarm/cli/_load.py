@@ -1,6 +1,6 @@
-"""Finding the agent that a command is given: `module:attribute` or `path/to/file.py:attribute`.
+"""Finds the agent that a command names: `module:attribute` or `path/to/file.py:attribute`.
 
-Imports somebody's code, and calls a factory without parameters. What is wrong is said with what to do about it.
+Imports the user's code, and calls the attribute where it is a function without parameters. Each error says what to do.
 """
 
 from __future__ import annotations
@@ -20,22 +20,24 @@ from aswarm._agent import Agent
 from aswarm._json import shown
 from aswarm._tools.hints import signature_of
 
-from ._exits import Mistake
-from ._output import own_stdout
+from ._exits import SetupError
+from ._output import reserve_stdout
+
+_LINE = 60  # characters of a value in a message
 
 
 def load_agent(target: str) -> Agent:
-    """The agent that `target` names. Raises Mistake where there is none."""
+    """The agent that `target` names. Raises SetupError where there is none."""
     place, _, attribute = target.rpartition(":")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
-        raise Mistake(f"expected module:attribute or path/to/file.py:attribute, not {target!r}")
-    with own_stdout(), _told(target):
+        raise SetupError(f"expected module:attribute or path/to/file.py:attribute, not {target!r}")
+    with reserve_stdout(), _explained(target):
         module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
         return _as_agent(_attribute(module, place, attribute), target)
 
 
 def put_on_path(folder: Path) -> None:
-    """Let modules of this folder be imported, before others of their names."""
+    """Let modules of this folder be imported, before others of the same name."""
     path = str(folder.resolve())
     if path not in sys.path:
         sys.path.insert(0, path)
@@ -50,16 +52,16 @@ def _import_module(name: str) -> ModuleType:
             raise
         here = (path.stem for path in Path().iterdir() if path.suffix == ".py" or path.is_dir())
         near = "" if "." in name else _nearest(name, here)
-        raise Mistake(
-            f"there is no module {name!r}{near} (looked for in {Path.cwd()} and among what is "
-            "installed; a file is named as path/to/file.py:attribute)"
+        raise SetupError(
+            f"there is no module {name!r}{near} (looked for in {Path.cwd()} and among the installed modules; "
+            "name a file as path/to/file.py:attribute)"
         ) from error
 
 
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         near = _nearest(path.name, (file.name for file in path.parent.glob("*.py")))
-        raise Mistake(f"there is no file {str(path)!r}{near}")
+        raise SetupError(f"there is no file {str(path)!r}{near}")
     root, parts = path.resolve().parent, [] if path.stem == "__init__" else [path.stem.replace(".", "_")]
     while (root / "__init__.py").is_file():  # a module of a package: its relative imports need the package
         root, parts = root.parent, [root.name, *parts]
@@ -71,9 +73,9 @@ def _import_file(path: Path) -> ModuleType:
 
 def _load_file(name: str, path: Path) -> ModuleType:
     known = sys.modules.get(name)
-    if known is not None and Path(getattr(known, "__file__", None) or "").resolve() == path:  # by its package, say
+    if known is not None and Path(getattr(known, "__file__", None) or "").resolve() == path:  # its package imported it
         return known
-    if known is not None:  # the name of another module, such as json.py
+    if known is not None:  # another module has the name, as with a file json.py
         name = f"aswarm_target_{name}"
     spec = cast("Any", importlib.util.spec_from_file_location(name, path))  # a .py file has one
     module = importlib.util.module_from_spec(spec)
@@ -83,21 +85,21 @@ def _load_file(name: str, path: Path) -> ModuleType:
 
 
 @contextmanager
-def _told(target: str) -> Generator[None]:
-    """Around somebody's code: what it raises, which may be anything, is told in a line."""
+def _explained(target: str) -> Generator[None]:
+    """Around the user's code, which may raise anything: turn it into one line that says what to do."""
     try:
         yield
-    except Mistake:
+    except SetupError:
         raise
     except ModuleNotFoundError as error:
-        raise Mistake(f"{target} needs the module {error.name!r}, which is not installed") from error
+        raise SetupError(f"{target} needs the module {error.name!r}, which is not installed") from error
     except SystemExit as error:
-        hint = 'put what the module runs under `if __name__ == "__main__":`'
-        raise Mistake(f"loading {target} ended the process; {hint}") from error
+        hint = 'put the code that the module runs under `if __name__ == "__main__":`'
+        raise SetupError(f"loading {target} ended the process; {hint}") from error
     except Exception as error:
         at = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{at.filename}, line {at.lineno}"
-        raise Mistake(f"{target} cannot be loaded: {type(error).__name__}: {error} ({where})") from error
+        raise SetupError(f"{target} cannot be loaded: {type(error).__name__}: {error} ({where})") from error
 
 
 def _attribute(module: ModuleType, place: str, attribute: str) -> Any:
@@ -105,10 +107,8 @@ def _attribute(module: ModuleType, place: str, attribute: str) -> Any:
     for name in attribute.split("."):
         if not hasattr(found, name):
             agents = ", ".join(key for key, value in vars(module).items() if isinstance(value, Agent))
-            near = _nearest(name, dir(found)) or (
-                f"; agents in it: {agents}" if agents else "; there is no agent in it"
-            )
-            raise Mistake(f"{place} has no attribute {attribute!r}{near}")
+            near = _nearest(name, dir(found)) or (f"; its agents: {agents}" if agents else "; it has no agents")
+            raise SetupError(f"{place} has no attribute {attribute!r}{near}")
         found = getattr(found, name)
     return found
 
@@ -116,18 +116,19 @@ def _attribute(module: ModuleType, place: str, attribute: str) -> Any:
 def _as_agent(found: Any, target: str) -> Agent:
     if isinstance(found, Agent):
         return found
+    wanted = "an Agent, or a function without parameters that returns one"
     if not callable(found) or _needs_arguments(found):
-        raise Mistake(f"{target} is no Agent, nor a function without parameters that returns one: {shown(found, 60)}")
+        raise SetupError(f"{target} must be {wanted}; it is {shown(found, _LINE)}")
     made = found()
     if not isinstance(made, Agent):
-        raise Mistake(f"{target}() returned no Agent but {shown(made, 60)}")
+        raise SetupError(f"{target}() must return an Agent; it returned {shown(made, _LINE)}")
     return made
 
 
 def _needs_arguments(function: Any) -> bool:
     try:
         signature_of(function).bind()
-    except (TypeError, ValueError):  # it does, or nobody knows
+    except (TypeError, ValueError):  # it needs arguments, or has no signature
         return True
     return False
 

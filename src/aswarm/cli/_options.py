@@ -1,4 +1,4 @@
-"""The options that several commands have, and what they mean."""
+"""The options that several commands share, and what they mean."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ AGENT_HELP = "AGENT is module:attribute, or path/to/file.py:attribute."
 
 
 def context_option(function: F) -> F:
-    """`--context`: all variables in one dict; of one that is given twice, the later."""
+    """`--context`: all variables in one dict; where one is given twice, the last value counts."""
     return click.option(
         "-c",
         "--context",
         metavar="KEY=VALUE",
         multiple=True,
         callback=_merged,
-        help="A context variable: key=value (text), or a JSON object with several. May be given more than once.",
+        help="A context variable: key=value (text), or a JSON object with several. Can be repeated.",
     )(function)
 
 
@@ -37,7 +37,7 @@ def _variables(text: str) -> dict[str, Any]:
         try:
             variables: dict[str, Any] = json.loads(text)
         except ValueError as error:
-            raise click.BadParameter(f"this is not JSON: {error}") from error
+            raise click.BadParameter(f"the value is not JSON: {error}") from error
         return variables
     key, equals, value = text.partition("=")
     if not (key and equals):
@@ -48,24 +48,24 @@ def _variables(text: str) -> dict[str, Any]:
 
 def provider_options(function: F) -> F:
     """`--model` and `--base-url`."""
-    model = click.option("-m", "--model", metavar="NAME", help="The model of all agents, in place of their own.")
+    model = click.option("-m", "--model", metavar="NAME", help="The model for all agents, in place of their own.")
     base_url = click.option(
         "--base-url",
         metavar="URL",
         callback=_checked_url,
-        help="A server that speaks Chat Completions, such as http://127.0.0.1:8080/v1; else OPENAI_BASE_URL. "
-        "The key comes from OPENAI_API_KEY, and need not be set for a server of your own.",
+        help="A server that speaks Chat Completions, such as http://127.0.0.1:8080/v1. [default: OPENAI_BASE_URL] "
+        "The key comes from OPENAI_API_KEY; for a server of your own it may be unset.",
     )
     return model(base_url(function))
 
 
 def max_turns_option(function: F) -> F:
-    """`--max-turns`: infinity where it is not given."""
+    """`--max-turns`: infinity by default."""
     return click.option(
         "--max-turns",
         type=click.IntRange(min=0),
         callback=_or_no_limit,
-        help="End a run after so many completions. [default: no limit]",
+        help="End a run after this many completions. [default: no limit]",
     )(function)
 
 
@@ -81,13 +81,13 @@ def _checked_url(_: click.Context, __: click.Parameter, value: str | None) -> st
 
 @contextmanager
 def provider(base_url: str | None) -> Generator[None]:
-    """Inside the block, clients that are made from the environment talk to this server.
+    """Inside the block, a client that is made from the environment uses this server.
 
-    There is no option for the key: what is on the command line can be read by everybody on the machine.
+    There is no option for the key: every user of the machine can read the command lines of all processes.
     """
     wanted = {} if base_url is None else {"OPENAI_BASE_URL": base_url}
     if (base_url or os.environ.get("OPENAI_BASE_URL")) and not os.environ.get("OPENAI_API_KEY"):
-        wanted["OPENAI_API_KEY"] = "none"  # the SDK wants one, a server of one's own seldom does
+        wanted["OPENAI_API_KEY"] = "none"  # the SDK requires a key, a server of one's own seldom does
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

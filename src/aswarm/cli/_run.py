@@ -1,4 +1,4 @@
-"""`aswarm run`: one question, one answer. Decides what is written of the run, and which exit code it comes to."""
+"""`aswarm run`: one question, one answer. Decides what is written of the run, and its exit code."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from aswarm._blocking.sync_swarm import Swarm
 from aswarm._errors import AswarmError
 from aswarm._events import Event
 
-from ._exits import HELP, Code, Mistake
+from ._event_printer import EventPrinter
+from ._exits import HELP, ExitCode, SetupError
 from ._json_lines import JsonLines
 from ._load import load_agent
-from ._narrator import Narrator
 from ._options import AGENT_HELP, context_option, max_turns_option, provider, provider_options
-from ._output import own_stdout
+from ._output import reserve_stdout
 
 
-class Writer(Protocol):
+class EventWriter(Protocol):
     """Writes a run to stdout."""
 
     def show(self, event: Event) -> None:
         """Write one event."""
         ...
 
-    def whole(self, response: Response) -> None:
+    def show_response(self, response: Response) -> None:
         """Write a run that was not streamed."""
         ...
 
-    def stop(self, response: Response, error: BaseException, /) -> None:
-        """Write that the run ended early, with what it has left."""
+    def show_failure(self, response: Response, error: BaseException, /) -> None:
+        """Write that the run ended early, with what it has done until then."""
         ...
 
 
 @click.command(
     epilog=HELP,
-    help=f"Ask AGENT a QUESTION, and stream its answer to stdout.\n\n{AGENT_HELP} QUESTION - is read from stdin. What "
-    "functions print goes to stderr.",
+    help=f"Ask AGENT a QUESTION, and stream its answer to stdout.\n\n{AGENT_HELP} With - as QUESTION, it is read from "
+    "stdin. What functions print goes to stderr.",
 )
 @click.argument("agent")
 @click.argument("question")
@@ -48,11 +48,11 @@ class Writer(Protocol):
 @context_option
 @max_turns_option
 @click.option(
-    "--stream/--no-stream", default=True, help="Write the answer as it comes, or the last one once it is whole."
+    "--stream/--no-stream", default=True, help="Write the text piece by piece, or the last answer when it is complete."
 )
-@click.option("--json", "as_json", is_flag=True, help="Write typed events, a JSON object on each line.")
-@click.option("-v", "--verbose", is_flag=True, help="Tell on stderr what is called, and who takes over.")
-@click.option("--debug", is_flag=True, help="Tell on stderr what is asked and received, in Swarm's words.")
+@click.option("--json", "as_json", is_flag=True, help="Write typed events, one JSON object on each line.")
+@click.option("-v", "--verbose", is_flag=True, help="Print agent names, calls and handoffs to stderr.")
+@click.option("--debug", is_flag=True, help="Print every request and answer to stderr, as Swarm's debug mode does.")
 def run(
     agent: str,
     question: str,
@@ -65,30 +65,30 @@ def run(
     verbose: bool,
     debug: bool,
 ) -> None:
-    """Ask once."""
+    """Ask the question."""
     text = _text(question)
     with provider(base_url):
         asked = _Question(load_agent(agent), text, context, model, max_turns, debug)
-        with own_stdout() as stdout, Swarm() as swarm:
+        with reserve_stdout() as stdout, Swarm() as swarm:
             writer = _writer(stdout, as_json=as_json, verbose=verbose)
             response = asked.stream(swarm, writer) if stream else asked.ask(swarm, writer)
-    raise click.exceptions.Exit(_code(response))
+    raise click.exceptions.Exit(_exit_code(response))
 
 
 def _text(question: str) -> str:
     try:
-        # Bytes that are no text have become halves of surrogate pairs, if they come from the command line.
+        # Bytes of the command line that are not UTF-8 arrive as halves of surrogate pairs; encode() refuses them.
         data = sys.stdin.buffer.read() if question == "-" else question.encode()
         text = data.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeError as error:
-        raise Mistake(f"the question is not UTF-8: {error}") from error
+        raise SetupError(f"the question is not UTF-8: {error}") from error
     if not text.strip():
-        raise Mistake("there is no question")
+        raise SetupError("the question is empty")
     return text
 
 
-def _writer(stdout: TextIO, *, as_json: bool, verbose: bool) -> Writer:
-    return JsonLines(stdout) if as_json else Narrator(stdout, sys.stderr if verbose else None)
+def _writer(stdout: TextIO, *, as_json: bool, verbose: bool) -> EventWriter:
+    return JsonLines(stdout) if as_json else EventPrinter(stdout, sys.stderr if verbose else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,37 +100,39 @@ class _Question:
     max_turns: float
     debug: bool
 
-    def stream(self, swarm: Swarm, writer: Writer) -> Response:
-        """Ask, and write what happens while it happens."""
+    def stream(self, swarm: Swarm, writer: EventWriter) -> Response:
+        """Ask, and write the events while they happen."""
         run = swarm.stream(self.agent, self.text, self.context, self.model, self.debug, self.max_turns)
         try:
             with run:
                 for event in run:
                     writer.show(event)
         except (AswarmError, KeyboardInterrupt) as error:
-            writer.stop(run.response, error)
+            writer.show_failure(run.response, error)
             raise
         return run.response
 
-    def ask(self, swarm: Swarm, writer: Writer) -> Response:
-        """Ask, and write the end of it."""
+    def ask(self, swarm: Swarm, writer: EventWriter) -> Response:
+        """Ask, and write the last answer."""
         try:
             response = swarm.run(
                 self.agent, self.text, self.context, self.model, debug=self.debug, max_turns=self.max_turns
             )
         except (AswarmError, KeyboardInterrupt) as error:
-            left = getattr(error, "response", None)
-            writer.stop(left if isinstance(left, Response) else Response(agent=self.agent, stop="error"), error)
+            partial = getattr(error, "response", None)
+            writer.show_failure(
+                partial if isinstance(partial, Response) else Response(agent=self.agent, stop="error"), error
+            )
             raise
-        writer.whole(response)
+        writer.show_response(response)
         return response
 
 
-def _code(response: Response) -> Code:
-    """What the run comes to; where that is no answer, said on stderr."""
+def _exit_code(response: Response) -> ExitCode:
+    """The exit code of the run; the reason is printed to stderr where there is no answer."""
     refused = bool(response.messages and response.messages[-1].get("refusal"))
     if response.stop == "answer" and not refused:
-        return Code.DONE
+        return ExitCode.DONE
     why = "the model refused" if refused else f"{response.usage.requests} completions were made (--max-turns)"
     click.echo(f"No answer: {why}", err=True)
-    return Code.NO_ANSWER
+    return ExitCode.NO_ANSWER

@@ -1,6 +1,6 @@
-"""The two agents of `aswarm demo`, for a model of your own too: `aswarm chat aswarm.cli.demo_agents:triage`.
+"""The two agents of `aswarm demo`. They work with a real model too: `aswarm chat aswarm.cli.demo_agents:triage`.
 
-A shop of two orders that lives as long as the process.
+The shop has two orders, and is reset with each process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def refund_order(order_id: int, reason: str) -> str:
 
 
 def transfer_to_triage() -> Agent:
-    """Hand the customer back, when it is not about a refund."""
+    """Hand the customer back when the question is not about a refund."""
     return triage
 
 

@@ -1,4 +1,4 @@
-"""`aswarm batch` in this process: what is read, written and told, and the exit codes."""
+"""`aswarm batch` in this process: what is read, written and printed, and the exit codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cli_runs import AGENTS, invoke, model, refused
 from click.testing import Result
 from loopback import LoopbackServer
 
-from aswarm.cli._exits import Mistake
+from aswarm.cli._exits import SetupError
 from aswarm.cli.batch import _command
 from aswarm.testing import Answer, call
 
@@ -23,7 +23,7 @@ OUT = "out.jsonl"
 KEEPER = '''
 class Nameless:
     def __repr__(self) -> str:
-        raise RuntimeError("no words for it")
+        raise RuntimeError("no text for it")
 
 async def keep(context_variables: dict) -> str:
     """Keep something that cannot be shown."""
@@ -59,14 +59,12 @@ def outcomes(text: str | None = None) -> list[dict[str, Any]]:
 
 
 def statuses() -> dict[Any, str]:
-    """Status by id; one line for each."""
-    found = outcomes()
-    assert len({line["id"] for line in found}) == len(found)
-    return {line["id"]: line["status"] for line in found}
+    """Status by id; the last line of an id counts."""
+    return {line["id"]: line["status"] for line in outcomes()}
 
 
 def test_a_batch() -> None:
-    """An outcome on each line, a summary on stderr, exit code 0."""
+    """There is one outcome on each line, a summary on stderr, and exit code 0."""
     items = [
         {"id": "T-1", "input": "Where is it?", "metadata": {"from": "web"}, "context_variables": {"user": "Bob"}},
         {"messages": [{"role": "user", "content": "Hi"}]},
@@ -101,7 +99,7 @@ def test_a_batch() -> None:
 
 
 def test_from_stdin_to_stdout() -> None:
-    """`-` is read; without --output, stdout has the lines and nothing else. --no-messages leaves the messages out."""
+    """`-` reads stdin; without --output, stdout has the lines and nothing else. --no-messages leaves the messages out."""
     with model("A", "B") as server:
         result = batch(server, "-", "--no-messages", stdin='{"input": "a"}\n{"input": "b"}\n')
     assert result.exit_code == 0
@@ -112,7 +110,7 @@ def test_from_stdin_to_stdout() -> None:
 
 
 def test_csv() -> None:
-    """With a column for the text, and one for the id."""
+    """Options name the columns of the text and of the id."""
     Path("in.csv").write_text("number;ticket\n7;Hello\n8;\n", encoding="utf-8")
     with model("Hi") as server:
         result = batch(server, "in.csv", "-o", OUT, "--column", "ticket", "--id-column", "number")
@@ -122,30 +120,30 @@ def test_csv() -> None:
 
 
 def test_csv_from_stdin() -> None:
-    """--format says what a name would; a column that is not there is a mistake, whenever that is found out."""
+    """--format replaces the ending of a name; a missing column is a usage error, also while stdin is read."""
     with model("Hi") as server:
         result = batch(server, "-", "--format", "csv", stdin="input\nHello\n")
         assert (result.exit_code, len(outcomes(result.stdout))) == (0, 1)
         result = batch(server, "-", "--format", "csv", stdin="a,b\nHello,x\n")
     assert result.exit_code == 2
-    assert result.stderr.startswith("Error: there is no column 'input' or 'question'; columns are: 'a', 'b'.")
+    assert result.stderr.startswith("Error: there is no column 'input' or 'question'; the columns are: 'a', 'b'.")
 
 
-def test_bad_lines_are_told_and_kept_aside() -> None:
-    """The others run; the exit code is 1, and the file that has them is named."""
+def test_bad_lines_are_reported_and_kept() -> None:
+    """The other items run; the exit code is 1, and the summary names the file with the bad lines."""
     with model("Hi") as server:
         result = batch(server, write("{", {"id": 5, "input": "a"}, {"id": "5", "input": "b"}), "-o", OUT)
     assert result.exit_code == 1
     assert statuses() == {5: "answer"}
     assert "line 1: not JSON: Expecting property name enclosed in double quotes (column 2)\n" in result.stderr
-    assert "line 3: another line before has the id '5' too\n" in result.stderr
-    assert "\n2 lines could not be used: they are in out.rejected.jsonl\n" in result.stderr
-    aside = outcomes(Path("out.rejected.jsonl").read_text("utf-8"))
-    assert [(line["line"], line["text"]) for line in aside] == [(1, "{"), (3, '{"id": "5", "input": "b"}')]
+    assert "line 3: an earlier line has the same id '5'\n" in result.stderr
+    assert "\n2 lines were rejected; they are in out.rejected.jsonl\n" in result.stderr
+    rejected = outcomes(Path("out.rejected.jsonl").read_text("utf-8"))
+    assert [(line["line"], line["text"]) for line in rejected] == [(1, "{"), (3, '{"id": "5", "input": "b"}')]
 
 
-def test_a_failed_item_has_what_had_happened() -> None:
-    """The error, and what there was of the run; the others go on; exit code 1."""
+def test_a_failed_item_has_its_partial_run() -> None:
+    """Its line has the error and the messages until then; the other items run; exit code 1."""
     with model(call("look_up", order_id=7), refused("400 Bad Request", "too long"), "Hi") as server:
         result = batch(server, write({"input": "a"}, {"input": "b"}), "-o", OUT, "-c", "user=Ann")
     assert result.exit_code == 1
@@ -158,8 +156,8 @@ def test_a_failed_item_has_what_had_happened() -> None:
     assert "1 answered, 1 failed" in result.stderr
 
 
-def test_an_item_that_is_no_conversation() -> None:
-    """What the run refuses fails that item alone; there is no agent, and nothing happened."""
+def test_an_item_that_cannot_run() -> None:
+    """A conversation that the run refuses fails that item alone, without messages."""
     open_call = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f"}}]}
     with model("Hi") as server:
         result = batch(server, write({"messages": [open_call]}, {"input": "b"}), "-o", OUT)
@@ -169,8 +167,8 @@ def test_an_item_that_is_no_conversation() -> None:
     assert answered["status"] == "answer"
 
 
-def test_numbers_that_json_has_not() -> None:
-    """They are read, and written as text: each line of the output is JSON for everybody."""
+def test_numbers_that_json_does_not_have() -> None:
+    """They are read, and written as text: each line of the output is strict JSON."""
     item = '{"input": "a", "metadata": {"s": [1e999, 1]}, "context_variables": {"x": NaN}}'
     with model("A") as server:
         result = batch(server, write(item), "-o", OUT)
@@ -180,7 +178,7 @@ def test_numbers_that_json_has_not() -> None:
 
 
 def test_an_outcome_that_cannot_be_written() -> None:
-    """That item has failed, and says why; the others go on."""
+    """That item has failed, with the reason; the other items run."""
     with model(call("keep"), "A", "B") as server:
         result = invoke(
             *("batch", "agents:keeper", write({"input": "a"}, {"input": "b"}), "-o", OUT, "--concurrency", "1"),
@@ -188,14 +186,14 @@ def test_an_outcome_that_cannot_be_written() -> None:
         )
     assert result.exit_code == 1
     failed, answered = outcomes()
-    assert failed["error"]["message"] == "what came of it cannot be written: RuntimeError: no words for it"
+    assert failed["error"]["message"] == "the outcome cannot be written: RuntimeError: no text for it"
     assert (failed["status"], failed["usage"]["requests"], failed["messages"]) == ("error", 2, [])
     assert answered["status"] == "answer"
-    assert "line 1 (id 1) failed: what came of it cannot be written" in result.stderr
+    assert "line 1 (id 1) failed: the outcome cannot be written" in result.stderr
 
 
 def test_on_error_stop() -> None:
-    """The first failure is the last; what was not begun is not written, but told, with how to go on."""
+    """No item starts after the first failure; the summary says how many did not, and how to continue."""
     with model(refused("400 Bad Request", "no")) as server:
         items = write("{", *({"input": "a"} for _ in range(20)))
         result = batch(server, items, "-o", OUT, "--on-error", "stop")
@@ -203,23 +201,23 @@ def test_on_error_stop() -> None:
     assert len(server.requests) == 1
     assert statuses() == {2: "error"}
     assert (
-        "\nStopped: an item failed, 19 lines were not begun. To go on, give the same command again with --resume."
+        "\nStopped: an item failed, 19 lines were not started. To continue, run the same command again with --resume."
         in (result.stderr)
     )
 
 
-def test_on_error_stop_where_nobody_knows_how_many_there_are() -> None:
-    """From a pipe: it stopped, unless the end had been read."""
+def test_on_error_stop_with_a_pipe() -> None:
+    """The number of lines is not known; the batch was stopped unless the pipe had been read to its end."""
     with model(*[refused("400 Bad Request", "no")] * 2) as server:
         result = batch(server, "-", "--on-error", "stop", stdin='{"input": "a"}\n' * 20)
-        assert "\nStopped: an item failed. What is not written has to run again;" in result.stderr
+        assert "\nStopped: an item failed. Items without an outcome must run again;" in result.stderr
         result = invoke("batch", "agents:orders", "-", "--on-error", "stop", server=server, stdin='{"input": "a"}\n')
     assert result.exit_code == 1
     assert "Stopped" not in result.stderr
 
 
 def test_on_error_stop_where_the_last_item_fails() -> None:
-    """There was nothing to be stopped."""
+    """No other item was left, so nothing was stopped."""
     with model("A", refused("400 Bad Request", "no")) as server:
         result = batch(server, write({"input": "a"}, {"input": "b"}), "-o", OUT, "--on-error", "stop")
     assert result.exit_code == 1
@@ -227,7 +225,7 @@ def test_on_error_stop_where_the_last_item_fails() -> None:
 
 
 def test_no_answer() -> None:
-    """A refusal and --max-turns are outcomes, and no answers: exit code 3."""
+    """Refusals and runs that reach --max-turns are outcomes without an answer: exit code 3."""
     with model(Answer(extra={"refusal": "No."}), call("look_up", order_id=7)) as server:
         result = batch(server, write({"input": "a"}, {"input": "b"}), "-o", OUT, "--max-turns", "1", "-c", "user=x")
     assert result.exit_code == 3
@@ -235,30 +233,46 @@ def test_no_answer() -> None:
     assert "1 ended by --max-turns, 1 refused" in result.stderr
 
 
-def test_going_on_with_an_output() -> None:
-    """With --resume: what is there is not run again, failures are; in the end each item has one line."""
+def test_resuming_an_output() -> None:
+    """With --resume only failed items run again; old lines stay, and the last line of an id counts."""
     items = write({"input": "a"}, {"input": "b"}, {"input": "c"})
     with model("A", refused("400 Bad Request", "no"), "C", "B") as server:
         assert batch(server, items, "-o", OUT).exit_code == 1
         refusal = batch(server, items, "-o", OUT)
         result = batch(server, items, "-o", OUT, "--resume")
     assert refusal.exit_code == 2
-    assert "--resume goes on" in refusal.stderr
+    assert "has lines already; continue it with --resume" in refusal.stderr
     assert result.exit_code == 0
     assert re.search(r"^1 items in ", result.stderr, re.MULTILINE)
-    assert "2 were there before" in result.stderr
-    assert statuses() == {1: "answer", 3: "answer", 2: "answer"}
+    assert "2 items were done before" in result.stderr
+    assert [(line["id"], line["status"]) for line in outcomes()] == [
+        (1, "answer"),
+        (2, "error"),
+        (3, "answer"),
+        (2, "answer"),
+    ]
 
 
-def test_what_was_there_before_counts_for_the_exit_code() -> None:
-    """An item that ended without an answer is not run again, and is none still."""
+def test_resuming_an_item_that_fails_again() -> None:
+    """Its second failure is appended too, and the exit code is 1; nothing else runs."""
+    items = write({"input": "a"}, {"input": "b"})
+    with model(*[refused("400 Bad Request", "no")], "B", refused("400 Bad Request", "still no")) as server:
+        assert batch(server, items, "-o", OUT).exit_code == 1
+        result = batch(server, items, "-o", OUT, "--resume")
+    assert result.exit_code == 1
+    assert [(line["id"], line["status"]) for line in outcomes()] == [(1, "error"), (2, "answer"), (1, "error")]
+    assert "1 failed" in result.stderr
+
+
+def test_items_that_were_done_before_count_for_the_exit_code() -> None:
+    """An item that ended without an answer does not run again, and still has no answer."""
     Path(OUT).write_text('{"id": 1, "status": "max_turns"}\n')
     with model() as server:
         assert batch(server, write({"input": "a"}), "-o", OUT, "--resume").exit_code == 3
 
 
 def test_an_output_of_another_input() -> None:
-    """The same command over tomorrow's file does not skip what has the numbers of today's lines: exit code 2."""
+    """The same command over another file does not skip lines that have the numbers of the old lines: exit code 2."""
     with model("A") as server:
         batch(server, write({"input": "a"}), "-o", OUT)
         result = batch(server, write({"input": "b"}), "-o", OUT, "--resume")
@@ -268,7 +282,7 @@ def test_an_output_of_another_input() -> None:
 
 
 def test_a_new_journal_for_an_output_that_has_lines() -> None:
-    """It is not of this batch, as far as one can know: exit code 2."""
+    """Nothing says that the output is of this batch: exit code 2."""
     with model("A") as server:
         batch(server, write({"input": "a"}), "-o", OUT)
         result = batch(server, "in.jsonl", "-o", OUT, "--journal", "run.sqlite")
@@ -277,7 +291,7 @@ def test_a_new_journal_for_an_output_that_has_lines() -> None:
 
 
 def test_a_journal() -> None:
-    """The same command again goes on: nothing that was answered is asked for again, nor written again."""
+    """The same command continues: no completion is requested again, and no answer is written again."""
     items = write({"id": "a", "input": "a"}, {"id": "b", "input": "b"})
     options = ["-o", OUT, "--journal", "run.sqlite", "-c", "user=Ann"]
     with model("A", call("look_up", order_id=7), refused("400 Bad Request", "no"), "B") as server:
@@ -292,7 +306,7 @@ def test_a_journal() -> None:
 
 
 def test_a_journal_of_another_batch() -> None:
-    """It is refused, with exit code 2; nothing is told that did not happen."""
+    """It is refused with exit code 2 and without a summary."""
     with model("A") as server:
         batch(server, write({"input": "a"}), "-o", OUT, "--journal", "run.sqlite")
         result = batch(
@@ -331,15 +345,15 @@ def test_limits_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
         (["none.jsonl"], "there is no file 'none.jsonl'"),
         (["in.jsonl", "-o", "in.jsonl"], "is both INPUT and --output"),
         (["in.jsonl", "-o", OUT, "--journal", OUT], "is both --output and --journal"),
-        (["out.rejected.jsonl", "-o", OUT], "is both INPUT and the file for bad lines"),
+        (["out.rejected.jsonl", "-o", OUT], "is both INPUT and the file for rejected lines"),
         (["in.jsonl", "--concurrency", "0"], "Invalid value for '--concurrency'"),
         (["in.jsonl", "--concurrency", "many"], "Invalid value for '--concurrency'"),
         (["in.jsonl", "--rpm", "0"], "Invalid value for '--rpm'"),
         (["in.jsonl", "-o", "none/out.jsonl"], "cannot be written"),
     ],
 )
-def test_what_is_no_batch(options: list[str], text: str) -> None:
-    """A mistake: exit code 2, and nothing is sent."""
+def test_usage_errors(options: list[str], text: str) -> None:
+    """The exit code is 2, and nothing is sent."""
     write({"input": "a"})
     result = invoke("batch", "agents:orders", *options)
     assert result.exit_code == 2
@@ -347,22 +361,22 @@ def test_what_is_no_batch(options: list[str], text: str) -> None:
 
 
 def test_standard_input_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`aswarm batch agents:orders - <&-`: nothing can be read from it."""
+    """`aswarm batch agents:orders - <&-` is an error: nothing can be read."""
     monkeypatch.setattr("sys.stdin", None)
-    with pytest.raises(Mistake, match="standard input is closed"):
+    with pytest.raises(SetupError, match="standard input is closed"):
         _command.batch.main(["agents:orders", "-"], standalone_mode=False)
 
 
-def test_devices_may_be_anything_at_once() -> None:
-    """/dev/null for input and output is no mistake."""
+def test_devices_can_have_several_purposes() -> None:
+    """/dev/null can be input and output."""
     result = invoke("batch", "agents:orders", "/dev/null", "-o", "/dev/null", server=None)
     assert result.exit_code == 2  # there is no key
     with model() as server:
         assert batch(server, "/dev/null", "-o", "/dev/null").exit_code == 0
 
 
-def test_an_output_that_cannot_take_more() -> None:
-    """Exit code 1; nothing is told that is not written."""
+def test_an_output_that_is_full() -> None:
+    """The exit code is 1, and the reason is printed."""
     # One item: before 4.16, anyio leaves a socket to the garbage collector where it is cancelled while it connects.
     with model("A") as server:
         result = batch(server, write({"input": "a"}), "-o", "/dev/full")
@@ -370,52 +384,55 @@ def test_an_output_that_cannot_take_more() -> None:
     assert "No space left on device" in result.stderr
 
 
-def test_a_batch_that_cannot_go_on() -> None:
-    """What was done until then is told, with how to go on, and then what is wrong: exit code 1."""
+def test_a_batch_that_cannot_continue() -> None:
+    """The summary says how to continue, the reason follows, and the exit code is 1."""
     Path("out.rejected.jsonl").mkdir()
     with model("A") as server:
         result = batch(server, write({"input": "a"}, "{"), "-o", OUT)
     assert result.exit_code == 1
     assert statuses() == {1: "answer"}
-    assert "\nStopped. To go on, give the same command again with --resume." in result.stderr
+    assert "\nStopped. To continue, run the same command again with --resume." in result.stderr
     assert result.stderr.endswith("Error: out.rejected.jsonl cannot be written: Is a directory\n")
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "hint"),
     [
-        (["--journal", "run.sqlite"], "To go on, give the same command again: what is done is in run.sqlite"),
-        (["-o", OUT], "To go on, give the same command again with --resume. (With --journal,"),
-        ([], "What is not written has to run again; with --journal, or with --output and --resume, it can go on"),
+        (["--journal", "run.sqlite"], "To continue, run the same command again: finished turns are in run.sqlite"),
+        (["-o", OUT], "To continue, run the same command again with --resume. (With --journal,"),
+        (
+            [],
+            "Items without an outcome must run again; with --journal, or with --output and --resume, they alone would",
+        ),
     ],
 )
-def test_ctrl_c(options: list[str], words: str) -> None:
-    """What was done is told, and how to go on; exit code 130."""
+def test_ctrl_c(options: list[str], hint: str) -> None:
+    """The summary comes, and how to continue; exit code 130."""
     items = write({"input": "a"}, {"input": "b"}, {"input": "c"})
     with model("A", call("stop")) as server:
         result = invoke("batch", "agents:triage", items, "--concurrency", "1", *options, server=server)
     assert result.exit_code == 130
     assert re.search(r"^1 items in .*: 1 answered$", result.stderr, re.MULTILINE)
-    assert f"\nStopped. {words}" in result.stderr
+    assert f"\nStopped. {hint}" in result.stderr
 
 
-def test_ctrl_c_before_anything_has_ended() -> None:
-    """There was something to do."""
+def test_ctrl_c_before_an_item_has_ended() -> None:
+    """The summary does not say that there was nothing to do."""
     with model(call("stop")) as server:
         result = invoke("batch", "agents:triage", write({"input": "a"}), server=server)
     assert result.exit_code == 130
-    assert re.search(r"^0 items in .*: none has ended$", result.stderr, re.MULTILINE)
+    assert re.search(r"^0 items in .*: no item has ended$", result.stderr, re.MULTILINE)
 
 
 def test_a_bar_only_beside_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the terminal is the output, a bar would be drawn over it."""
+    """If the terminal is the output, a bar would be drawn over it."""
 
     class Terminal(io.TextIOWrapper):
         def isatty(self) -> bool:
             return True
 
     shown: list[bool] = []
-    monkeypatch.setattr(_command._Work, "run", lambda work, stderr, *, bar: shown.append(bar) or 0)
+    monkeypatch.setattr(_command._BatchRun, "run", lambda work, stderr, *, bar: shown.append(bar) or 0)
     monkeypatch.setattr("sys.stdout", Terminal(io.BytesIO()))
     for output in ("-", OUT):
         with pytest.raises(SystemExit):

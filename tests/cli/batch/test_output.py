@@ -1,4 +1,4 @@
-"""Where the lines of `aswarm batch` go, and what a file that has lines is good for."""
+"""Where the lines of `aswarm batch` go, and which items an output that has lines already makes done."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 from click.exceptions import Exit
 
 from aswarm import CompletionError, Response
-from aswarm.cli._exits import Failure, Mistake
-from aswarm.cli.batch import _lock, _output
+from aswarm.cli._exits import CommandFailed, SetupError
+from aswarm.cli.batch import _output
 from aswarm.cli.batch._outcomes import encoded, error_of, status_of
 from aswarm.cli.batch._output import Output, open_output
-from aswarm.cli.batch._records import Entry
+from aswarm.cli.batch._records import InputRecord
 
 pytestmark = pytest.mark.usefixtures("folder")
 OUT = "out.jsonl"
@@ -29,93 +29,106 @@ def line(key: str | int, status: str = "answer", text: str = "") -> bytes:
     return encoded({"id": key, "status": status, "text": text})
 
 
-def add(output: Output, key: str, line: bytes) -> None:
-    """As a batch does it."""
-    asyncio.run(output.add(key, line))
+def add(output: Output, line: bytes) -> None:
+    """Add a line as a batch does."""
+    asyncio.run(output.add(line))
 
 
 def ids(path: str = OUT) -> list[tuple[str | int, str]]:
-    """What is in an output: ids and statuses."""
+    """The ids and statuses in an output."""
     return [(found["id"], found["status"]) for found in map(json.loads, Path(path).read_bytes().splitlines())]
 
 
 def test_lines_are_there_at_once() -> None:
-    """A line that was written is read by others before the file is closed."""
+    """A line can be read by other programs before the file is closed."""
     with open_output(OUT, io.StringIO(), resume=False) as output:
-        add(output, "1", line(1))
+        add(output, line(1))
         assert ids() == [(1, "answer")]
-        output.tidy()
 
 
 def test_a_file_that_has_lines_is_not_written_over() -> None:
-    """It says how to go on; what is there stays. An empty file will do."""
+    """The error says how to continue it, and the file stays as it is. An empty file is written."""
     Path(OUT).write_bytes(line(1))
-    with pytest.raises(Mistake, match="has lines already"):
+    with pytest.raises(SetupError, match="has lines already"):
         open_output(OUT, io.StringIO(), resume=False)
     assert ids() == [(1, "answer")]
     Path(OUT).write_bytes(b"")
     open_output(OUT, io.StringIO(), resume=False).close()
 
 
-def test_going_on() -> None:
-    """What is there need not run again, but for failures; the line of a failure goes once there is a new one."""
+def done(output: Output, *keys: str | int) -> list[bool]:
+    """Whether these items are done."""
+    return [output.has(InputRecord(1, key, "Hi")) for key in keys]
+
+
+def test_resuming() -> None:
+    """Items are done unless they failed; new lines are appended, and nothing that was there changes."""
     before = line(1, "error") + line("b") + line(3, "max_turns") + line(4, "error")
     Path(OUT).write_bytes(before)
     Path(OUT).chmod(0o640)
     with open_output(OUT, io.StringIO(), resume=True) as output:
-        assert [output.has(Entry(1, key, "Hi")) for key in (1, "b", "3", 4)] == [False, True, True, False]
-        assert output.counts == {"answer": 1, "max_turns": 1}
-        add(output, "1", line(1))
-        assert Path(OUT).read_bytes() == before + line(1)  # until the end nothing is taken away
-        output.tidy()
-    assert ids() == [("b", "answer"), (3, "max_turns"), (4, "error"), (1, "answer")]
+        assert done(output, 1, "b", "3", 4, 5) == [False, True, True, False, False]
+        assert output.statuses == {"answer", "max_turns"}
+        add(output, line(1))
+    assert Path(OUT).read_bytes() == before + line(1)
     assert [path.name for path in Path().iterdir()] == [OUT]
     assert Path(OUT).stat().st_mode & 0o777 == 0o640
 
 
-def test_going_on_after_a_process_that_was_killed() -> None:
-    """Half a line is cut off; of two lines for an item, the better one stays."""
-    lines = [line(1, "error"), line(1), line(2), line(2, "error"), line(3, "error"), line(3, "error", "x")]
-    Path(OUT).write_bytes(b"".join(lines) + b'{"id": 4, "sta')
+def test_the_last_line_of_an_id_counts() -> None:
+    """An item that failed and was answered later is done; one whose last line is a failure is not."""
+    Path(OUT).write_bytes(line(1, "error") + line(2) + line("1") + line(2, "error") + line(3, "refusal") + line(3))
     with open_output(OUT, io.StringIO(), resume=True) as output:
-        assert [output.has(Entry(1, key, "Hi")) for key in (1, 2, 3, 4)] == [True, True, False, False]
-        add(output, "4", line(4))
-        output.tidy()
-    assert Path(OUT).read_bytes() == b"".join([lines[1], lines[2], lines[5], line(4)])
+        assert done(output, 1, 2, 3) == [True, False, True]
+        assert output.statuses == {"answer"}
+
+
+@pytest.mark.parametrize("key", ['a\\"b', -12])
+def test_a_line_that_was_cut_off(key: str | int) -> None:
+    """Wherever a crash cut the last line, it counts as absent, and the next line does not continue it."""
+    whole = line(key, "max_turns")
+    for size in range(1, len(whole) - 1):
+        Path(OUT).write_bytes(line(1) + whole[:size])
+        for _ in range(2):
+            with open_output(OUT, io.StringIO(), resume=True) as output:
+                assert done(output, 1, key) == [True, False]
+        with open_output(OUT, io.StringIO(), resume=True) as output:
+            add(output, whole)
+        assert Path(OUT).read_bytes() == line(1) + whole[:size] + b"\n" + whole
+        with open_output(OUT, io.StringIO(), resume=True) as output:
+            assert done(output, 1, key) == [True, True]
+
+
+def test_a_line_without_its_line_break() -> None:
+    """The line is complete: it counts, and gets its line break."""
+    Path(OUT).write_bytes(line(1)[:-1])
+    with open_output(OUT, io.StringIO(), resume=True) as output:
+        assert done(output, 1) == [True]
+        add(output, line(2))
+    assert Path(OUT).read_bytes() == line(1) + line(2)
 
 
 def test_an_output_of_other_items() -> None:
-    """What was asked is noted on the line: another conversation of the same id is not skipped in silence."""
-    entry = Entry(1, 7, "Hi", {"user": 1})
-    Path(OUT).write_bytes(encoded({"id": 7, "status": "answer", "input_digest": entry.digest}))
+    """Each line has a digest of its conversation: another conversation with the same id is not skipped silently."""
+    record = InputRecord(1, 7, "Hi", {"user": 1})
+    Path(OUT).write_bytes(encoded({"id": 7, "status": "answer", "input_digest": record.digest}))
     with open_output(OUT, io.StringIO(), resume=True) as output:
-        assert output.has(Entry(5, "7", "Hi", {"user": 1}, "other metadata"))
-        for other in (Entry(5, 7, "Ho", {"user": 1}), Entry(5, 7, "Hi")):
+        assert output.has(InputRecord(5, "7", "Hi", {"user": 1}, "other metadata"))
+        for other in (InputRecord(5, 7, "Ho", {"user": 1}), InputRecord(5, 7, "Hi")):
             with pytest.raises(
-                Mistake, match="line 5: the output has another conversation with the id 7; name another"
+                SetupError, match="line 5: the output has another conversation with the id 7; choose another"
             ):
                 output.has(other)
 
 
-def test_a_link_stays_one() -> None:
-    """What it points to is written."""
-    Path("real.jsonl").write_bytes(line(1, "error"))
+def test_a_link_stays_a_link() -> None:
+    """Lines are appended to the file that it points to."""
+    Path("real.jsonl").write_bytes(line(1))
     Path(OUT).symlink_to("real.jsonl")
     with open_output(OUT, io.StringIO(), resume=True) as output:
-        add(output, "1", line(1))
-        output.tidy()
+        add(output, line(2))
     assert Path(OUT).is_symlink()
-    assert ids("real.jsonl") == [(1, "answer")]
-
-
-@pytest.mark.parametrize("key", ['a\\"b', -12])
-def test_what_is_left_of_a_line_that_was_broken_off(key: str | int) -> None:
-    """It is cut off, wherever it was broken; only where nothing but the end of the line is missing, that is added."""
-    whole = line(key, "max_turns")
-    for size in range(1, len(whole)):
-        Path(OUT).write_bytes(line(1) + whole[:size])
-        open_output(OUT, io.StringIO(), resume=True).close()
-        assert Path(OUT).read_bytes() == line(1) + (whole if size == len(whole) - 1 else b"")
+    assert ids("real.jsonl") == [(1, "answer"), (2, "answer")]
 
 
 @pytest.mark.parametrize(
@@ -130,73 +143,56 @@ def test_what_is_left_of_a_line_that_was_broken_off(key: str | int) -> None:
         "[" * 100_000,
         '{"id": 1}',
         '{"id": 1, "status": 2}',
-        '{"id": 1, "name": "Ann"',
-        '{"id": "a", "name": "Ann"',
-        '{"id": {"a": 1}',
+        '{"name": "Ann", "id": 1',
     ],
     ids=lambda content: content[:30],
 )
-def test_a_file_of_others_is_left_alone(content: str) -> None:
-    """What is not of a batch is not gone on with."""
+def test_a_file_that_is_not_of_a_batch_is_left_alone(content: str) -> None:
+    """A file with other lines is refused, and stays as it is."""
     Path(OUT).write_text(content)
-    with pytest.raises(Mistake, match=r"line 1 of .*out.jsonl is not of a batch"):
+    with pytest.raises(SetupError, match=r"line 1 of .*out.jsonl was not written by aswarm batch"):
         open_output(OUT, io.StringIO(), resume=True)
     assert Path(OUT).read_text() == content
 
 
-def test_where_nothing_can_be_written() -> None:
-    """A mistake, before anything is asked for."""
-    with pytest.raises(Mistake, match="cannot be written: No such file or directory"):
+def test_an_output_that_cannot_be_opened() -> None:
+    """An error before the first request."""
+    with pytest.raises(SetupError, match="cannot be written: No such file or directory"):
         open_output("none/out.jsonl", io.StringIO(), resume=True)
 
 
 def test_streams() -> None:
-    """Standard output, pipes and devices get the lines; there is nothing to go on with."""
+    """Standard output, pipes and devices get the lines; they hold no earlier items."""
     stdout = io.TextIOWrapper(io.BytesIO())
     with open_output("-", stdout, resume=True) as output:
-        add(output, "1", line(1))
-        output.tidy()
+        add(output, line(1))
     assert stdout.buffer.getvalue() == line(1)  # type: ignore[attr-defined]
     os.mkfifo("pipe")
     read: list[bytes] = []
     reader = threading.Thread(target=lambda: read.append(Path("pipe").read_bytes()))
     reader.start()
     with open_output("pipe", stdout, resume=False) as output:
-        add(output, "1", line(1))
+        add(output, line(1))
     reader.join()
     assert read == [line(1)]
 
 
 def test_one_at_a_time() -> None:
-    """Two batches would write every line twice. What is put in the file's place at the end is free again."""
+    """Two batches would write every line twice; when the first one ends, the file is free again."""
     Path(OUT).write_bytes(line(1, "error"))
-    with open_output(OUT, io.StringIO(), resume=True) as output:
-        with pytest.raises(Mistake, match=r"out.jsonl is being written by another batch; wait for its end"):
-            open_output(OUT, io.StringIO(), resume=True)
-        add(output, "1", line(1))
-        output.tidy()
-    open_output(OUT, io.StringIO(), resume=True).close()
-    assert ids() == [(1, "answer")]
-
-
-def test_a_file_that_is_replaced_before_it_is_locked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What would be written to the old one would be lost."""
-
-    def replaced(_: object) -> bool:
-        Path("fresh").write_bytes(b"")
-        Path("fresh").replace(OUT)
-        return True
-
-    monkeypatch.setattr(_output, "is_free", replaced)
-    with pytest.raises(Mistake, match="is being written by another batch"):
+    with (
+        open_output(OUT, io.StringIO(), resume=True),
+        pytest.raises(SetupError, match=r"out.jsonl is being written by another batch; wait for its end"),
+    ):
         open_output(OUT, io.StringIO(), resume=True)
+    open_output(OUT, io.StringIO(), resume=True).close()
 
 
 @pytest.mark.parametrize("missing", ["module", "support"])
-def test_where_there_are_no_locks(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    """On Windows, and on some file systems: it is done without."""
+def test_without_locks(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    """On Windows, and on some network file systems, two batches are not kept apart."""
     if missing == "module":
-        monkeypatch.setattr(_lock, "find_spec", lambda _: None)
+        monkeypatch.setattr(_output, "find_spec", lambda _: None)
     else:
         monkeypatch.setattr(fcntl, "flock", lambda *_: Path("none").stat())
     with open_output(OUT, io.StringIO(), resume=False):
@@ -206,35 +202,35 @@ def test_where_there_are_no_locks(monkeypatch: pytest.MonkeyPatch, missing: str)
 @pytest.mark.parametrize(
     ("before", "written", "error", "stays"),
     [
-        (None, None, Mistake("no"), False),
+        (None, None, SetupError("no"), False),
         (None, None, Exit(130), True),
-        (None, line(1), Mistake("no"), True),
-        (b"", None, Mistake("no"), True),
+        (None, line(1), SetupError("no"), True),
+        (b"", None, SetupError("no"), True),
     ],
 )
-def test_nothing_is_left_of_a_batch_that_was_not_begun(
+def test_nothing_is_left_of_a_batch_that_was_not_started(
     before: bytes | None, written: bytes | None, error: Exception, stays: bool
 ) -> None:
-    """Only what it has made itself is taken away, and only where that is empty."""
+    """Only a file that the batch has made is removed, and only if it is empty."""
     if before is not None:
         Path(OUT).write_bytes(before)
     output = open_output(OUT, io.StringIO(), resume=False)
     if written is not None:
-        add(output, "1", written)
+        add(output, written)
     output.__exit__(type(error), error, None)
     assert Path(OUT).exists() == stays
 
 
 @pytest.mark.parametrize("blocks", [True, False])
 def test_a_reader_that_pauses(blocks: bool) -> None:
-    """It stops the writing and nothing else; the lines come whole and in order, once it goes on."""
+    """A pause stops the writing and nothing else; later the lines come whole and in order."""
     reading, writing = os.pipe()
     os.set_blocking(writing, blocks)
     lines = [line(number, text="x" * 100_000) for number in range(3)]
 
     async def read() -> bytes:
         with open_output("-", stdout, resume=False) as output:
-            adding = [asyncio.ensure_future(output.add("", line)) for line in lines]
+            adding = [asyncio.ensure_future(output.add(line)) for line in lines]
             await asyncio.sleep(0.05)
             assert not adding[0].done()
             with os.fdopen(reading, "rb") as pipe:
@@ -246,27 +242,27 @@ def test_a_reader_that_pauses(blocks: bool) -> None:
         assert asyncio.run(read()) == b"".join(lines)
 
 
-def test_a_pipe_that_nobody_reads() -> None:
-    """It breaks, which is no failure: the command ends with a code of its own."""
+def test_a_pipe_without_a_reader() -> None:
+    """The broken pipe is not turned into a failure: the command ends with a code of its own."""
     os.mkfifo("pipe")
     reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
     with open_output("pipe", io.StringIO(), resume=False) as output:
         os.close(reader)
         with pytest.raises(BrokenPipeError):
-            add(output, "1", line(1))
+            add(output, line(1))
 
 
 def test_a_disk_that_is_full() -> None:
-    """The batch cannot go on."""
+    """The batch fails with the reason."""
     with (
         open_output("/dev/full", io.StringIO(), resume=False) as output,
-        pytest.raises(Failure, match="/dev/full cannot be written: No space left on device"),
+        pytest.raises(CommandFailed, match="/dev/full cannot be written: No space left on device"),
     ):
-        add(output, "1", line(1))
+        add(output, line(1))
 
 
 def test_statuses() -> None:
-    """Why the run ended, but for refusals and errors."""
+    """The status is the reason why the run ended, except for refusals and errors."""
     refusal = Response(messages=[{"role": "assistant", "content": None, "refusal": "No."}])
     assert status_of(Response(messages=[{"role": "assistant", "content": "Hi"}]), None) == "answer"
     assert status_of(Response(stop="max_turns"), None) == "max_turns"
@@ -275,7 +271,7 @@ def test_statuses() -> None:
 
 
 def test_errors() -> None:
-    """An object; what a provider's error has beside its words is in it."""
+    """An error is an object; the fields of a provider's error are in it."""
     assert error_of(None) is None
     assert error_of(ValueError("no")) == {"type": "ValueError", "message": "no"}
     assert error_of(CompletionError("busy", status_code=429, retryable=True)) == {
@@ -287,6 +283,6 @@ def test_errors() -> None:
 
 
 def test_any_text_can_be_written() -> None:
-    """UTF-8 as it is, and escapes where there is no other way."""
+    """The text is UTF-8; it has escapes only where UTF-8 cannot hold it."""
     assert encoded({"a": "ä\n"}) == '{"a": "ä\\n"}\n'.encode()
     assert encoded({"a": "ä\udcff"}) == b'{"a": "\\u00e4\\udcff"}\n'

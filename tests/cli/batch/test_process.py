@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from anyio.from_thread import start_blocking_portal
 from cli_runs import ended, environment
+from cli_runs import refused as refusal
 from loopback import LoopbackServer, Reply, serve, whole
 from terminal import terminal
 
@@ -65,8 +66,8 @@ def lines() -> list[dict[str, Any]]:
 
 
 @contextmanager
-def server(stalls_after: int | None = None) -> Generator[LoopbackServer]:
-    """A model that calls the function, then answers; after so many requests it says nothing any more."""
+def server(stalls_after: int | None = None, refused: Collection[int] = ()) -> Generator[LoopbackServer]:
+    """A model that calls the function, then answers. After `stalls_after` requests it is silent; it refuses `refused` items."""
     asked = count(1)
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -74,10 +75,11 @@ def server(stalls_after: int | None = None) -> Generator[LoopbackServer]:
             return Reply([], silent=True)
         last = body["messages"][-1]
         if last["role"] == "tool":
-            answer = Answer("done")
-        else:
-            answer = Answer(calls=[call("note", number=int(last["content"].split()[1]))])
-        return replace(whole(answer), pause=0.01)
+            return replace(whole(Answer("done")), pause=0.01)
+        number = int(last["content"].split()[1])
+        if number in refused:
+            return refusal("400 Bad Request", "no")
+        return replace(whole(Answer(calls=[call("note", number=number)])), pause=0.01)
 
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(serve(reply)) as running:
         yield running
@@ -94,8 +96,8 @@ def start(model: LoopbackServer, source: str = "in.jsonl", *options: str, stdin:
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_ctrl_c_and_sigterm_end_cleanly_and_say_how_to_go_on(number: signal.Signals, expected: int) -> None:
-    """Exit code 130 or 143, whole lines, no traceback; the same command with --resume does what is left, once."""
+def test_ctrl_c_and_sigterm_end_cleanly_and_say_how_to_continue(number: signal.Signals, expected: int) -> None:
+    """Exit code 130 or 143, whole lines, no traceback; the same command with --resume runs the other items, once."""
     with server(stalls_after=30) as model:
         process = start(model, "in.jsonl", "-o", OUT)
         until(lambda: len(model.requests) >= 35)
@@ -104,7 +106,7 @@ def test_ctrl_c_and_sigterm_end_cleanly_and_say_how_to_go_on(number: signal.Sign
         code, stdout, stderr = ended(process)
     assert (code, stdout) == (expected, "")
     assert "Traceback" not in stderr
-    assert "Stopped. To go on, give the same command again with --resume." in stderr
+    assert "Stopped. To continue, run the same command again with --resume." in stderr
     done = len(lines())
     assert f"{done} items in" in stderr
     with server() as model:
@@ -115,7 +117,7 @@ def test_ctrl_c_and_sigterm_end_cleanly_and_say_how_to_go_on(number: signal.Sign
 
 
 def test_outcomes_come_while_the_input_is_open() -> None:
-    """A line from a pipe is run before the next one comes; Ctrl-C does not wait for it."""
+    """A line from a pipe runs before the next one comes; Ctrl-C does not wait for the next one."""
     with server() as model:
         process = start(model, "-", "-o", OUT, stdin=subprocess.PIPE)
         assert process.stdin is not None
@@ -141,7 +143,7 @@ def test_stdin_to_its_end() -> None:
 
 
 def test_a_pipe_that_breaks_ends_the_batch() -> None:
-    """`aswarm batch ... | head -1`: nothing more is asked for, and the exit code is 141."""
+    """`aswarm batch ... | head -1`: no further request is sent, and the exit code is 141."""
     with server(stalls_after=40) as model:
         process = start(model)
         head = subprocess.run(["head", "-1"], stdin=process.stdout, capture_output=True, check=True, timeout=60)
@@ -156,7 +158,7 @@ def test_a_pipe_that_breaks_ends_the_batch() -> None:
 
 
 def test_a_reader_that_pauses() -> None:
-    """Runs go on while there is room; Ctrl-C does not wait for the reader, and each line that it was given is counted."""
+    """Items run while there is room; Ctrl-C does not wait for the reader, and each line that the reader got is counted."""
     items = [json.dumps({"input": f"note {number}", "metadata": "x" * 10_000}) for number in range(40)]
     Path("long.jsonl").write_text("\n".join(items), encoding="utf-8")
     with server() as model:
@@ -175,7 +177,7 @@ def test_a_reader_that_pauses() -> None:
 
 @pytest.mark.parametrize("options", [["--resume"], ["--journal", "run.sqlite"]], ids=["output", "journal"])
 def test_kill_9_costs_nothing_that_was_written(options: list[str]) -> None:
-    """Killed again and again, and started again: each item has one line in the end, and none is done once more."""
+    """The batch is killed and started again, twice: at the end each item has one line, and no item has run twice."""
     with server() as model:
         for enough in (5, 20):
             process = start(model, "in.jsonl", "-o", OUT, *options)
@@ -191,15 +193,43 @@ def test_kill_9_costs_nothing_that_was_written(options: list[str]) -> None:
     if "--journal" not in options:
         return
     noted = Path("noted").read_text().split()
-    # Where it was killed between the record of a start and the first step of the function, nobody can tell; it is said so.
+    # A kill between the record of a start and the first step of the function leaves the outcome unknown; the history says so.
     unknown = {line["id"].removeprefix("item-") for line in lines() if UNKNOWN in json.dumps(line["messages"])}
     assert {str(number) for number in range(40)} - unknown <= set(noted)
     assert len(unknown) <= 2 * 5
     assert len(noted) == len(set(noted))
 
 
+def test_kill_9_and_failed_items() -> None:
+    """With --resume failed items run again; old lines stay, and of the lines of one item the last one counts."""
+    with server(refused={1, 3, 30}) as model:
+        process = start(model, "in.jsonl", "-o", OUT)
+        until(lambda: {"item-1", "item-3"} <= {line["id"] for line in lines() if line["status"] == "error"})
+        until(lambda: len(lines()) >= 12)
+        process.kill()
+        ended(process)
+    before = Path(OUT).read_bytes()
+    answered = {line["id"] for line in lines() if line["status"] == "answer"}
+    failed = {line["id"] for line in lines()} - answered
+    # What a crash of the machine can leave of a line.
+    cut = b'{"id": "item-39", "sta'
+    Path(OUT).write_bytes(before + cut)
+    with server() as model:
+        code, _, stderr = ended(start(model, "in.jsonl", "-o", OUT, "--resume"))
+        asked = {request["messages"][1]["content"].replace("note ", "item-") for request in model.requests}
+    assert code == 0, stderr
+    assert f"{40 - len(answered)} items in" in stderr
+    assert f"{len(answered)} items were done before" in stderr
+    assert not asked & answered
+    assert failed < asked
+    assert Path(OUT).read_bytes().startswith(before + cut + b"\n")
+    after = [json.loads(line) for line in Path(OUT).read_bytes().splitlines() if line != cut]
+    assert len(after) == 40 + len(failed)
+    assert {line["id"]: line["status"] for line in after} == {f"item-{number}": "answer" for number in range(40)}
+
+
 def test_a_terminal_has_a_bar() -> None:
-    """It moves, and is gone when the summary comes."""
+    """The bar moves, and ends before the summary."""
     program = "import sys; sys.argv[0] = 'aswarm'\nfrom aswarm.cli import main\nmain()"
     with server() as model:
         options = ["batch", "agents:noter", "in.jsonl", "-o", OUT]

@@ -1,4 +1,4 @@
-"""What a line of `aswarm batch`'s input means."""
+"""The meaning of a line of `aswarm batch`'s input."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ from typing import Any
 
 import pytest
 
-from aswarm.cli._exits import Mistake
-from aswarm.cli.batch._readers import count, kind_of, lines_of, read
-from aswarm.cli.batch._records import BadLine, Entry, Form
+from aswarm.cli._exits import SetupError
+from aswarm.cli.batch._readers import count, format_of, read, records_in
+from aswarm.cli.batch._records import BadLine, InputFormat, InputRecord
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
-JSON = Form()
-CSV = Form("csv", "text")
+JSON = InputFormat()
+CSV = InputFormat("csv", "text")
 
 
-def entries(data: bytes | str, form: Form = JSON) -> list[Entry | BadLine]:
+def entries(data: bytes | str, input_format: InputFormat = JSON) -> list[InputRecord | BadLine]:
     """What the lines mean."""
-    return list(read(io.BytesIO(data.encode() if isinstance(data, str) else data), form))
+    return list(read(io.BytesIO(data.encode() if isinstance(data, str) else data), input_format))
 
 
-def one(**record: Any) -> Entry | BadLine:
+def one(**record: Any) -> InputRecord | BadLine:
     """What one line of JSON means."""
     [entry] = entries(json.dumps(record))
     return entry
 
 
 def test_a_line_has_a_text_or_messages() -> None:
-    """Under `input`, `question` or `messages`; null is as good as nothing. What else is there is left alone."""
-    assert one(input="Hi") == Entry(1, 1, "Hi")
-    assert one(question="Hi", input=None, price=3) == Entry(1, 1, "Hi")
-    assert one(messages=MESSAGES) == Entry(1, 1, MESSAGES)
+    """The conversation is under `input`, `question` or `messages`; null counts as absent, and other keys are ignored."""
+    assert one(input="Hi") == InputRecord(1, 1, "Hi")
+    assert one(question="Hi", input=None, price=3) == InputRecord(1, 1, "Hi")
+    assert one(messages=MESSAGES) == InputRecord(1, 1, MESSAGES)
 
 
-def test_what_a_line_may_have_beside_it() -> None:
-    """An id, context variables and metadata."""
+def test_optional_keys_of_a_line() -> None:
+    """A line can have an id, context variables and metadata."""
     entry = one(id="T-1", input="Hi", context_variables={"user": 7}, metadata=["x"])
-    assert entry == Entry(1, "T-1", "Hi", {"user": 7}, ["x"])
+    assert entry == InputRecord(1, "T-1", "Hi", {"user": 7}, ["x"])
 
 
 def test_ids() -> None:
-    """Text and whole numbers stay what they are; without one, it is the number of the line, blank ones counted."""
+    """Texts and whole numbers stay as they are; without an id, it is the number of the line, blank lines included."""
     found = entries('{"id": 7, "input": "a"}\n\n{"id": "", "input": "b"}\r\n{"id": "8", "input": "c"}')
-    assert [(entry.line, entry.id) for entry in found if isinstance(entry, Entry)] == [(1, 7), (3, 3), (4, "8")]
+    assert [(entry.line, entry.id) for entry in found if isinstance(entry, InputRecord)] == [(1, 7), (3, 3), (4, "8")]
 
 
-def test_a_column_may_be_named_in_json_too() -> None:
-    """Then it alone has the text."""
-    form = Form(column="ticket", id_column="number")
-    assert entries('{"ticket": "Hi", "input": 3, "number": 9}', form) == [Entry(1, 9, "Hi")]
+def test_a_key_can_be_named_for_json() -> None:
+    """The named key alone has the text."""
+    input_format = InputFormat(column="ticket", id_column="number")
+    assert entries('{"ticket": "Hi", "input": 3, "number": 9}', input_format) == [InputRecord(1, 9, "Hi")]
 
 
 @pytest.mark.parametrize(
@@ -60,40 +60,40 @@ def test_a_column_may_be_named_in_json_too() -> None:
     [
         ("{", "not JSON: Expecting property name enclosed in double quotes (column 2)"),
         ("[1]", "expected a JSON object, not [1]"),
-        ("{}", "has no 'messages' or 'input' or 'question'"),
-        ('{"input": "a", "question": "b"}', "has 'input' and 'question': one will do"),
-        ('{"input": " "}', "'input' is no text: ' '"),
-        ('{"input": 7}', "'input' is no text: 7"),
-        ('{"messages": []}', "'messages' is no list of messages: []"),
-        ('{"messages": ["Hi"]}', "'messages' is no list of messages: ['Hi']"),
-        ('{"messages": "Hi"}', "'messages' is no list of messages: 'Hi'"),
-        ('{"input": "a", "context_variables": [1]}', "'context_variables' is no object: [1]"),
-        ('{"input": "a", "id": true}', "'id' is neither text nor a whole number: True"),
-        ('{"input": "a", "id": 1.5}', "'id' is neither text nor a whole number: 1.5"),
-        ('{"input": "a", "id": "\\ud800"}', "'id' has half a surrogate pair: '\\ud800'"),
+        ("{}", "there is no 'messages' or 'input' or 'question'"),
+        ('{"input": "a", "question": "b"}', "there are 'input' and 'question': give only one of them"),
+        ('{"input": " "}', "'input' must be a text, not ' '"),
+        ('{"input": 7}', "'input' must be a text, not 7"),
+        ('{"messages": []}', "'messages' must be a list of messages, not []"),
+        ('{"messages": ["Hi"]}', "'messages' must be a list of messages, not ['Hi']"),
+        ('{"messages": "Hi"}', "'messages' must be a list of messages, not 'Hi'"),
+        ('{"input": "a", "context_variables": [1]}', "'context_variables' must be an object, not [1]"),
+        ('{"input": "a", "id": true}', "'id' must be a text or a whole number, not True"),
+        ('{"input": "a", "id": 1.5}', "'id' must be a text or a whole number, not 1.5"),
+        ('{"input": "a", "id": "\\ud800"}', "'id' contains half a surrogate pair: '\\ud800'"),
     ],
 )
 def test_bad_lines(line: str, error: str) -> None:
-    """They say what is wrong, keep the text as it was, and the next line goes on."""
+    """A bad line has the reason and its text; the next line is read as usual."""
     bad, good = entries(f'{line}\n{{"input": "good"}}\n')
     assert bad == BadLine(1, error, line)
-    assert good == Entry(2, 2, "good")
+    assert good == InputRecord(2, 2, "good")
 
 
 def test_a_line_that_is_nested_too_deeply() -> None:
-    """It is a bad line, and no end: where it cannot be read, and where it could not be written again."""
+    """It is a bad line, whether it cannot be read, or could not be written again."""
     [bad] = entries("[" * 100_000)
     assert isinstance(bad, BadLine)
     assert "recursion" in bad.error
     nested = '{"input": "a", "metadata": %s}'
     bad, good = entries("\n".join(nested % ("[" * levels + '{"a": 1}' + "]" * levels) for levels in (500, 90)))
     assert isinstance(bad, BadLine)
-    assert bad.error == "is nested more than 100 levels deep"
-    assert isinstance(good, Entry)
+    assert bad.error == "nested more than 100 levels deep"
+    assert isinstance(good, InputRecord)
 
 
-def test_bytes_that_are_no_text() -> None:
-    """They are kept: what was read can be had back."""
+def test_bytes_that_are_not_utf_8() -> None:
+    """The bytes are kept: they can be restored from the text."""
     [bad] = entries(b'{"input": "\xff"}\n')
     assert isinstance(bad, BadLine)
     assert bad.error == "not UTF-8"
@@ -104,53 +104,53 @@ def test_an_id_that_comes_twice() -> None:
     """The second line is bad: 7 and "7" are one id, and so is the number of a line."""
     _, *bad = entries('{"id": "2", "input": "a"}\n{"input": "b"}\n{"id": 2, "input": "c"}\n')
     assert [(line.line, getattr(line, "error", "")) for line in bad] == [
-        (2, "another line before has the id 2 too"),
-        (3, "another line before has the id 2 too"),
+        (2, "an earlier line has the same id 2"),
+        (3, "an earlier line has the same id 2"),
     ]
 
 
 def test_a_byte_order_mark() -> None:
-    """It is no part of the first line."""
-    assert entries('\ufeff{"input": "a"}\n{"input": "b"}') == [Entry(1, 1, "a"), Entry(2, 2, "b")]
+    """A byte order mark is not a part of the first line."""
+    assert entries('\ufeff{"input": "a"}\n{"input": "b"}') == [InputRecord(1, 1, "a"), InputRecord(2, 2, "b")]
 
 
 # --- CSV ---
 
 
 def test_csv() -> None:
-    """A record may have several lines; its number is that of the first one. Blank lines are none."""
+    """A record can have several lines; its number is that of the first one. Blank lines are skipped."""
     data = '\ufeffid,text,price\na1,"Hello,\n""world""",3\n\n,ä,4\n'
-    assert entries(data, CSV) == [Entry(2, "a1", 'Hello,\n"world"'), Entry(5, 5, "ä")]
+    assert entries(data, CSV) == [InputRecord(2, "a1", 'Hello,\n"world"'), InputRecord(5, 5, "ä")]
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_what_is_between_the_columns(delimiter: str) -> None:
-    """Comma, semicolon or tabulator: that with which the column is there."""
-    assert entries(f'id{delimiter}text\n1{delimiter}"a,;\tb"\n', CSV) == [Entry(2, "1", "a,;\tb")]
+def test_the_delimiter(delimiter: str) -> None:
+    """The delimiter is comma, semicolon or tab: the one that yields the column of the text."""
+    assert entries(f'id{delimiter}text\n1{delimiter}"a,;\tb"\n', CSV) == [InputRecord(2, "1", "a,;\tb")]
 
 
-def test_the_column_need_not_be_named() -> None:
-    """Where it is `input` or `question`."""
-    assert entries("question\nHi\n", Form("csv")) == [Entry(2, 2, "Hi")]
+def test_the_default_columns() -> None:
+    """By default the column is `input` or `question`."""
+    assert entries("question\nHi\n", InputFormat("csv")) == [InputRecord(2, 2, "Hi")]
 
 
 @pytest.mark.parametrize(
     ("line", "error"),
     [
-        ("1,a,b", "has 3 fields, and the first line 2"),
-        ("1", "has 1 fields, and the first line 2"),
-        ("1,", "has no 'text'"),
-        ("1, ", "'text' is no text: ' '"),
+        ("1,a,b", "the number of fields is 3, and that of the first line is 2"),
+        ("1", "the number of fields is 1, and that of the first line is 2"),
+        ("1,", "there is no 'text'"),
+        ("1, ", "'text' must be a text, not ' '"),
         ('1,"a"b', "not CSV: ',' expected after '\"'"),
     ],
 )
 def test_bad_lines_of_csv(line: str, error: str) -> None:
-    """As in JSON."""
-    assert entries(f"id,text\n{line}\n2,good\n", CSV) == [BadLine(2, error, line), Entry(3, "2", "good")]
+    """A bad line has the reason and its text, as in JSON."""
+    assert entries(f"id,text\n{line}\n2,good\n", CSV) == [BadLine(2, error, line), InputRecord(3, "2", "good")]
 
 
-def test_csv_that_is_no_text_or_has_no_end() -> None:
-    """What was read is kept."""
+def test_csv_that_is_not_utf_8_or_has_no_end() -> None:
+    """The text that was read is kept."""
     bad, open_end = entries(b'text\n\xff\n"no end\nat all\n', CSV)
     assert bad == BadLine(2, "not UTF-8", "\udcff")
     words = "not CSV: unexpected end of data (in a record of 2 lines: is a quote not closed?)"
@@ -158,21 +158,21 @@ def test_csv_that_is_no_text_or_has_no_end() -> None:
 
 
 def test_a_quote_that_is_closed_by_the_next_one() -> None:
-    """What it took with it is told, wherever that makes no record."""
+    """The message gives the number of lines that the quote swallowed, if they make no record."""
     bad, other, good = entries('id,text\n1,"open\n2,a\n3,"b"\n4,"open\n5,a",c\n6,good\n', CSV)
     assert [getattr(line, "error", "").partition(" (")[2] for line in (bad, other)] == [
         "in a record of 3 lines: is a quote not closed?)",
         "in a record of 2 lines: is a quote not closed?)",
     ]
-    assert good == Entry(7, "6", "good")
+    assert good == InputRecord(7, "6", "good")
 
 
 @pytest.mark.parametrize(
     ("data", "columns"), [("a;b\n", "'a', 'b'"), ("", "none"), ("x\n", "'x'"), ("a,b;c\n", "'a', 'b;c'")]
 )
 def test_csv_without_the_column(data: str, columns: str) -> None:
-    """A mistake, which names those that there are."""
-    with pytest.raises(Mistake, match=f"there is no column 'text'; columns are: {columns}"):
+    """The error names the columns that there are."""
+    with pytest.raises(SetupError, match=f"there is no column 'text'; the columns are: {columns}"):
         entries(data, CSV)
 
 
@@ -180,7 +180,7 @@ def test_csv_without_the_column(data: str, columns: str) -> None:
 
 
 def test_files(folder: Path) -> None:
-    """They are counted before they are read, where that can be done."""
+    """Files are counted before they are read; pipes cannot be."""
     Path("a.jsonl").write_text('{"input": "a"}\n\n{\n', encoding="utf-8")
     Path("a.csv").write_text('text\n"a\nb"\nc,d\n', encoding="utf-8")
     os.mkfifo("pipe")
@@ -188,28 +188,28 @@ def test_files(folder: Path) -> None:
     assert count("a.csv", CSV) == 2
     assert count("pipe", JSON) is None
     assert count("-", JSON) is None
-    assert len(list(lines_of("a.jsonl", JSON))) == 2
+    assert len(list(records_in("a.jsonl", JSON))) == 2
 
 
 def test_files_that_cannot_be_read(folder: Path) -> None:
-    """A mistake, before anything is asked for."""
-    with pytest.raises(Mistake, match=r"there is no file 'none\.jsonl'"):
+    """The error comes before the first request."""
+    with pytest.raises(SetupError, match=r"there is no file 'none\.jsonl'"):
         count("none.jsonl", JSON)
     Path("a.csv").write_text("a\n")
-    with pytest.raises(Mistake, match="there is no column"):
+    with pytest.raises(SetupError, match="there is no column"):
         count("a.csv", CSV)
-    with pytest.raises(Mistake, match="cannot be read: Is a directory"):
-        list(lines_of(str(folder), JSON))
+    with pytest.raises(SetupError, match="cannot be read: Is a directory"):
+        list(records_in(str(folder), JSON))
 
 
-def test_what_a_name_says() -> None:
-    """CSV by its ending, else JSON Lines."""
-    assert [kind_of(name) for name in ("a.csv", "b.TSV", "c.jsonl", "-")] == ["csv", "csv", "jsonl", "jsonl"]
+def test_the_format_of_a_name() -> None:
+    """The ending decides: CSV, else JSON Lines."""
+    assert [format_of(name) for name in ("a.csv", "b.TSV", "c.jsonl", "-")] == ["csv", "csv", "jsonl", "jsonl"]
 
 
 @pytest.fixture
 def piped(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Standard input is what is written here."""
+    """A pipe to standard input."""
     ends = os.pipe()
     with os.fdopen(ends[0], encoding="utf-8") as stdin, os.fdopen(ends[1], "w", encoding="utf-8") as writing:
         monkeypatch.setattr("sys.stdin", stdin)
@@ -217,13 +217,13 @@ def piped(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_standard_input(piped: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Line by line, as they come; it belongs to others, and is not closed."""
-    lines = lines_of("-", JSON)
+    """Lines are read as they come; standard input is not closed."""
+    lines = records_in("-", JSON)
     for text in ("a", "b"):
         piped.write(f'{{"input": "{text}"}}\n')
         piped.flush()
     piped.close()
-    assert [entry.id for entry in lines if isinstance(entry, Entry)] == [1, 2]
+    assert [entry.id for entry in lines if isinstance(entry, InputRecord)] == [1, 2]
     assert os.fstat(0)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"input": "a"}')))
-    assert list(lines_of("-", JSON)) == [Entry(1, 1, "a")]
+    assert list(records_in("-", JSON)) == [InputRecord(1, 1, "a")]

@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 
 from aswarm.cli.batch._records import BadLine
-from aswarm.cli.batch._rejected import Aside, aside_of
+from aswarm.cli.batch._rejected import RejectedLines, rejected_path
 
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-def test_bad_lines_are_kept_aside() -> None:
-    """Number, reason and text of each; what is there already stays, and stays once."""
+def test_rejected_lines_are_kept() -> None:
+    """The file has number, reason and text of each line; a line that is there already is not added again."""
     bad = [BadLine(3, "not JSON", "{"), BadLine(5, "not UTF-8", "\udcff")]
     for _ in range(2):
-        aside = Aside(Path("out.rejected.jsonl"))
-        aside.close()
+        rejected = RejectedLines(Path("out.rejected.jsonl"))
+        rejected.close()
         for each in bad:
-            aside.add(each)
-        aside.close()
-        assert aside.count == 2
+            rejected.add(each)
+        rejected.close()
+        assert rejected.count == 2
     lines = [json.loads(text) for text in Path("out.rejected.jsonl").read_text("utf-8").splitlines()]
     assert lines == [
         {"line": 3, "error": "not JSON", "text": "{"},
@@ -31,19 +31,19 @@ def test_bad_lines_are_kept_aside() -> None:
     ]
 
 
-def test_a_bad_line_that_was_broken_off() -> None:
-    """The next one stands on a line of its own."""
+def test_a_rejected_line_that_was_cut_off() -> None:
+    """The next one starts on a new line."""
     path = Path("out.rejected.jsonl")
     path.write_bytes(b'{"line": 1}\n{"line": 2, "err')
     for _ in range(2):
-        aside = Aside(path)
-        aside.add(BadLine(3, "not JSON", "{"))
-        aside.close()
+        rejected = RejectedLines(path)
+        rejected.add(BadLine(3, "not JSON", "{"))
+        rejected.close()
     assert [line[:10] for line in path.read_bytes().splitlines()] == [b'{"line": 1', b'{"line": 2', b'{"line": 3']
 
 
-def test_where_bad_lines_are_kept() -> None:
-    """Beside the output; here, where that is a stream."""
+def test_where_rejected_lines_are_kept() -> None:
+    """The file is beside the output; for a stream it is in the current directory."""
     os.mkfifo("pipe")
-    assert aside_of("a/out.jsonl") == Path("a/out.rejected.jsonl")
-    assert aside_of("-") == aside_of("pipe") == Path("batch.rejected.jsonl")
+    assert rejected_path("a/out.jsonl") == Path("a/out.rejected.jsonl")
+    assert rejected_path("-") == rejected_path("pipe") == Path("batch.rejected.jsonl")

@@ -1,49 +1,104 @@
-"""Input and output of the command line in threads, and what Ctrl-C leaves of them."""
+"""Input and output of the command line in threads, which must not hold up the event loop or the end."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
 
-from aswarm.cli.batch._threads import OneByOne, to_its_end
+from aswarm.cli.batch._threads import DaemonWorker, in_thread
+
+# --- reading ---
 
 
-async def cancelled(work: Coroutine[Any, Any, None]) -> None:
-    """Begin it, and cancel whoever waits for it."""
-    waiting = asyncio.ensure_future(to_its_end(work, 0.05))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
+class Source:
+    """A generator that records how far it was read, and whether it was closed."""
+
+    def __init__(self) -> None:
+        self.given = 0
+        self.closed = False
+
+    def items(self, most: int, error: Exception | None = None) -> Generator[int]:
+        try:
+            while self.given < most:
+                self.given += 1
+                yield self.given
+            if error is not None:
+                raise error
+        finally:
+            self.closed = True
 
 
-def test_what_is_half_done_is_done() -> None:
-    """Cancellation waits for it, for a while; how it ends is nothing to whoever is cancelled."""
-    done: list[str] = []
+async def until_closed(source: Source) -> None:
+    for _ in range(1000):
+        if source.closed:
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it was not closed")
 
-    async def work(seconds: float, error: Exception | None = None) -> None:
-        await asyncio.sleep(seconds)
-        done.append("done")
-        if error is not None:
-            raise error
 
-    async def all_of_them() -> None:
-        await cancelled(work(0.01))
-        await cancelled(work(0.01, ValueError()))
-        await cancelled(work(60))
+@pytest.mark.asyncio
+async def test_all_items_come_in_order() -> None:
+    """All items come, and the generator is closed."""
+    source = Source()
+    assert [item async for item in in_thread(source.items(300))] == list(range(1, 301))
+    await until_closed(source)
 
-    asyncio.run(all_of_them())
-    assert done == ["done", "done"]
+
+@pytest.mark.asyncio
+async def test_only_so_many_are_read_ahead() -> None:
+    """Only a few items are read before they are asked for; leaving early closes the generator."""
+    source = Source()
+    items = in_thread(source.items(1000), ahead=5)
+    assert await anext(items) == 1
+    await asyncio.sleep(0.05)
+    assert source.given <= 7
+    await items.aclose()
+    await until_closed(source)
+
+
+@pytest.mark.asyncio
+async def test_an_error_while_reading() -> None:
+    """The error is raised where the items are asked for, after the items before it."""
+    items = in_thread(Source().items(1, OSError("gone")))
+    assert await anext(items) == 1
+    with pytest.raises(OSError, match="gone"):
+        await anext(items)
+
+
+def test_a_read_that_hangs_does_not_hold_the_end() -> None:
+    """The event loop can end while the thread is still reading."""
+    source = Source()
+    hanging = iter(lambda: time.sleep(0.05), None)
+
+    def items() -> Generator[int]:
+        try:
+            for number, _ in enumerate(hanging):
+                yield number
+        finally:
+            source.closed = True
+
+    async def leave() -> None:
+        numbers = in_thread(items())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await anext(numbers)
+
+    asyncio.run(leave())
+    asyncio.run(until_closed(source))
+
+
+# --- calls ---
 
 
 def test_calls_one_by_one() -> None:
-    """In their order; what one raises is raised to whoever asked for it, and the next one is made."""
+    """Calls are made in order; an error is raised to the caller that requested it, and the next call is still made."""
     made: list[int] = []
-    thread = OneByOne("test")
+    thread = DaemonWorker("test")
 
     def call(number: int) -> Callable[[], None]:
         return lambda: made.append(1 // number)
@@ -59,10 +114,10 @@ def test_calls_one_by_one() -> None:
 
 
 def test_a_call_that_is_stuck() -> None:
-    """It holds nobody; what was cancelled before its turn is not made."""
+    """A call that is stuck holds up no other task; a call that was cancelled before its turn is not made."""
     made: list[str] = []
     go_on = threading.Event()
-    thread = OneByOne("test")
+    thread = DaemonWorker("test")
 
     async def ask() -> None:
         calls = [lambda: (go_on.wait(), None)[1], lambda: made.append("cancelled")]

@@ -1,6 +1,6 @@
-"""`aswarm batch`: a file of conversations, run many at once. Decides what is read, written and told, and the exit code.
+"""`aswarm batch`: many conversations from a file, run at once. Decides what is read and written, and the exit code.
 
-How they run, with limits, retries and a journal, is decided by `AsyncSwarm.batch`.
+How the items run, with limits, retries and a journal, is decided by `AsyncSwarm.batch`.
 """
 
 from __future__ import annotations
@@ -17,162 +17,186 @@ from aswarm._agent import Agent
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._swarm import AsyncSwarm
 from aswarm.batch import Item, Outcome
-from aswarm.cli._exits import HELP, Code
+from aswarm.cli._exits import HELP, ExitCode
 from aswarm.cli._load import load_agent
 from aswarm.cli._options import AGENT_HELP, context_option, max_turns_option, provider, provider_options
-from aswarm.cli._output import own_stdout
+from aswarm.cli._output import reserve_stdout
 
-from . import _signals
-from ._order import Order
-from ._outcomes import FAILED, status_of, written
+from . import _stopping
+from ._options import CommandOptions
+from ._outcomes import FAILED, line_of, status_of
 from ._output import PATIENCE, Output, open_output
-from ._progress import Tally, Teller, teller
-from ._readers import count, lines_of
-from ._records import BadLine, Entry
-from ._rejected import Aside, aside_of
-from ._summary import Summary
-from ._threads import in_thread, to_its_end
+from ._progress import Counts, Reporter, Summary, reporting
+from ._readers import count, records_in
+from ._records import BadLine, InputRecord
+from ._rejected import RejectedLines, rejected_path
+from ._threads import in_thread
 
 
-def _at_once(_: click.Context, __: click.Parameter, value: str) -> int | Literal["auto"]:
+def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Literal["auto"]:
     if value == "auto":
         return "auto"
     if not (value.isdecimal() and int(value)):
-        raise click.BadParameter(f"expected a number from 1 on, or auto, not {value!r}")
+        raise click.BadParameter(f"expected a number of at least 1, or auto, not {value!r}")
     return int(value)
 
 
 @click.command(
     epilog=HELP,
-    help="Run AGENT over every line of INPUT, many at once, and write an outcome for each as it comes.\n\n"
-    f"{AGENT_HELP} INPUT is JSON Lines, or CSV; - is read from stdin. A line has `messages`, or a text as `input` or "
-    "`question`; it may have `id`, `context_variables` and `metadata`. Lines that cannot be used are told, and kept "
-    "aside in a file beside the output (out.jsonl: out.rejected.jsonl).\n\nAn outcome has id, status (answer, refusal, "
-    "max_turns, error), text, agent, usage, attempts, duration in seconds, error, context_variables and messages.",
+    help="Run AGENT over every line of INPUT, many at once, and write one outcome for each line as it comes.\n\n"
+    f"{AGENT_HELP} INPUT is JSON Lines or CSV, or - for stdin. A line has `messages`, or a text as `input` or "
+    "`question`; it can have `id`, `context_variables` and `metadata`. Lines that cannot be used are reported, and kept "
+    "in a file beside the output (out.rejected.jsonl for out.jsonl).\n\nAn outcome has id, status (answer, refusal, "
+    "max_turns, error), text, agent, usage, attempts, duration in seconds, error, metadata, context_variables, "
+    "input_digest and messages.\n\nAfter --resume, or with --journal, an output can hold several lines for one id, "
+    "because failed items run again: the last line of an id counts. A line that is not JSON was cut off by a crash; skip "
+    "it.",
 )
 @click.argument("agent")
 @click.argument("source", metavar="INPUT")
 @click.option("-o", "--output", default="-", help="The file for the outcomes. [default: stdout]")
-@click.option("--concurrency", callback=_at_once, default="10", show_default=True, help="At once; auto finds it out.")
-@click.option("--rpm", type=click.IntRange(min=1), metavar="N", help="Requests per minute, at most.")
-@click.option("--tpm", type=click.IntRange(min=1), metavar="N", help="Tokens per minute, at most.")
+@click.option(
+    "--concurrency",
+    callback=_concurrency,
+    default="10",
+    show_default=True,
+    help="The number of items that run at once; auto adapts it to the provider.",
+)
+@click.option("--rpm", type=click.IntRange(min=1), metavar="N", help="The most requests per minute.")
+@click.option("--tpm", type=click.IntRange(min=1), metavar="N", help="The most tokens per minute.")
 @click.option(
     "--journal",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A file that keeps every finished turn. The same command again goes on from there, after a crash too.",
-)
-@click.option("--resume", is_flag=True, help="Go on with an output that has lines: run what is not there, or failed.")
-@click.option(
-    "--attempts", type=click.IntRange(min=1), default=3, show_default=True, help="For each completion, at most."
+    help="A file that keeps every finished turn. After a stop or a crash, the same command continues from it.",
 )
 @click.option(
-    "--on-error", type=click.Choice(["keep", "stop"]), default="keep", show_default=True, help="Go on, or end."
+    "--resume",
+    is_flag=True,
+    help="Continue an output that has lines: items that are done are skipped, items that failed or are missing run, and "
+    "their lines are appended. No line is changed or removed.",
+)
+@click.option(
+    "--attempts", type=click.IntRange(min=1), default=3, show_default=True, help="The most attempts for a completion."
+)
+@click.option(
+    "--on-error",
+    type=click.Choice(["keep", "stop"]),
+    default="keep",
+    show_default=True,
+    help="After a failed item, keep running the others, or start no more.",
 )
 @click.option(
     "--ordered",
     is_flag=True,
-    help="Write outcomes in the order of the input. Those that wait for an earlier one are lost when it is stopped, "
-    "but for a --journal.",
+    help="Write outcomes in the order of the input. When the batch is stopped, outcomes that wait for an earlier one are "
+    "lost, unless there is a --journal.",
 )
-@click.option("--format", "kind", type=click.Choice(["jsonl", "csv"]), help="By default that of the ending of INPUT.")
-@click.option("--column", metavar="NAME", help="The column of a CSV, or the key, that has the text.")
-@click.option("--id-column", metavar="NAME", default="id", show_default=True, help="The one that has the id.")
+@click.option(
+    "--format", "format_name", type=click.Choice(["jsonl", "csv"]), help="[default: by the ending of INPUT, else jsonl]"
+)
+@click.option("--column", metavar="NAME", help="The CSV column, or the JSON key, of the text.")
+@click.option(
+    "--id-column", metavar="NAME", default="id", show_default=True, help="The CSV column, or the JSON key, of the id."
+)
 @click.option("--messages/--no-messages", default=True, help="Write the messages of each run, or leave them out.")
 @click.option(
     "--transport",
     type=click.Choice(["httpx", "aiohttp"]),
     default="httpx",
     show_default=True,
-    help='aiohttp is for more than a hundred at once: pip install "aswarm[aiohttp]".',
+    help='aiohttp is faster above a hundred items at once: pip install "aswarm[aiohttp]".',
 )
 @provider_options
 @context_option
 @max_turns_option
 def batch(agent: str, base_url: str | None, output: str, **given: Any) -> None:
-    """Run them all."""
-    order = Order(output=output, **given)
-    with provider(base_url), own_stdout() as stdout:
+    """Run all items."""
+    options = CommandOptions(output=output, **given)
+    with provider(base_url), reserve_stdout() as stdout:
         loaded = load_agent(agent)
-        order.check()
-        total = count(order.source, order.form)
-        with open_output(output, stdout, resume=order.goes_on) as place:
-            work = _Work(loaded, order, place, Tally(total))
+        options.check()
+        total = count(options.source, options.input_format)
+        with open_output(output, stdout, resume=options.resumes) as place:
+            work = _BatchRun(loaded, options, place, Counts(total))
             code = work.run(sys.stderr, bar=not (output == "-" and stdout.isatty()))
     raise click.exceptions.Exit(code)
 
 
-class _Work:
-    """One batch: its items on their way in, its outcomes on their way out."""
+class _BatchRun:
+    """One batch: turns input lines into items, and outcomes into output lines."""
 
-    def __init__(self, agent: Agent, order: Order, output: Output, tally: Tally) -> None:
+    def __init__(self, agent: Agent, options: CommandOptions, output: Output, counts: Counts) -> None:
         self._agent = agent
-        self._order = order
+        self._options = options
         self._output = output
-        self._aside = Aside(aside_of(order.output))
-        self._tally = tally
-        self._teller: Teller
+        self._rejected = RejectedLines(rejected_path(options.output))
+        self._counts = counts
+        self._reporter: Reporter
 
-    def run(self, stderr: TextIO, *, bar: bool) -> Code:
-        """Run it to its end; what it comes to."""
-        with Summary(self._order, self._tally, self._aside, stderr):
-            with teller(self._tally, stderr, bar=bar) as self._teller:
-                _signals.run(self._run())
-            self._output.tidy()
-        return self._code()
+    def run(self, stderr: TextIO, *, bar: bool) -> ExitCode:
+        """Run all items, and report on stderr."""
+        with (
+            Summary(self._options, self._counts, self._rejected, stderr),
+            reporting(self._counts, stderr, bar=bar) as self._reporter,
+        ):
+            _stopping.run(self._run())
+        return self._exit_code()
 
     async def _run(self) -> None:
-        order = self._order
-        limits = RateLimits(order.rpm, order.tpm) if order.rpm or order.tpm else None
+        options = self._options
+        limits = RateLimits(options.rpm, options.tpm) if options.rpm or options.tpm else None
         async with (
-            AsyncSwarm(transport=order.transport, limits=limits) as swarm,
+            AsyncSwarm(transport=options.transport, limits=limits) as swarm,
             swarm.batch(
                 self._agent,
                 self._items(),
-                concurrency=order.concurrency,
-                ordered=order.ordered,
-                on_error=order.on_error,
-                attempts=order.attempts,
-                context_variables=order.context,
-                model_override=order.model,
-                max_turns=order.max_turns,
-                journal=order.journal,
+                concurrency=options.concurrency,
+                ordered=options.ordered,
+                on_error=options.on_error,
+                attempts=options.attempts,
+                context_variables=options.context,
+                model_override=options.model,
+                max_turns=options.max_turns,
+                journal=options.journal,
             ) as outcomes,
         ):
             async for outcome in outcomes:
-                await to_its_end(self._record(outcome), PATIENCE)  # a line that is written is counted
+                # Finished although the batch is cancelled: every line that is written is also counted.
+                await _stopping.finish(self._record(outcome), PATIENCE)
 
     async def _items(self) -> AsyncGenerator[Item]:
-        async with aclosing(in_thread(lines_of(self._order.source, self._order.form))) as lines:
-            async for line in lines:
-                if isinstance(line, BadLine):
-                    self._put_aside(line)
-                elif self._output.has(line):
-                    self._tally.before += 1
-                    self._teller.update()
+        async with aclosing(in_thread(records_in(self._options.source, self._options.input_format))) as records:
+            async for record in records:
+                if isinstance(record, BadLine):
+                    self._reject(record)
+                elif self._output.has(record):
+                    self._counts.before += 1
+                    self._reporter.update()
                 else:
-                    yield Item(line.messages, id=line.key, context_variables=line.context_variables, metadata=line)
-        self._tally.is_read = True
+                    yield Item(
+                        record.messages, id=record.key, context_variables=record.context_variables, metadata=record
+                    )
+        self._counts.is_read = True
 
-    def _put_aside(self, bad: BadLine) -> None:
-        self._aside.add(bad)
-        self._tally.bad += 1
-        self._teller.trouble("bad lines", f"line {bad.line}: {bad.error}")
-        self._teller.update()
+    def _reject(self, bad: BadLine) -> None:
+        self._rejected.add(bad)
+        self._counts.bad += 1
+        self._reporter.problem("bad lines", f"line {bad.line}: {bad.error}")
+        self._reporter.update()
 
     async def _record(self, outcome: Outcome) -> None:
-        entry = cast("Entry", outcome.metadata)
-        outcome, line = written(outcome, messages=self._order.messages)
-        await self._output.add(entry.key, line)
+        record = cast("InputRecord", outcome.metadata)
+        outcome, line = line_of(outcome, messages=self._options.messages)
+        await self._output.add(line)
         status = status_of(outcome.response, outcome.error)
-        self._tally.statuses[status] += 1
-        self._tally.usage += outcome.usage
+        self._counts.statuses[status] += 1
+        self._counts.usage += outcome.usage
         if outcome.error is not None:
-            self._teller.trouble("failed items", f"line {entry.line} (id {entry.id}) failed: {outcome.error}")
-        self._teller.update()
+            self._reporter.problem("failed items", f"line {record.line} (id {record.id}) failed: {outcome.error}")
+        self._reporter.update()
 
-    def _code(self) -> Code:
-        """What it comes to: everything answered, or not."""
-        if self._tally.bad or self._tally.statuses[FAILED]:
-            return Code.FAILED
-        kinds = {*self._tally.statuses, *self._output.counts}
-        return Code.DONE if kinds <= {"answer"} else Code.NO_ANSWER
+    def _exit_code(self) -> ExitCode:
+        if self._counts.bad or self._counts.statuses[FAILED]:
+            return ExitCode.FAILED
+        statuses = {*self._counts.statuses, *self._output.statuses}
+        return ExitCode.DONE if statuses <= {"answer"} else ExitCode.NO_ANSWER

@@ -1,38 +1,45 @@
-"""How far a batch is: counts, and what is told of them on stderr. Decides no more than the words.
+"""How far a batch is: the counts, and what is printed of them on stderr, while it runs and at its end.
 
-In a terminal with rich it is a bar; elsewhere a plain line every ten seconds, which a log can take.
+While it runs, a terminal with rich shows a bar; elsewhere a plain line comes every ten seconds, which suits a log.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
+from types import TracebackType
 from typing import TextIO
 
-from aswarm._usage import Usage
-from aswarm.cli._output import clipped
+import click
 
+from aswarm._progress import ProgressBar, progress_bar, shows_bar
+from aswarm._text import one_line
+from aswarm._usage import Usage
+from aswarm.cli._exits import ExitCode
+
+from ._options import CommandOptions
 from ._outcomes import FAILED
+from ._rejected import RejectedLines
+from ._stopping import Terminated
 
 _SECONDS_BETWEEN = 10.0
-_SHOWN = 20  # of a kind of trouble; who has more of it has a file
+_SHOWN = 20  # problems of one kind that are printed; the output has all of them
+_WORDS = {"answer": "answered", FAILED: "failed", "refusal": "refused", "max_turns": "ended by --max-turns"}
 
 
 @dataclass(slots=True)
-class Tally:
-    """What has happened. `total`: lines to do, None where that is not known. `before`: lines that were done before.
+class Counts:
+    """What has happened. `total`: lines of the input, None where it is not known. `before`: items that were done before.
 
     `is_read`: the input has been read to its end.
     """
 
     total: int | None = None
-    begun: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
     statuses: Counter[str] = field(default_factory=Counter[str])
     before: int = 0
     bad: int = 0
@@ -41,28 +48,28 @@ class Tally:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
-        return time.monotonic() - self.begun
+        """Seconds since the start."""
+        return time.monotonic() - self.started
 
     @property
     def done(self) -> int:
-        """Lines that there is nothing more to do for."""
+        """Lines that need no more work."""
         return self.statuses.total() + self.before + self.bad
 
     @property
     def rate(self) -> float:
-        """Items in a second, of those that ran."""
+        """Items per second, of those that ran."""
         return self.statuses.total() / max(self.seconds, 1e-6)
 
     @property
     def left(self) -> float | None:
-        """Seconds until the end; None where nobody knows."""
+        """Estimated seconds until the end; None where it cannot be known."""
         if self.total is None or not self.rate:
             return None
         return max(self.total - self.done, 0) / self.rate
 
-    def words(self) -> str:
-        """Rate, time to go, tokens, failures."""
+    def details(self) -> str:
+        """Rate, time left, tokens, failures."""
         parts = [f"{self.rate:,.1f}/s"]
         if self.left is not None:
             parts.append(f"{duration(self.left)} left")
@@ -73,25 +80,22 @@ class Tally:
         return ", ".join(parts)
 
     def progress(self) -> str:
-        """How many of how many."""
+        """Lines that are done, of all."""
         return f"{self.done:,}" if self.total is None else f"{self.done:,}/{self.total:,}"
 
     def summary(self, nothing: str = "nothing to do") -> list[str]:
-        """What came of it, for the end; `nothing` where no item has ended."""
+        """The result, in lines; `nothing` is said where no item has ended."""
         ran = self.statuses.total()
         kinds = [f"{number:,} {_WORDS.get(status, status)}" for status, number in sorted(self.statuses.items())]
         lines = [f"{ran:,} items in {duration(self.seconds)} ({self.rate:,.1f}/s): {', '.join(kinds) or nothing}"]
         if self.before:
-            lines.append(f"{self.before:,} were there before")
+            lines.append(f"{self.before:,} items were done before")
         usage = self.usage
         lines.append(
             f"{usage.total_tokens:,} tokens ({usage.prompt_tokens:,} in, {usage.completion_tokens:,} out) "
             f"in {usage.requests:,} completions"
         )
         return lines
-
-
-_WORDS = {"answer": "answered", FAILED: "failed", "refusal": "refused", "max_turns": "ended by --max-turns"}
 
 
 def duration(seconds: float) -> str:
@@ -105,93 +109,117 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-class Teller(ABC):
-    """Tells of a batch while it runs."""
+class Reporter(ABC):
+    """Prints what happens while a batch runs."""
 
-    def __init__(self, tally: Tally) -> None:
-        self.tally = tally
-        self._told: Counter[str] = Counter()
+    def __init__(self, counts: Counts) -> None:
+        self.counts = counts
+        self._problems: Counter[str] = Counter()
 
-    def trouble(self, kind: str, text: str) -> None:
-        """Tell of something that went wrong; of each kind only the first few."""
-        self._told[kind] += 1
-        if self._told[kind] <= _SHOWN:
-            self.say(clipped(text))
-        if self._told[kind] == _SHOWN:
-            self.say(f"(more {kind} are counted, and not told)")
+    def problem(self, kind: str, text: str) -> None:
+        """Print a problem; of each kind only the first few."""
+        self._problems[kind] += 1
+        if self._problems[kind] <= _SHOWN:
+            self.print(one_line(text))
+        if self._problems[kind] == _SHOWN:
+            self.print(f"(further {kind} are counted, but not printed)")
 
     @abstractmethod
-    def say(self, text: str) -> None:
-        """Write a line."""
+    def print(self, line: str) -> None:
+        """Print a line."""
 
     @abstractmethod
     def update(self) -> None:
-        """The tally has changed."""
+        """Show the counts, which have changed."""
 
 
-class Lines(Teller):
-    """Plain lines, `every` so many seconds at most."""
+class LineReporter(Reporter):
+    """Plain lines; the counts at most once in `every` seconds."""
 
-    def __init__(self, tally: Tally, stream: TextIO, every: float = _SECONDS_BETWEEN) -> None:
-        super().__init__(tally)
+    def __init__(self, counts: Counts, stream: TextIO, every: float = _SECONDS_BETWEEN) -> None:
+        super().__init__(counts)
         self._stream = stream
         self._every = every
-        self._next = tally.begun + every
+        self._next = counts.started + every
 
-    def say(self, text: str) -> None:
+    def print(self, line: str) -> None:
         """Write it at once."""
-        self._stream.write(f"{text}\n")
+        self._stream.write(f"{line}\n")
         self._stream.flush()
 
     def update(self) -> None:
-        """Write a line, where it is time for one."""
+        """Write a line, if it is time for one."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._every
-            self.say(f"{self.tally.progress()} done, {self.tally.words()}")
+            self.print(f"{self.counts.progress()} done, {self.counts.details()}")
 
 
-class Bar(Teller):
-    """A bar by rich; what is said stands above it."""
+class BarReporter(Reporter):
+    """A progress bar; lines are printed above it."""
 
-    def __init__(self, tally: Tally, say: Callable[[str], None], show: Callable[[Tally], None]) -> None:
-        super().__init__(tally)
-        self._say = say
-        self._show = show
+    def __init__(self, counts: Counts, bar: ProgressBar) -> None:
+        super().__init__(counts)
+        self._bar = bar
 
-    def say(self, text: str) -> None:
-        """Write it above the bar."""
-        self._say(text)
+    def print(self, line: str) -> None:
+        """Print it above the bar."""
+        self._bar.print(line)
 
     def update(self) -> None:
         """Move the bar."""
-        self._show(self.tally)
+        self._bar.update(self.counts.done, f"{self.counts.progress()}  {self.counts.details()}")
 
 
 @contextmanager
-def teller(tally: Tally, stream: TextIO, *, bar: bool = True) -> Generator[Teller]:
-    """Tells on this stream until the block ends. `bar=False`: with plain lines, in a terminal too."""
-    if bar and stream.isatty() and find_spec("rich"):
-        with _bar(tally, stream) as shown:
-            yield shown
-    else:
-        yield Lines(tally, stream)
+def reporting(counts: Counts, stream: TextIO, *, bar: bool = True) -> Generator[Reporter]:
+    """Report on this stream until the block ends. `bar=False`: with plain lines, in a terminal too."""
+    if not (bar and shows_bar(stream)):
+        yield LineReporter(counts, stream)
+        return
+    with progress_bar(stream, counts.total) as shown:
+        reporter = BarReporter(counts, shown)
+        reporter.update()
+        yield reporter
+        reporter.update()
 
 
-@contextmanager
-def _bar(tally: Tally, stream: TextIO) -> Generator[Bar]:
-    from rich.console import Console  # noqa: PLC0415 - an extra
-    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
+class Summary:
+    """Around a batch: prints the result at its end; after Ctrl-C, SIGTERM or an error also how to continue."""
 
-    console = Console(file=stream)
-    columns = (BarColumn(20), TextColumn("{task.description}", markup=False))
-    # What tools print goes above the bar, but only where it is the terminal that it goes to.
-    own = sys.stdout.isatty()
-    with Progress(*columns, console=console, refresh_per_second=4, redirect_stdout=own, redirect_stderr=own) as bar:
-        task = bar.add_task("", total=tally.total)
+    def __init__(self, options: CommandOptions, counts: Counts, rejected: RejectedLines, stderr: TextIO) -> None:
+        self._options = options
+        self._counts = counts
+        self._rejected = rejected
+        self._stderr = stderr
 
-        def show(tally: Tally) -> None:
-            bar.update(task, completed=tally.done, description=f"{tally.progress()}  {tally.words()}")
+    def __enter__(self) -> None:
+        """Print nothing yet."""
 
-        show(tally)
-        yield Bar(tally, lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True), show)
-        show(tally)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._rejected.close()
+        is_interrupted = isinstance(error, KeyboardInterrupt)
+        if error is None:
+            self._print("nothing to do", *self._stopped_by_a_failure())
+        elif is_interrupted or self._counts.statuses:
+            self._print("no item has ended", f"Stopped. {self._options.resume_hint()}")
+        if is_interrupted:
+            raise click.exceptions.Exit(ExitCode.TERMINATED if isinstance(error, Terminated) else ExitCode.INTERRUPTED)
+
+    def _stopped_by_a_failure(self) -> list[str]:
+        counts = self._counts
+        left = None if counts.total is None else counts.total - counts.done
+        if self._options.on_error != "stop" or not counts.statuses[FAILED] or counts.is_read or left == 0:
+            return []
+        not_started = "" if left is None else f", {left:,} lines were not started"
+        return [f"Stopped: an item failed{not_started}. {self._options.resume_hint()}"]
+
+    def _print(self, nothing: str, *more: str) -> None:
+        lines = [*self._counts.summary(nothing), *more]
+        if self._rejected.count:
+            lines.insert(1, f"{self._rejected.count:,} lines were rejected; they are in {self._rejected.path}")
+        if self._options.output != "-":
+            lines.append(f"Outcomes are in {self._options.output}")
+        for line in lines:
+            click.echo(line, file=self._stderr)

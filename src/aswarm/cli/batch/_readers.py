@@ -1,93 +1,198 @@
-"""What `aswarm batch` reads: JSON Lines or CSV, a conversation on each line. Decides what a line is; runs nothing.
+"""Reads the input of `aswarm batch`: JSON Lines or CSV, one conversation in each record. Runs nothing.
 
-A line that cannot be used is a `BadLine`, never an exception: the others go on.
+A line that cannot be used is a `BadLine`, never an exception: the other lines are still read.
 """
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import sys
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from aswarm._json import is_object, shown
-from aswarm.cli._exits import Mistake
+from aswarm.cli._exits import SetupError
 
-from ._csv import Read, csv_lines
-from ._ids import Ids
-from ._records import BadLine, Entry, Form, entry_of
+from ._records import BadLine, InputFormat, InputRecord, record_of
+
+_DELIMITERS = ",;\t"
+_LINE = 60  # characters of a value in a message
+_WithText = tuple[InputRecord | BadLine, str]  # with the text that was read
 
 
-def kind_of(name: str) -> str:
-    """The form that a file has by the ending of its name: "csv" or "jsonl"."""
+def format_of(name: str) -> str:
+    """The format of a file by the ending of its name: "csv" or "jsonl"."""
     return "csv" if Path(name).suffix.lower() in (".csv", ".tsv") else "jsonl"
 
 
-def count(name: str, form: Form) -> int | None:
-    """How many lines there are to do; None where that is not known before they are read.
+def count(name: str, input_format: InputFormat) -> int | None:
+    """The number of records in a file; None for stdin and pipes, which can be read only once.
 
-    Raises Mistake where there is no such file, or a CSV without the column.
+    Raises SetupError where there is no such file, or a CSV lacks the column.
     """
     stdin: TextIO | None = sys.stdin
     if name == "-" and stdin is None:
-        raise Mistake("standard input is closed: there is nothing to read")
+        raise SetupError("standard input is closed: there is nothing to read")
     if name != "-" and not Path(name).exists():
-        raise Mistake(f"there is no file {name!r}")
+        raise SetupError(f"there is no file {name!r}")
     if name == "-" or not Path(name).is_file():
         return None
     with _opened(name) as file:
-        return sum(1 for _ in csv_lines(file, form)) if form.kind == "csv" else sum(1 for line in file if line.strip())
+        if input_format.name == "csv":
+            return sum(1 for _ in _csv_records(file, input_format))
+        return sum(1 for line in file if line.strip())
 
 
-def lines_of(name: str, form: Form) -> Generator[Entry | BadLine]:
-    """The lines of a file, or of standard input for `-`, read as they are asked for. Closes what it opened."""
+def records_in(name: str, input_format: InputFormat) -> Generator[InputRecord | BadLine]:
+    """The records of a file, or of stdin for `-`, read as they are asked for. Closes what it opened."""
     with _opened(name) as file:
-        yield from read(file, form)
+        yield from read(file, input_format)
 
 
 def _opened(name: str) -> BinaryIO:
     if name == "-":
         try:
-            # Of our own: a thread that is still reading from Python's when the process ends would be in its way.
+            # A file object of our own: at the end of the process Python needs the lock of its own, which a thread that
+            # is still reading would hold.
             return open(sys.stdin.fileno(), "rb", closefd=False)
-        except io.UnsupportedOperation:  # no file stands behind it
+        except io.UnsupportedOperation:  # stdin is not a real file
             return io.BytesIO(sys.stdin.buffer.read())
     try:
         return Path(name).open("rb")
     except OSError as error:
-        raise Mistake(f"{name} cannot be read: {error.strerror}") from error
+        raise SetupError(f"{name} cannot be read: {error.strerror}") from error
 
 
-def read(file: BinaryIO, form: Form) -> Iterator[Entry | BadLine]:
-    """The lines, one after another, as they are asked for. Raises Mistake where a CSV has not the columns for it."""
-    entries = csv_lines(file, form) if form.kind == "csv" else _json_lines(file, form)
-    ids = Ids()
-    for entry, text in entries:
-        if isinstance(entry, Entry) and not ids.add(entry.key):
-            yield BadLine(entry.line, f"another line before has the id {shown(entry.id, 60)} too", text)
+def read(file: BinaryIO, input_format: InputFormat) -> Iterator[InputRecord | BadLine]:
+    """The records, read as they are asked for; of two with one id, the later is bad. Raises SetupError as `count` does."""
+    records = _csv_records(file, input_format) if input_format.name == "csv" else _json_records(file, input_format)
+    keys: set[str] = set()
+    for record, text in records:
+        if isinstance(record, BadLine):
+            yield record
+        elif record.key in keys:
+            yield BadLine(record.line, f"an earlier line has the same id {shown(record.id, _LINE)}", text)
         else:
-            yield entry
+            keys.add(record.key)
+            yield record
 
 
-def _json_lines(file: Iterable[bytes], form: Form) -> Generator[Read]:
+# --- JSON Lines ---
+
+
+def _json_records(file: Iterable[bytes], input_format: InputFormat) -> Generator[_WithText]:
     for number, raw in enumerate(file, 1):
         if raw.strip():
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8", errors="surrogateescape").rstrip("\r\n")
-            yield _json_entry(number, text, form), text
+            yield _json_record(number, text, input_format), text
 
 
-def _json_entry(number: int, text: str, form: Form) -> Entry | BadLine:
+def _json_record(number: int, text: str, input_format: InputFormat) -> InputRecord | BadLine:
     try:
         text.encode()
-        record = json.loads(text)
-        if not is_object(record):
-            raise ValueError(f"expected a JSON object, not {shown(record, 60)}")
-        return entry_of(number, record, form)
+        fields = json.loads(text)
+        if not is_object(fields):
+            raise ValueError(f"expected a JSON object, not {shown(fields, _LINE)}")
+        return record_of(number, fields, input_format)
     except UnicodeEncodeError:
         return BadLine(number, "not UTF-8", text)
     except json.JSONDecodeError as error:
         return BadLine(number, f"not JSON: {error.msg} (column {error.colno})", text)
     except (ValueError, RecursionError) as error:
         return BadLine(number, str(error), text)
+
+
+# --- CSV ---
+
+
+def _csv_records(file: BinaryIO, input_format: InputFormat) -> Generator[_WithText]:
+    csv.field_size_limit(2**31 - 1)  # a conversation can be long
+    with io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="") as text:
+        lines = _CsvLines(text)
+        header, delimiter = _header(next(lines, ""), input_format)
+        lines.take()
+        yield from _csv_rows(lines, csv.reader(lines, delimiter=delimiter, strict=True), header, input_format)
+
+
+def _csv_rows(
+    lines: _CsvLines, rows: Iterator[list[str]], header: list[str], input_format: InputFormat
+) -> Generator[_WithText]:
+    while True:
+        number = lines.number + 1
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            text = lines.take()
+            yield _with_length(BadLine(number, f"not CSV: {error}", text), lines), text
+            continue
+        text = lines.take()
+        if row is None:
+            return
+        if row:
+            yield _with_length(_csv_record(number, row, text, header, input_format), lines), text
+
+
+def _with_length(record: InputRecord | BadLine, lines: _CsvLines) -> InputRecord | BadLine:
+    """A quote that is not closed swallows lines up to the next quote, or to the end: the message gives their number."""
+    length = lines.number - record.line + 1
+    if isinstance(record, InputRecord) or length == 1:
+        return record
+    return replace(record, error=f"{record.error} (in a record of {length:,} lines: is a quote not closed?)")
+
+
+def _header(line: str, input_format: InputFormat) -> tuple[list[str], str]:
+    """The names of the columns, and the delimiter: the one that yields a column for the text."""
+    headers = [next(csv.reader([line], delimiter=delimiter), list[str]()) for delimiter in _DELIMITERS]
+    for header, delimiter in zip(headers, _DELIMITERS, strict=True):
+        if any(key in header for key in input_format.text_keys):
+            return header, delimiter
+    wanted = " or ".join(map(repr, input_format.text_keys))
+    most = max(len(header) for header in headers)
+    known = ", ".join(repr(name) for name in next(header for header in headers if len(header) == most)) or "none"
+    raise SetupError(
+        f"there is no column {wanted}; the columns are: {known}. Name the column of the text with --column"
+    )
+
+
+def _csv_record(
+    number: int, row: list[str], text: str, header: list[str], input_format: InputFormat
+) -> InputRecord | BadLine:
+    try:
+        text.encode()
+        if len(row) != len(header):
+            raise ValueError(f"the number of fields is {len(row)}, and that of the first line is {len(header)}")
+        wanted = (*input_format.text_keys, input_format.id_column)
+        fields = {name: value for name, value in zip(header, row, strict=True) if name in wanted and value}
+        return record_of(number, fields, input_format)
+    except UnicodeEncodeError:
+        return BadLine(number, "not UTF-8", text)
+    except ValueError as error:
+        return BadLine(number, str(error), text)
+
+
+class _CsvLines:
+    """The lines of a text, which remembers the lines that the last record was made of."""
+
+    def __init__(self, text: Iterable[str]) -> None:
+        self._text = iter(text)
+        self._taken: list[str] = []
+        self.number = 0
+
+    def __iter__(self) -> _CsvLines:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._text)
+        self.number += 1
+        self._taken.append(line)
+        return line
+
+    def take(self) -> str:
+        """The lines since the last call."""
+        text = "".join(self._taken).rstrip("\r\n")
+        self._taken.clear()
+        return text

@@ -1,4 +1,4 @@
-"""What a line of `aswarm batch`'s input means: a conversation, or a `BadLine` that says why it is none."""
+"""What a line of `aswarm batch`'s input means: a conversation, or a `BadLine` with the reason why it cannot be used."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any
 
 from aswarm._json import is_array, is_object, shown
 
+_LINE = 60  # characters of a value in a message
+
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One conversation. `id` is that of the line, or else its number."""
+class InputRecord:
+    """One conversation of the input. `id` is the one that the line gives, or the number of the line."""
 
     line: int
     id: str | int
@@ -24,19 +26,19 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """What tells it from the others: 7 and "7" are one."""
+        """The id as text: 7 and "7" are the same id."""
         return str(self.id)
 
     @property
     def digest(self) -> str:
-        """What tells that it is still the same: 16 hexadecimal digits, of messages and context variables."""
+        """A hash of messages and context variables, 16 hexadecimal digits: it tells two conversations of one id apart."""
         content = json.dumps([self.messages, self.context_variables], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that cannot be used, why, and what it was; bytes that are no UTF-8 are halves of surrogate pairs in it."""
+    """A line that cannot be used, with the reason and its text. Bytes that are not UTF-8 are surrogate halves in the text."""
 
     line: int
     error: str
@@ -44,46 +46,47 @@ class BadLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """How the input is to be read. `column`: what has the text, where it is not "input" or "question"."""
+class InputFormat:
+    """How to read the input. `column`: the key of the text; by default "input" or "question"."""
 
-    kind: str = "jsonl"
+    name: str = "jsonl"
     column: str | None = None
     id_column: str = "id"
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        """The names under which the text may stand."""
+    def text_keys(self) -> tuple[str, ...]:
+        """The keys that can hold the text."""
         return ("input", "question") if self.column is None else (self.column,)
 
     @property
-    def sources(self) -> tuple[str, ...]:
-        """The names under which the conversation may stand: whole, or as a text."""
-        return ("messages", *self.texts) if self.column is None else self.texts
+    def conversation_keys(self) -> tuple[str, ...]:
+        """The keys that can hold the conversation, as messages or as a text."""
+        return ("messages", *self.text_keys) if self.column is None else self.text_keys
 
 
-_HALVES = re.compile("[\ud800-\udfff]")
-_DEEPEST = 100  # what is nested by far deeper can be read, and not be written: Python ends the recursion
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_DEEPEST = 100  # levels. JSON can be parsed far deeper than Python can write it again without a RecursionError
 
 
-def entry_of(number: int, record: Mapping[str, Any], form: Form) -> Entry:
-    """What the line says. Raises ValueError where that cannot be used."""
-    if _is_deep(record):
-        raise ValueError(f"is nested more than {_DEEPEST} levels deep")
-    given = [name for name in form.sources if record.get(name) is not None]
-    if len(given) != 1:
-        wanted = " or ".join(map(repr, form.sources))
-        raise ValueError(f"has {' and '.join(map(repr, given))}: one will do" if given else f"has no {wanted}")
-    context = record.get("context_variables")
+def record_of(number: int, fields: Mapping[str, Any], input_format: InputFormat) -> InputRecord:
+    """The conversation of a line. Raises ValueError with the reason where the line cannot be used."""
+    if _is_deep(fields):
+        raise ValueError(f"nested more than {_DEEPEST} levels deep")
+    given = [key for key in input_format.conversation_keys if fields.get(key) is not None]
+    if not given:
+        raise ValueError(f"there is no {' or '.join(map(repr, input_format.conversation_keys))}")
+    if len(given) > 1:
+        raise ValueError(f"there are {' and '.join(map(repr, given))}: give only one of them")
+    context = fields.get("context_variables")
     if not (context is None or is_object(context)):
-        raise ValueError(f"'context_variables' is no object: {shown(context, 60)}")
-    conversation = record[given[0]]
-    messages = _messages(conversation) if given[0] == "messages" else _text(given[0], conversation)
-    return Entry(number, _id(number, record, form), messages, dict(context or {}), record.get("metadata"))
+        raise ValueError(f"'context_variables' must be an object, not {shown(context, _LINE)}")
+    [key] = given
+    messages = _messages(fields[key]) if key == "messages" else _text(key, fields[key])
+    return InputRecord(number, _id(number, fields, input_format), messages, dict(context or {}), fields.get("metadata"))
 
 
-def _is_deep(record: Mapping[str, Any]) -> bool:
-    level: list[Any] = [record]
+def _is_deep(fields: Mapping[str, Any]) -> bool:
+    level: list[Any] = [fields]
     for _ in range(_DEEPEST):
         level = [inner for each in level for inner in _inside(each)]
         if not level:
@@ -97,22 +100,23 @@ def _inside(value: Any) -> Iterable[Any]:
 
 def _messages(messages: Any) -> list[Any]:
     if not (is_array(messages) and messages and all(is_object(each) and "role" in each for each in messages)):
-        raise ValueError(f"'messages' is no list of messages: {shown(messages, 60)}")
+        raise ValueError(f"'messages' must be a list of messages, not {shown(messages, _LINE)}")
     return list(messages)
 
 
-def _text(name: str, text: Any) -> str:
+def _text(key: str, text: Any) -> str:
     if not (isinstance(text, str) and text.strip()):
-        raise ValueError(f"{name!r} is no text: {shown(text, 60)}")
+        raise ValueError(f"{key!r} must be a text, not {shown(text, _LINE)}")
     return text
 
 
-def _id(number: int, record: Mapping[str, Any], form: Form) -> str | int:
-    found = record.get(form.id_column)
+def _id(number: int, fields: Mapping[str, Any], input_format: InputFormat) -> str | int:
+    key = input_format.id_column
+    found = fields.get(key)
     if found is None or found == "":
         return number
     if not isinstance(found, str | int) or isinstance(found, bool):
-        raise ValueError(f"{form.id_column!r} is neither text nor a whole number: {shown(found, 60)}")  # noqa: TRY004 - of the data
-    if isinstance(found, str) and _HALVES.search(found):
-        raise ValueError(f"{form.id_column!r} has half a surrogate pair: {shown(found, 60)}")
+        raise ValueError(f"{key!r} must be a text or a whole number, not {shown(found, _LINE)}")  # noqa: TRY004 - of the data
+    if isinstance(found, str) and _SURROGATES.search(found):
+        raise ValueError(f"{key!r} contains half a surrogate pair: {shown(found, _LINE)}")
     return found

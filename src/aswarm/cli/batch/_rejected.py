@@ -1,4 +1,4 @@
-"""Where lines that `aswarm batch` cannot use are kept: beside the output. Decides their form."""
+"""The file for lines that `aswarm batch` cannot use, beside the output. Decides its name and the form of its lines."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ._output import writing
 from ._records import BadLine
 
 
-class Aside:
-    """The file for lines that cannot be used, made with the first of them. What it has already stays, and stays once."""
+class RejectedLines:
+    """A file for rejected lines, made with the first of them. A line that it has already is not added again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -20,7 +20,7 @@ class Aside:
         self._kept: set[bytes] = set()
 
     def add(self, bad: BadLine) -> None:
-        """Keep a line, with its number and what is wrong with it."""
+        """Keep a line, with its number and the reason."""
         with writing(self.path):
             self._add(bad)
         self.count += 1
@@ -30,7 +30,7 @@ class Aside:
             self._file = self.path.open("a+b")
             self._file.seek(0)
             self._kept.update(self._file)
-            if any(not line.endswith(b"\n") for line in self._kept):  # broken off by the end of a process
+            if any(not line.endswith(b"\n") for line in self._kept):  # cut off by a crash
                 self._file.write(b"\n")
         line = encoded({"line": bad.line, "error": bad.error, "text": bad.text})
         if line not in self._kept:
@@ -39,14 +39,14 @@ class Aside:
             self._file.flush()
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 
 
-def aside_of(output: str) -> Path:
-    """The file for bad lines that stands beside this output: `out.jsonl` has `out.rejected.jsonl`."""
+def rejected_path(output: str) -> Path:
+    """The file for rejected lines beside an output: `out.rejected.jsonl` for `out.jsonl`."""
     path = Path(output)
-    if output == "-" or (path.exists() and not path.is_file()):  # there is nothing beside a pipe
+    if output == "-" or (path.exists() and not path.is_file()):  # a stream has no folder
         path = Path("batch.jsonl")
     return path.with_name(f"{path.stem}.rejected.jsonl")

@@ -1,0 +1,75 @@
+"""Prints a run as text while it happens: the answer to one stream; agents, calls and handoffs to another, or nowhere."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from aswarm._agent import Response
+from aswarm._events import (
+    CompletionFinished,
+    Event,
+    HandedOff,
+    RefusalDelta,
+    TextDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    TurnStarted,
+)
+from aswarm._text import one_line
+
+from ._output import write
+
+
+class EventPrinter:
+    """`answer` gets the model's text, piece by piece. `details`, if given, gets agent names, calls and handoffs."""
+
+    def __init__(self, answer: TextIO, details: TextIO | None = None) -> None:
+        self._answer = answer
+        self._details = details
+        self._agent_name = ""  # until it has been printed
+        self._last = "\n"
+
+    def show(self, event: Event) -> None:
+        """Write one event."""
+        match event:
+            case TurnStarted(agent=agent):
+                self._agent_name = agent.name
+            case TextDelta(text=text) | RefusalDelta(text=text):
+                self._write_answer(text)
+            case CompletionFinished():
+                self._end_line()
+                self._agent_name = ""
+            case ToolCallStarted(name=name, arguments=arguments, agent=agent):
+                self._write_detail(f"{agent.name} calls {name}({arguments})")
+            case ToolCallFinished(name=name, content=content):
+                self._write_detail(f"{name}: {content}")
+            case HandedOff(source=source, target=target):
+                self._write_detail(f"{source.name} hands over to {target.name}")
+            case _:
+                pass
+
+    def show_response(self, response: Response) -> None:
+        """Write the last answer of a run that was not streamed."""
+        self._write_answer(response.text)
+        self._end_line()
+
+    def show_failure(self, *_: object) -> None:
+        """End the line. The error itself is printed where the command ends."""
+        self._end_line()
+
+    def _end_line(self) -> None:
+        if self._last != "\n":
+            write(self._answer, "\n")
+            self._last = "\n"
+
+    def _write_answer(self, text: str) -> None:
+        if self._agent_name and self._details is not None:
+            # The name has a line of its own where the answer goes to another stream.
+            write(self._details, one_line(self._agent_name) + (": " if self._details is self._answer else ":\n"))
+        self._agent_name = ""
+        write(self._answer, text)
+        self._last = text[-1:] or self._last
+
+    def _write_detail(self, text: str) -> None:
+        if self._details is not None:
+            write(self._details, f"  {one_line(text)}\n")

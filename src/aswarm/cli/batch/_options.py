@@ -1,0 +1,71 @@
+"""The options of `aswarm batch`, checked before anything is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from aswarm._providers.default_client import Transport
+from aswarm.cli._exits import SetupError
+
+from ._readers import format_of
+from ._records import InputFormat
+from ._rejected import rejected_path
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOptions:
+    """The values of the command line."""
+
+    source: str
+    output: str
+    concurrency: int | Literal["auto"]
+    rpm: int | None
+    tpm: int | None
+    journal: Path | None
+    resume: bool
+    attempts: int
+    on_error: Literal["keep", "stop"]
+    ordered: bool
+    format_name: str | None
+    column: str | None
+    id_column: str
+    messages: bool
+    transport: Transport
+    model: str | None
+    context: dict[str, Any]
+    max_turns: float
+
+    @property
+    def input_format(self) -> InputFormat:
+        """How to read the input."""
+        return InputFormat(self.format_name or format_of(self.source), self.column, self.id_column)
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the output can have lines already. A journal that exists is of this batch, or will be refused."""
+        return self.resume or (self.journal is not None and self.journal.exists())
+
+    def check(self) -> None:
+        """Raise SetupError where one file is given for two purposes."""
+        named = {"INPUT": self.source, "--output": self.output, "--journal": self.journal}
+        places = {name: Path(place).resolve() for name, place in named.items() if place not in (None, "-")}
+        places["the file for rejected lines"] = rejected_path(self.output).resolve()
+        for name, place in places.items():
+            other = next(key for key, value in places.items() if value == place)
+            if other != name and Path("/dev") not in place.parents:
+                raise SetupError(f"{place} is both {other} and {name}; they must be different files")
+
+    def resume_hint(self) -> str:
+        """How to continue a batch that was stopped."""
+        if self.journal is not None:
+            return f"To continue, run the same command again: finished turns are in {self.journal}"
+        if self.output != "-":
+            return (
+                "To continue, run the same command again with --resume. (With --journal, items that had started would "
+                "continue too.)"
+            )
+        return (
+            "Items without an outcome must run again; with --journal, or with --output and --resume, they alone would"
+        )

@@ -1,0 +1,73 @@
+"""How a batch is stopped: SIGTERM in this process, and work that is finished first."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from aswarm.cli.batch import _stopping
+from aswarm.cli.batch._stopping import finish
+
+
+def test_sigterm() -> None:
+    """Running work is cancelled and awaited; then Terminated is raised, which is a kind of Ctrl-C."""
+    done: list[str] = []
+
+    async def main() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            done.append("cleaned up")
+
+    with pytest.raises(_stopping.Terminated):
+        _stopping.run(main())
+    assert done == ["cleaned up"]
+    assert issubclass(_stopping.Terminated, KeyboardInterrupt)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_without_signal_handlers() -> None:
+    """Outside the main thread, as on Windows, the work runs without a handler for SIGTERM."""
+    done: list[str] = []
+
+    async def main() -> None:
+        done.append("done")
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(_stopping.run, main()).result()
+    assert done == ["done"]
+
+
+async def cancelled(work: Coroutine[Any, Any, None]) -> None:
+    """Start to finish it, and cancel the task that waits for it."""
+    waiting = asyncio.ensure_future(finish(work, 0.05))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+def test_work_is_finished() -> None:
+    """A cancelled caller waits for the work for a while, raises its own cancellation, and ignores the work's error."""
+    done: list[str] = []
+
+    async def work(seconds: float, error: Exception | None = None) -> None:
+        await asyncio.sleep(seconds)
+        done.append("done")
+        if error is not None:
+            raise error
+
+    async def all_of_them() -> None:
+        await cancelled(work(0.01))
+        await cancelled(work(0.01, ValueError()))
+        await cancelled(work(60))
+
+    asyncio.run(all_of_them())
+    assert done == ["done", "done"]
