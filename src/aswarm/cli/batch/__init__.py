@@ -7,10 +7,11 @@ An output file is only ever appended to. A file can hold several lines for one i
 again: **the last line of an id counts**. A line that is not JSON was cut off by a crash, and counts as absent. In Python:
 
     outcomes = {}
-    for line in Path("out.jsonl").read_text("utf-8").splitlines():
-        with suppress(json.JSONDecodeError):
-            outcome = json.loads(line)
-            outcomes[outcome["id"]] = outcome
+    with open("out.jsonl", encoding="utf-8") as file:
+        for line in file:
+            with suppress(json.JSONDecodeError):
+                outcome = json.loads(line)
+                outcomes[outcome["id"]] = outcome
 
 And with jq: `jq -nR '[inputs | fromjson?] | INDEX(.id)' out.jsonl`.
 """
