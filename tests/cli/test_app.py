@@ -1,4 +1,4 @@
-"""What all commands have in common: help, version, exits, and the demo."""
+"""The command line as a whole: help, version, exits and the demo."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Terminal(io.StringIO):
 
 
 def test_the_commands() -> None:
-    """Those that the docstring names, no others."""
+    """The commands are those in the docstring, and no others."""
     assert sorted(app.commands) == sorted(COMMANDS)
     named = re.findall(r"^    aswarm (\w+)", aswarm.cli.__doc__ or "", re.MULTILINE)
     assert list(dict.fromkeys(named)) == COMMANDS
@@ -70,13 +70,13 @@ def test_version() -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["nothing"], ["run"], ["run", "a:b", "?", "--max-turns", "-1"]])
-def test_what_is_no_command(arguments: list[str]) -> None:
-    """A mistake on the command line is exit code 2."""
+def test_usage_errors(arguments: list[str]) -> None:
+    """A usage error is exit code 2."""
     assert invoke(*arguments).exit_code == 2
 
 
 def test_the_demo() -> None:
-    """It says that the model is a script, shows the whole conversation, and how to go on with a real one."""
+    """It says that the model is a script, shows the whole conversation, and says how to use a real model."""
     result = invoke("demo")
     assert (result.exit_code, result.stderr) == (0, "")
     assert "The model of this demo is a script" in result.stdout
@@ -95,7 +95,7 @@ def test_the_demo() -> None:
 
 
 def test_the_shop_of_the_demo() -> None:
-    """A model of one's own may ask it anything: it refunds what it knows, once."""
+    """It answers any call of a real model: a known order is refunded once."""
     assert demo_agents.transfer_to_triage() is demo_agents.triage
 
     async def asked() -> list[str]:
@@ -111,7 +111,7 @@ def test_the_shop_of_the_demo() -> None:
 
 
 def test_the_commands_that_the_demo_names(folder: Path) -> None:
-    """They work as they stand."""
+    """The commands work without changes."""
     named = re.findall(r"^  aswarm (.*)$", invoke("demo").stdout, re.MULTILINE)
     with model("Welcome!") as server:
         for line in named:
@@ -126,15 +126,15 @@ def test_the_commands_that_the_demo_names(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (ConfigurationError("mend it"), 2),
+        (ConfigurationError("change it"), 2),
         (RunError("it failed"), 1),
         (KeyboardInterrupt(), 130),
         (BrokenPipeError(), 141),
         (SystemExit(7), 7),
     ],
 )
-def test_what_ends_a_command(error: BaseException, code: int) -> None:
-    """Each has its exit code."""
+def test_exceptions_and_exit_codes(error: BaseException, code: int) -> None:
+    """Each exception of a command has its exit code."""
 
     @click.command()
     def failing() -> None:
@@ -149,7 +149,7 @@ def test_what_ends_a_command(error: BaseException, code: int) -> None:
 
 
 def test_other_errors_are_not_hidden() -> None:
-    """A bug shows itself."""
+    """An error that is not expected leaves with its traceback."""
     with pytest.raises(ZeroDivisionError), exits():
         raise ZeroDivisionError
 
@@ -157,7 +157,7 @@ def test_other_errors_are_not_hidden() -> None:
 # --- output ---
 
 
-def test_a_terminal_gets_no_commands_of_a_model() -> None:
+def test_a_model_cannot_send_commands_to_a_terminal() -> None:
     """A terminal gets symbols for control characters; a pipe gets the text unchanged."""
     text = "\x1b]0;title\x07a\tb\nc\r\x9b1m"
     terminal, pipe = Terminal(), io.StringIO()
@@ -167,14 +167,14 @@ def test_a_terminal_gets_no_commands_of_a_model() -> None:
     assert pipe.getvalue() == text
 
 
-def test_a_png_is_not_for_a_terminal(folder: Path) -> None:
-    """It would be noise."""
+def test_a_png_in_a_terminal(folder: Path) -> None:
+    """A PNG is not written to a terminal."""
     with redirect_stdout(Terminal()), pytest.raises(click.ClickException, match="a terminal cannot show a PNG"):
         app.main(["graph", "agents:triage", "-f", "png"], standalone_mode=False)
 
 
 @pytest.mark.asyncio
-async def test_evals_that_are_stopped_tell_what_was_done(folder: Path) -> None:
+async def test_evals_that_are_stopped_print_their_report(folder: Path) -> None:
     """The report until then is on stdout."""
     (folder / "agents.py").write_text(AGENTS, encoding="utf-8")
     (folder / "cases.json").write_text('[{"conversation": "a", "function": "None", "agent": "agents:triage"}]')
@@ -224,7 +224,7 @@ def test_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 
 
 def test_main_with_stdout_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then Python has none at all; what would be written goes nowhere."""
+    """Without a stdout, the output is discarded."""
     monkeypatch.setattr(sys, "stdout", None)
     assert run_main(monkeypatch, "--version") == 0
     assert sys.stdout.name == os.devnull
@@ -232,7 +232,7 @@ def test_main_with_stdout_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_python_m(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """`python -m aswarm` is the same."""
+    """`python -m aswarm` runs the same command line."""
     monkeypatch.setattr(sys, "argv", ["aswarm", "--version"])
     with pytest.raises(SystemExit, match="0"):
         runpy.run_module("aswarm", run_name="__main__")
@@ -240,7 +240,7 @@ def test_python_m(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 
 
 def test_main_without_click(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """What to install; any other module that is missing is a bug, and shows itself."""
+    """The message says what to install; any other missing module is a bug, and is raised."""
     monkeypatch.delitem(sys.modules, "aswarm.cli._app")
     monkeypatch.setitem(sys.modules, "click", None)
     assert run_main(monkeypatch, "--version") == 2

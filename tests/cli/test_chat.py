@@ -1,4 +1,4 @@
-"""`aswarm chat`: that it reaches the conversation with what was given on the command line."""
+"""`aswarm chat`: its options reach the conversation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def project(folder: Path) -> None:
 
 
 def test_a_conversation() -> None:
-    """Lines of stdin are what the user says; context, model and handoffs stay from one to the next."""
+    """Lines of stdin are user messages; context, model and handoffs last from one message to the next."""
     steps = [call("transfer_to_orders"), "Which one?", call("look_up", order_id=7), "It is on its way."]
     with model(*steps) as server:
         said = "Where is my order?\n7\nexit\n"
@@ -31,7 +31,7 @@ def test_a_conversation() -> None:
 
 
 def test_without_a_key() -> None:
-    """No message could be answered: what is to be set is said before the first."""
+    """The missing key is reported before the first message."""
     result = invoke("chat", "agents:triage", stdin="Hello\n")
     assert result.exit_code == 2
     assert "OPENAI_API_KEY" in result.stderr
@@ -47,8 +47,8 @@ def test_options() -> None:
     assert not server.requests[0].get("stream")
 
 
-def test_the_chat_goes_on_after_a_failure() -> None:
-    """A provider that fails is told in the conversation; its end is exit code 0."""
+def test_the_chat_continues_after_a_failure() -> None:
+    """The failure of a provider is shown in the conversation; the exit code at its end is 0."""
     with model(refused("400 Bad Request", "no such model"), "Better now.") as server:
         result = invoke("chat", "agents:triage", server=server, stdin="one\ntwo\n")
     assert result.exit_code == 0
@@ -57,5 +57,5 @@ def test_the_chat_goes_on_after_a_failure() -> None:
 
 
 def test_an_agent_that_is_not_there() -> None:
-    """As in every command."""
+    """The exit code is 2, as in every command."""
     assert invoke("chat", "agents:nobody", stdin="").exit_code == 2

@@ -1,4 +1,4 @@
-"""`aswarm eval`: the report, the exit codes, and what the options reach."""
+"""`aswarm eval`: the report, the exit codes and the options."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_report_is_on_stdout() -> None:
 
 
 def test_context_variables_of_every_case(project: Path) -> None:
-    """What a case says itself counts more."""
+    """The variables of a case override those of the command."""
     said = "from aswarm import Agent\ntold = Agent(instructions=lambda context: f\"{context['user']}\")\n"
     (project / "told.py").write_text(said, encoding="utf-8")
     cases = [{"conversation": "Hi", "function": "None"}, {**CASES[1], "context_variables": {"user": "Bob"}}]
@@ -66,7 +66,7 @@ def test_without_a_threshold_every_report_is_a_success() -> None:
 
 
 def test_a_provider_that_fails() -> None:
-    """Where no attempt could be told, the run failed: exit code 1, and the report says why."""
+    """If every attempt is an error, the run failed: exit code 1, and the report has the reasons."""
     with model(*[refused("400 Bad Request", "no such model")] * 2) as server:
         result = invoke("eval", "cases.json", "--threshold", "0.5", server=server)
     assert result.exit_code == 1
@@ -109,7 +109,7 @@ def test_agents_beside_the_file(project: Path, monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_cases_that_cannot_be_run(project: Path, data: Any, said: str) -> None:
-    """The mistake is told, nothing is sent: exit code 2."""
+    """The error is printed, nothing is sent: exit code 2."""
     write(project / "cases.json", data)
     result = invoke("eval", "cases.json", "--base-url", "http://127.0.0.1:9/v1")
     assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""Finding the agent of a command, and what is said where there is none."""
+"""Finding the agent of a command, and the messages where there is none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def project(folder: Path) -> Path:
 
 
 def wrong(target: str) -> str:
-    """What is said of a target that does not do."""
+    """The message for a target that cannot be used."""
     with pytest.raises(SetupError) as caught:
         load_agent(target)
     assert caught.value.exit_code == 2
@@ -53,7 +53,7 @@ def test_ways_to_name_an_agent(target: str, name: str) -> None:
 
 
 def test_a_file_somewhere_else(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file finds what lies beside it."""
+    """A file can import the modules beside it."""
     (project / "prices.py").write_text("NAME = 'Prices'\n")
     (project / "my-agents.v2.py").write_text(
         "from prices import NAME\nfrom aswarm import Agent\na = Agent(name=NAME)\n"
@@ -77,20 +77,20 @@ def test_a_file_with_the_name_of_another_module(project: Path) -> None:
 
 
 def test_a_module_is_loaded_once() -> None:
-    """By whatever name: an agent named twice is the same agent."""
+    """By module or by file, the same name gives the same agent."""
     assert load_agent("shop/desk/team.py:lead") is load_agent("shop.desk.team:lead")
     assert load_agent("shop/desk/__init__.py:lead") is load_agent("shop.desk:lead")
     assert load_agent("agents:triage") is load_agent("./agents.py:triage")
 
 
 @pytest.mark.parametrize("target", ["agents", "agents:", ":triage", "agents.py", "agents:AGENTS['orders']", "C:\\a.py"])
-def test_what_names_nothing(target: str) -> None:
-    """The form is told."""
+def test_malformed_targets(target: str) -> None:
+    """The message shows the form."""
     assert wrong(target) == f"expected module:attribute or path/to/file.py:attribute, not {target!r}"
 
 
 def test_a_module_that_is_not_there(project: Path) -> None:
-    """The nearest name, and where it was looked for."""
+    """The message has the nearest name, and where it was looked for."""
     assert wrong("agent:triage").startswith(
         f"there is no module 'agent'; did you mean 'agents'? (looked for in {project} "
     )
@@ -99,20 +99,20 @@ def test_a_module_that_is_not_there(project: Path) -> None:
 
 
 def test_a_file_that_is_not_there() -> None:
-    """The nearest name beside it."""
+    """The message has the nearest name in the folder."""
     assert wrong("agent.py:x") == "there is no file 'agent.py'; did you mean 'agents.py'?"
     assert wrong("nowhere/agents.py:x") == "there is no file 'nowhere/agents.py'"
 
 
 def test_an_attribute_that_is_not_there() -> None:
-    """The nearest name, or the agents that are there."""
+    """The message has the nearest name, or the agents of the module."""
     assert wrong("agents:triag") == "agents has no attribute 'triag'; did you mean 'triage'?"
     assert wrong("agents:xyz") == "agents has no attribute 'xyz'; its agents: orders, triage"
     assert wrong("shop.names:xyz") == "shop.names has no attribute 'xyz'; it has no agents"
 
 
-def test_what_is_no_agent(project: Path) -> None:
-    """What it is instead is shown."""
+def test_values_that_are_not_agents(project: Path) -> None:
+    """The message shows the value."""
     (project / "odd.py").write_text("def one(name): ...\ndef none(): ...\nraw = 'x'\nnew = type\n")
     expected = "must be an Agent, or a function without parameters that returns one; it is"
     assert wrong("odd:raw") == f"odd:raw {expected} 'x'"
@@ -133,14 +133,14 @@ def test_what_is_no_agent(project: Path) -> None:
     ],
 )
 def test_a_module_that_cannot_be_loaded(project: Path, text: str, said: str) -> None:
-    """What it raises is told in a line, with the place."""
+    """Its exception becomes one line, with the place."""
     (project / "bad.py").write_text(text)
     assert wrong("bad:x").startswith(said)
     assert wrong("bad.py:x").startswith(said.replace("bad:x", "bad.py:x"))
 
 
 def test_what_a_module_prints_goes_to_stderr(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """stdout is the command's."""
+    """stdout is reserved for the command."""
     (project / "loud.py").write_text("print('loading')\nfrom aswarm import Agent\nagent = Agent()\n")
     assert isinstance(load_agent("loud:agent"), Agent)
     assert capsys.readouterr() == ("", "loading\n")

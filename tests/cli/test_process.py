@@ -1,4 +1,4 @@
-"""The command line as a process: pipes that break, Ctrl-C, encodings, and what is not installed."""
+"""The command line as a process: broken pipes, Ctrl-C, encodings, and missing extras."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def read_some(process: subprocess.Popen[bytes], stream: str, text: bytes) -> None:
-    """Wait until the process has written this."""
+    """Wait until the process has written this text."""
     pipe = getattr(process, stream)
     seen = b""
     while text not in seen:
@@ -62,7 +62,7 @@ def left(server: LoopbackServer) -> bool:
 
 
 def test_the_whole_way_in_any_encoding() -> None:
-    """`python -m aswarm` answers; what the output's encoding does not know is written as an escape, not lost."""
+    """`python -m aswarm` answers; characters that the output's encoding lacks are written as escapes, not lost."""
     with model(call("transfer_to_orders"), "Grüße 🎉") as server:
         process = started("run", "agents:triage", "?", server=server, PYTHONIOENCODING="ascii")
         assert ended(process) == (0, "Gr\\xfc\\xdfe \\U0001f389\n", "")
@@ -92,7 +92,7 @@ def test_ctrl_c_in_a_stream() -> None:
 
 
 def test_ctrl_c_in_a_function() -> None:
-    """A plain function is interrupted where it is."""
+    """A plain function is interrupted."""
     with model(call("wait")) as server:
         process = started("run", "agents:waiter", "?", server=server, PYTHONUNBUFFERED="1")
         read_some(process, "stderr", b"waiting\n")
@@ -101,7 +101,7 @@ def test_ctrl_c_in_a_function() -> None:
 
 
 def test_ctrl_c_in_evals(project: Path) -> None:
-    """What was done until then is told."""
+    """The report of the finished attempts is printed."""
     cases = '[{"conversation": "a", "function": "None"}, {"conversation": "b", "function": "None"}]'
     (project / "cases.json").write_text(cases)
     with model("Hello", Reply([], silent=True)) as server:
@@ -116,7 +116,7 @@ def test_ctrl_c_in_evals(project: Path) -> None:
 
 
 def test_a_graph_is_utf_8_in_any_encoding(project: Path) -> None:
-    """A drawing is a file for others to read."""
+    """A drawing is UTF-8 in every locale."""
     (project / "more.py").write_text("from aswarm import Agent\na = Agent(name='Grüße 🎉')\n", encoding="utf-8")
     code, stdout, stderr = ended(started("graph", "more:a", PYTHONIOENCODING="ascii"))
     assert (code, stderr) == (0, "")
@@ -124,7 +124,7 @@ def test_a_graph_is_utf_8_in_any_encoding(project: Path) -> None:
 
 
 def test_stdout_that_is_closed() -> None:
-    """With `>&-` there is nobody to write for, and nothing breaks."""
+    """With `>&-` the output is discarded, without an error."""
     command = ["sh", "-c", f"exec {sys.executable} -m aswarm graph agents:triage >&-"]
     done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -150,14 +150,14 @@ EXTRAS = ["rich", "prompt_toolkit", "yaml"]
 
 
 def test_without_the_extra() -> None:
-    """How to install it, exit code 2, and no traceback."""
+    """The message says how to install it; exit code 2, and no traceback."""
     done = without(["click", *EXTRAS], "run", "agents:triage", "?")
     assert done.returncode == 2
     assert done.stderr == 'aswarm: the command line needs click: pip install "aswarm[cli]"\n'
 
 
 def test_with_click_alone(project: Path) -> None:
-    """What does not need the rest works; what does says what is missing."""
+    """Commands that need no other extra work; the others say what is missing."""
     (project / "cases.yaml").write_text("- conversation: Hello\n  function: null\n")
     assert without(EXTRAS, "graph", "agents:triage").returncode == 0
     done = without(EXTRAS, "eval", "cases.yaml", "--agent", "agents:triage")
@@ -180,7 +180,7 @@ print([name for name in {["openai", "httpx", "httpx2", *EXTRAS]} if name in sys.
 
 
 def test_what_is_imported() -> None:
-    """The SDK comes when a run begins, the extras with the commands that need them."""
+    """The SDK is imported when a run begins, the extras with the commands that need them."""
     done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True, timeout=60)
     lines = done.stdout.splitlines()
     assert (lines[0], lines[-1]) == ("False", "[]")

@@ -1,4 +1,4 @@
-"""`aswarm run` in this process: what is written where, and the exit codes."""
+"""`aswarm run` in this process: stdout, stderr and the exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def handoff() -> list[Any]:
 
 
 def test_the_answer_goes_to_stdout() -> None:
-    """What the model says is on stdout, a line for each completion; what functions print is not."""
+    """The text of the model is on stdout, one line for each completion; what functions print is not."""
     with model(*handoff()) as server:
         result = invoke("run", *QUESTION, "-c", "user=Ann", server=server)
     assert result.exit_code == 0
@@ -32,8 +32,8 @@ def test_the_answer_goes_to_stdout() -> None:
     assert server.requests[2]["messages"][-1]["content"] == "Order 7 of Ann"
 
 
-def test_verbose_tells_the_rest_on_stderr() -> None:
-    """Who speaks, what is called, who takes over."""
+def test_verbose_prints_the_details_on_stderr() -> None:
+    """Agent names, calls and handoffs are on stderr."""
     with model(*handoff()) as server:
         result = invoke("run", "-v", *QUESTION, "-c", "user=Ann", server=server)
     assert result.stdout == "One moment.\nIt is on its way.\n"
@@ -49,14 +49,14 @@ def test_verbose_tells_the_rest_on_stderr() -> None:
 
 
 def test_not_streamed() -> None:
-    """With --no-stream nothing is asked for in pieces, and the last answer is all that is written."""
+    """With --no-stream no request is streamed, and only the last answer is written."""
     with model(*handoff()) as server:
         result = invoke("run", "--no-stream", *QUESTION, "-c", "user=Ann", server=server)
     assert (result.exit_code, result.stdout) == (0, "It is on its way.\n")
     assert not any(request.get("stream") for request in server.requests)
 
 
-def test_the_question_may_come_from_stdin() -> None:
+def test_the_question_can_come_from_stdin() -> None:
     """`-` reads all of it, as UTF-8, without the last line break."""
     with model("Hi") as server:
         result = invoke("run", "agents:triage", "-", server=server, stdin="\ufeffWo ist\nmeine Bestellung? ä\n")
@@ -65,8 +65,8 @@ def test_the_question_may_come_from_stdin() -> None:
 
 
 @pytest.mark.parametrize(("stdin", "text"), [(b"\xff\xfe", "not UTF-8"), (b" \n", "the question is empty")])
-def test_what_is_no_question(stdin: bytes, text: str) -> None:
-    """What is no text, and what has none, is a mistake; nothing is sent."""
+def test_questions_that_cannot_be_asked(stdin: bytes, text: str) -> None:
+    """A question that is not UTF-8, or is empty, is a usage error; nothing is sent."""
     result = invoke("run", "agents:triage", os.fsdecode(stdin))
     assert result.exit_code == 2
     assert text in result.stderr
@@ -76,7 +76,7 @@ def test_what_is_no_question(stdin: bytes, text: str) -> None:
 
 
 def test_context_variables() -> None:
-    """Text by key=value, anything as JSON; the later counts."""
+    """key=value gives a text, JSON gives any value; the later one counts."""
     with model(call("show"), "done") as server:
         variables = ["-c", "a=1=2", "-c", '{"b": [1], "c": null}', "--context", "c=x"]
         result = invoke("run", "agents:shower", "?", *variables, server=server)
@@ -85,21 +85,21 @@ def test_context_variables() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["text", "=x", "{1}", "{"])
-def test_context_that_is_none(wrong: str) -> None:
-    """What is neither key=value nor a JSON object is refused."""
+def test_context_that_cannot_be_used(wrong: str) -> None:
+    """A value that is neither key=value nor a JSON object is refused."""
     result = invoke("run", *QUESTION, "-c", wrong)
     assert result.exit_code == 2
     assert "--context" in result.stderr
 
 
-def test_the_model_takes_the_place_of_all() -> None:
+def test_the_model_replaces_those_of_all_agents() -> None:
     """--model holds after a handoff too."""
     with model(*handoff()) as server:
         invoke("run", *QUESTION, "-m", "tiny", "-c", "user=x", server=server)
     assert [request["model"] for request in server.requests] == ["tiny"] * 3
 
 
-def test_the_base_url_takes_the_place_of_the_environment() -> None:
+def test_the_base_url_replaces_that_of_the_environment() -> None:
     """--base-url is the server, which needs no key; the environment is as it was."""
     with model("Hi") as server:
         result = invoke("run", *QUESTION, "--base-url", server.base_url)
@@ -112,15 +112,15 @@ def test_the_base_url_takes_the_place_of_the_environment() -> None:
     assert not other.requests
 
 
-def test_a_base_url_that_is_none() -> None:
-    """An address without its scheme is refused, with what is missing."""
+def test_a_base_url_without_a_scheme() -> None:
+    """The address is refused, and the message shows what is missing."""
     result = invoke("run", *QUESTION, "--base-url", "localhost:8080")
     assert result.exit_code == 2
     assert "http://" in result.stderr
 
 
 def test_without_a_key() -> None:
-    """No key, no base URL: what is to be set is said; nothing is sent."""
+    """Without a key and a base URL the message names the variable; nothing is sent."""
     result = invoke("run", *QUESTION)
     assert result.exit_code == 2
     assert "OPENAI_API_KEY" in result.stderr
@@ -128,7 +128,7 @@ def test_without_a_key() -> None:
 
 @pytest.mark.parametrize("options", [(), ("--json",), ("--no-stream",), ("--no-stream", "--json")])
 def test_a_provider_that_fails(options: tuple[str, ...]) -> None:
-    """Exit code 1, the provider's words on stderr; in JSON, a last line that has what is known."""
+    """Exit code 1, the provider's message on stderr; with --json, a last line with the details."""
     with model(refused("400 Bad Request", "no such model")) as server:
         result = invoke("run", *options, *QUESTION, server=server)
     assert result.exit_code == 1
@@ -144,7 +144,7 @@ def test_a_provider_that_fails(options: tuple[str, ...]) -> None:
 
 
 def test_a_stream_that_breaks() -> None:
-    """What was said is on stdout, and its line ends."""
+    """The text until then is on stdout, and its line ends."""
     broken = Reply(sse(Answer("Hello, world"), cut=5).pieces[:3], end="reset")
     with model(broken) as server:
         result = invoke("run", *QUESTION, server=server)
@@ -162,8 +162,8 @@ def test_max_turns(stream: str) -> None:
     assert result.stderr.endswith("No answer: 1 completions were made (--max-turns)\n")
 
 
-def test_a_refusal_is_no_answer() -> None:
-    """It is written like one, and told by the exit code."""
+def test_a_refusal_is_not_an_answer() -> None:
+    """A refusal is written like an answer; the exit code differs."""
     with model(Answer(extra={"refusal": "I will not."})) as server:
         result = invoke("run", *QUESTION, server=server)
     assert (result.exit_code, result.stdout) == (3, "I will not.\n")
@@ -172,7 +172,7 @@ def test_a_refusal_is_no_answer() -> None:
 
 @pytest.mark.parametrize("options", [(), ("--no-stream",), ("--json",), ("--json", "--no-stream")])
 def test_ctrl_c(options: tuple[str, ...]) -> None:
-    """Exit code 130, no traceback; JSON says what is left."""
+    """Exit code 130, no traceback; with --json, a last line has the partial response."""
     with model(Answer("Wait", [call("stop")])) as server:
         result = invoke("run", *options, *QUESTION, server=server)
     assert result.exit_code == 130
@@ -186,8 +186,8 @@ def test_ctrl_c(options: tuple[str, ...]) -> None:
         assert result.stdout == ("Wait\n" if "--no-stream" not in options else "")
 
 
-def test_debug_tells_on_stderr() -> None:
-    """Swarm's words, which would else be in the answer."""
+def test_debug_prints_to_stderr() -> None:
+    """Swarm's debug output does not mix with the answer."""
     with model("Hi") as server:
         result = invoke("run", "--debug", *QUESTION, server=server)
     assert result.stdout == "Hi\n"
@@ -224,7 +224,7 @@ def test_json_lines() -> None:
 
 
 def test_json_of_a_run_that_is_not_streamed() -> None:
-    """One line, as the last one of a stream; what is no JSON in the context is text."""
+    """One line, as the last one of a stream; context values that JSON does not know are text."""
     with model(call("keep"), "done") as server:
         result = invoke("run", "--json", "--no-stream", "agents:keeper", "?", server=server)
     event = json.loads(result.stdout)
@@ -234,14 +234,14 @@ def test_json_of_a_run_that_is_not_streamed() -> None:
 
 
 def test_json_of_a_circle() -> None:
-    """A container in itself is written as Python would."""
+    """A container that contains itself is written as Python shows it."""
     with model(call("circle"), "done") as server:
         result = invoke("run", "--json", "--no-stream", "agents:keeper", "?", server=server)
     assert json.loads(result.stdout)["response"]["context_variables"].startswith("{'self': {")
 
 
 def test_an_agent_that_cannot_run() -> None:
-    """The caller's mistake is exit code 2, before anything is sent."""
+    """A configuration error is exit code 2, before anything is sent."""
     result = invoke("run", "agents:broken", "?", "--base-url", "http://127.0.0.1:9/v1")
     assert result.exit_code == 2
     assert "positional-only" in result.stderr

@@ -1,4 +1,4 @@
-"""What passes: the calls that a model made, against those that a case expects."""
+"""Whether calls pass: those that a model made, compared with those that a case expects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Case`: what is well-formed, what it is called, and how much of the agent it runs."""
+"""`Case`: well-formed cases, their titles, and how much of the agent they run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CALLING = {
     ],
 )
 def test_a_case_that_cannot_be_used_says_what_to_change(fields: dict[str, Any], says: str) -> None:
-    """Faults are found when the case is made, before anything is spent."""
+    """Errors are found when the case is made, before the first request."""
     with pytest.raises(ConfigurationError, match=says):
         Case(**{"conversation": "Hi", **fields})
 
@@ -58,7 +58,7 @@ def test_a_case_that_cannot_be_used_says_what_to_change(fields: dict[str, Any], 
         (Case("a\n  b " * 50, function=None), "a b " * 14 + "a..."),
     ],
 )
-def test_what_a_case_is_called(case: Case, title: str) -> None:
+def test_the_title_of_a_case(case: Case, title: str) -> None:
     """Its name, or the last thing the user says, on one line of at most 60 characters."""
     assert str(case) == title
     assert len(str(case)) <= 60

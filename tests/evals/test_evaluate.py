@@ -1,4 +1,4 @@
-"""`evaluate`: what an attempt comes to, and how many run at once."""
+"""`evaluate`: the outcome of an attempt, and how many run at once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_a_whole_run_executes_and_looks_behind_handoffs() -> None:
 
 
 async def test_context_variables_reach_the_run_and_every_run_has_its_own() -> None:
-    """What one attempt changes, the next does not see."""
+    """A change by one attempt is not seen by the next."""
 
     def visit(context_variables: dict[str, Any]) -> str:
         context_variables["visits"].append(1)
@@ -86,13 +86,13 @@ def raises(error: Exception) -> Any:
     ],
 )
 async def test_a_check_in_plain_python(check: Any, outcome: str, reason: str) -> None:
-    """Plain or async; an assertion fails, any other exception is an error; what the model did is kept."""
+    """A check is plain or async; an assertion fails, any other exception is an error; the response is kept."""
     [attempt] = (await one(Case("Hi", check=check), {"Hi": "Hello!"})).attempts
     assert (attempt.outcome, attempt.reason, attempt.text) == (outcome, reason, "Hello!")
 
 
 async def test_one_attempts_failure_never_ends_the_others() -> None:
-    """It counts as an error with its text, not as a pass; what had happened until then is kept."""
+    """It counts as an error with its text, not as a pass; the messages until then are kept."""
     cases = [
         Case("down", function=None),
         Case("Go", function=None, run="whole"),
@@ -114,7 +114,7 @@ def call_left_open() -> dict[str, Any]:
 
 
 class Crowd:
-    """Answers nobody until `size` requests are there at once, and counts how many ever are."""
+    """Answers when `size` requests wait at the same time, and counts the most that ever wait."""
 
     def __init__(self, size: int) -> None:
         self._size, self._all_here = size, anyio.Event()
@@ -166,7 +166,7 @@ async def test_agents_of_cases_and_of_the_evaluation() -> None:
 
 
 async def test_model_and_turns_are_those_of_every_run() -> None:
-    """`model_override`, and `max_turns`, which the report then tells."""
+    """`model_override` and `max_turns` hold for every run; the report says that a run reached the limit."""
     model = ScriptedModel(answering({"Go": call("book", city="Rome")}))
     case = Case("Go", check=lambda response: response.text)
     report = await evaluate(desk, [case], swarm=AsyncSwarm(model.client()), model_override="local", max_turns=1)
@@ -195,7 +195,7 @@ async def test_the_answer_that_a_line_shows_is_short() -> None:
 async def test_mistakes_of_the_caller_are_found_before_anything_is_sent(
     agent: Any, cases: list[Case], options: dict[str, Any], says: str
 ) -> None:
-    """They are no errors of attempts."""
+    """They are raised, and are not errors of attempts."""
     with pytest.raises(ConfigurationError, match=says):
         await evaluate(agent, cases, swarm=AsyncSwarm(ScriptedModel([]).client()), **options)
 

@@ -109,13 +109,13 @@ def test_without_pyyaml_the_error_says_what_installs_it(tmp_path: Path, monkeypa
     assert load_cases(write(tmp_path, "cases.json", SWARMS))
 
 
-def test_the_formats_are_told() -> None:
-    """For a command line to say which files it takes."""
+def test_the_formats_are_public() -> None:
+    """A command line can say which files it reads."""
     assert FORMATS == (".json", ".yaml", ".yml")
 
 
 def test_an_agent_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The attribute may be one of an attribute."""
+    """The attribute can be an attribute of another."""
     monkeypatch.setattr(Agent, "of_tests", desk, raising=False)
     assert import_agent("evaluated:desk") is evaluated.desk
     assert import_agent("aswarm:Agent.of_tests") is desk
@@ -132,8 +132,8 @@ def test_an_agent_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         ("evaluated:book", "'evaluated:book' must be an Agent, not <function book"),
     ],
 )
-def test_a_name_that_names_no_agent(reference: str, says: str) -> None:
-    """Each way of being wrong has its words."""
+def test_a_reference_without_an_agent(reference: str, says: str) -> None:
+    """Each error has its message."""
     with pytest.raises(ConfigurationError) as caught:
         import_agent(reference)
     assert says in str(caught.value)

@@ -1,4 +1,4 @@
-"""The judge: how it is asked, and what is a verdict. Whatever is none is an error, never a pass."""
+"""The judge: how it is asked, and which answers are verdicts. An answer without a verdict is an error, never a pass."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ YES = '{"reason": "It greets.", "value": true}'
         (f"No. {'x' * 999}", "error", "x..."),
     ],
 )
-async def test_what_is_a_verdict(verdict: str, outcome: str, reason: str) -> None:
-    """True or false, with whatever prose around it; both, or neither, is no verdict."""
+async def test_verdicts(verdict: str, outcome: str, reason: str) -> None:
+    """A verdict is true or false, with any prose around it; both, or neither, is an error."""
     report = await one(Case("Hi", judge=QUESTION), {QUESTION: Answer(verdict), "Hi": "Hello!"})
     [attempt] = report.attempts
     assert attempt.outcome == outcome
@@ -69,8 +69,8 @@ async def test_how_it_is_asked() -> None:
     assert "schöner" in conversation
 
 
-async def test_what_happened_is_read_whole_and_only_that() -> None:
-    """A finished conversation is judged as it is: nobody is run, no agent is needed, its history need not be sendable."""
+async def test_a_finished_conversation_is_judged_as_it_is() -> None:
+    """No agent runs or is needed, and the history need not be valid."""
     conversation = [
         {"role": "user", "content": "A refund, please."},
         {"role": "tool", "tool_name": "transfer_to_refunds"},
@@ -141,7 +141,7 @@ async def test_a_request_that_is_refused_for_another_reason_says_nothing_about_t
 
 
 async def test_a_judge_that_fails_is_an_error_and_what_the_agent_did_is_kept() -> None:
-    """Not the judge's own response is shown, but that of the agent."""
+    """The attempt has the response of the agent, not that of the judge."""
     report = await one(Case("Hi", judge=QUESTION), {QUESTION: Failure(500), "Hi": "Hello!"})
     [attempt] = report.attempts
     assert attempt.outcome == "error"
@@ -151,7 +151,7 @@ async def test_a_judge_that_fails_is_an_error_and_what_the_agent_did_is_kept() -
 
 
 async def test_the_judge_is_asked_last() -> None:
-    """What plain code can tell costs no question."""
+    """If plain code finds a failure, the judge is not asked."""
     case = Case("Hi", function="book", judge=QUESTION)
     [attempt] = (await one(case, {"Hi": "Hello!"})).attempts
     assert attempt.outcome == "failed"
@@ -159,7 +159,7 @@ async def test_the_judge_is_asked_last() -> None:
 
 
 async def test_the_usage_of_an_attempt_is_that_of_run_and_judge() -> None:
-    """Both cost."""
+    """The usage includes the judge's."""
     report = await one(Case("Hi", judge=QUESTION), {QUESTION: YES, "Hi": "Hello!"})
     assert report.attempts[0].usage.requests == 2
     assert report.attempts[0].usage.total_tokens == 30

@@ -1,4 +1,4 @@
-"""What `aswarm.evals` shows, and what importing it costs."""
+"""The public names of `aswarm.evals`, and the cost of importing it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_public_name_says_what_it_is(name: str) -> None:
 
 
 def test_importing_it_needs_no_extra_and_no_client() -> None:
-    """Neither yaml nor rich, nor what `import aswarm` spares; and `import aswarm` spares it."""
+    """It imports neither yaml nor rich, nor what `import aswarm` leaves out; and `import aswarm` does not import it."""
     heavy = ["openai", "httpx", "httpx2", "trio", "yaml", "rich"]
     code = (
         "import sys, aswarm; print('aswarm.evals' in sys.modules); "

@@ -1,4 +1,4 @@
-"""Progress: a bar or a line on a terminal, nothing elsewhere."""
+"""Progress: a bar or a line in a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def shown_on(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, *, prog
 
 @pytest.mark.anyio
 async def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    """rich's, with the counts."""
+    """The bar of rich, with the counts."""
     monkeypatch.setenv("TERM", "xterm")
     shown = await shown_on(Terminal(), monkeypatch)
     assert "━" in shown
@@ -35,14 +35,14 @@ async def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.anyio
 async def test_without_rich_a_line_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is written over, and ends."""
+    """Each count replaces the last one, and the line ends."""
     monkeypatch.setitem(sys.modules, "rich", None)
     assert await shown_on(Terminal(), monkeypatch) == "\r1/2, 1 passed\r2/2, 1 passed\n"
 
 
 @pytest.mark.anyio
 async def test_elsewhere_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not into a file or a pipe, and not where nobody asked."""
+    """Files and pipes get nothing; nor does a terminal without `progress=True`."""
     assert await shown_on(io.StringIO(), monkeypatch) == ""
     assert await shown_on(Terminal(), monkeypatch, progress=False) == ""
 

@@ -19,14 +19,14 @@ HI = Case("Hi", function="book")
 
 @pytest.mark.anyio
 async def test_a_case_that_passes_gives_its_report() -> None:
-    """For further looks."""
+    """The report is returned."""
     report = await assert_case(HI, desk, swarm=swarm_that({"Hi": call("book", city="Rome")}), repeats=3)
     assert (report.accuracy, report.total) == (1, 3)
 
 
 @pytest.mark.anyio
 async def test_a_case_that_fails_shows_what_the_model_did() -> None:
-    """And how often; a provider's error is told too."""
+    """The error has the number of each failure, and provider errors."""
     steps: list[Step] = ["Hello", call("book", city="Rome"), "Hello", Failure(500, "busy")]
     swarm = AsyncSwarm(ScriptedModel(steps).client())
     with pytest.raises(AssertionError) as caught:
@@ -80,7 +80,7 @@ def test_plain():
 
 
 def test_from_pytest(tmp_path: Path) -> None:
-    """Cases are parameters, named by what the user says; a failure ends at the test's own line, not inside aswarm."""
+    """Cases are parameters, named by their user message; the traceback of a failure ends in the test, not inside aswarm."""
     cases = [{"conversation": "Rome!", "function": "book"}, {"conversation": "Hello", "function": "None"}]
     (tmp_path / "cases.json").write_text(json.dumps(cases), encoding="utf-8")
     (tmp_path / "test_desk.py").write_text(TESTS, encoding="utf-8")

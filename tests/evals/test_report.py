@@ -67,7 +67,7 @@ TABLE = """\
 
 @pytest.mark.anyio
 async def test_the_table() -> None:
-    """By case; below it what went wrong and what the model did, equal ones once; then the sum."""
+    """The table has a line for each case, below it each kind of failure once, and then the sum."""
     report = await three_cases()
     assert str(report).replace("{'error': {'message': 'busy', 'code': None, 'type': None}}", "busy") == TABLE
     report.interrupted = True
@@ -76,7 +76,7 @@ async def test_the_table() -> None:
 
 @pytest.mark.anyio
 async def test_plain_data_has_swarms_keys() -> None:
-    """Who reads Swarm's results finds them again; "attempts" says more."""
+    """The keys of Swarm's results are there; "attempts" has the details."""
     record: dict[str, Any] = json.loads(json.dumps((await three_cases()).to_dict(), default=str))
     assert (record["correct_evals"], record["total_evals"], record["error_evals"]) == (2, 6, 2)
     assert record["overall_accuracy_percent"] == "33.33%"
@@ -104,13 +104,13 @@ def test_none_is_written_as_swarm_does() -> None:
 
 
 def test_a_passed_attempt_in_words() -> None:
-    """What it did; the reason where the judge gave one."""
+    """It shows what the model did, or the reason of the judge."""
     assert str(Attempt(1, "passed", text="Hello")) == "passed: the model answered 'Hello'"
     assert str(Attempt(1, "passed", reason="the judge said yes: ok")) == "passed: the judge said yes: ok"
 
 
 @pytest.mark.anyio
-async def test_an_empty_answer_is_told() -> None:
+async def test_an_empty_answer_is_shown() -> None:
     """The model was asked and said nothing."""
     [attempt] = (await one(Case("Hi", function="book"), {"Hi": ""})).attempts
     assert str(attempt) == "failed: expected book; the model said nothing"

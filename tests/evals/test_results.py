@@ -36,8 +36,8 @@ async def test_each_evaluation_appends_a_record(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("before", ['[{"id": "swarm\'s"}]', '{"id": "swarm\'s"}', ""])
-async def test_what_the_file_holds_stays(tmp_path: Path, before: str) -> None:
-    """A list of Swarm's results; one record alone becomes the first of a list; an empty file is none."""
+async def test_the_records_of_the_file_stay(tmp_path: Path, before: str) -> None:
+    """A list of Swarm's results stays; a single record becomes the first of a list; an empty file has no records."""
     path = tmp_path / "results.json"
     path.write_text(before, encoding="utf-8")
     await evaluate(desk, [HI], swarm=swarm_that({"Hi": "Hello"}), results=str(path))
@@ -55,7 +55,7 @@ async def test_a_file_that_is_not_json_is_refused_before_anything_is_sent(tmp_pa
 
 
 @pytest.mark.anyio
-async def test_what_json_does_not_know_is_written_in_words(tmp_path: Path) -> None:
+async def test_values_that_json_does_not_know_are_text(tmp_path: Path) -> None:
     """Functions by their name; half a surrogate pair by its escape."""
     path = tmp_path / "results.json"
     case = Case("Hi", check=Response.model_validate, name="\ud83d ü")
@@ -140,7 +140,7 @@ def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
 
 
 def test_code_that_exits_ends_the_evaluation_and_what_was_done_is_kept(tmp_path: Path) -> None:
-    """`exit()` is no error of an attempt."""
+    """`exit()` is not an error of an attempt."""
     path = tmp_path / "results.json"
 
     def check(response: Response) -> bool:

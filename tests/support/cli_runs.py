@@ -1,4 +1,4 @@
-"""What tests of the command line share: a model on loopback, modules to name, and both ways to run a command."""
+"""Shared by tests of the command line: a model on loopback, a module of agents, and both ways to run a command."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def environment(server: LoopbackServer | None = None) -> dict[str, str]:
 
 
 def invoke(*arguments: str, server: LoopbackServer | None = None, stdin: str | bytes | None = None) -> Result:
-    """The command in this process. What is not an exit is raised."""
+    """Run the command in this process. An exception that is not an exit is raised."""
     result = CliRunner().invoke(app, list(arguments), input=stdin, env=environment(server), catch_exceptions=False)
     assert "Traceback" not in result.output
     return result
@@ -84,7 +84,7 @@ def invoke(*arguments: str, server: LoopbackServer | None = None, stdin: str | b
 def started(
     *arguments: str, server: LoopbackServer | None = None, python: Iterable[str] = (), **variables: str
 ) -> subprocess.Popen[bytes]:
-    """The command in a process of its own."""
+    """Start the command in a process of its own."""
     own = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI_")}
     return subprocess.Popen(
         [sys.executable, *python, "-m", "aswarm", *arguments],

@@ -1,4 +1,4 @@
-"""What the tests of evals share: a desk with two colleagues, and a model that answers by what it was asked."""
+"""Shared by tests of evals: two agents, and a model whose script depends on the last message."""
 
 from __future__ import annotations
 
