@@ -22,8 +22,8 @@ _ENDINGS = {".mmd": "mermaid", ".mermaid": "mermaid", ".dot": "dot", ".gv": "dot
 
 @click.command(
     epilog=HELP,
-    help=f"Draw which agents AGENT can reach by handoffs, and their functions.\n\n{AGENT_HELP} No function is called. "
-    "Handoffs that are not certain are dashed, and listed on stderr.",
+    help=f"Draw which agents AGENT can reach by handoffs, and their functions.\n\n{AGENT_HELP} No function of an "
+    "agent is called. Handoffs that are not certain are dashed, and listed on stderr.",
 )
 @click.argument("agent")
 @click.option(

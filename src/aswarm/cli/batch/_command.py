@@ -72,8 +72,8 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
 @click.option(
     "--resume",
     is_flag=True,
-    help="Continue an output that has lines: items that are done are skipped, items that failed or are missing run, and "
-    "their lines are appended. No line is changed or removed.",
+    help="Continue an output that has lines: skip the items whose last line is not an error, run the others, and append "
+    "their lines. No line is changed or removed.",
 )
 @click.option(
     "--attempts", type=click.IntRange(min=1), default=3, show_default=True, help="The most attempts for a completion."
