@@ -9,17 +9,15 @@ import inspect
 import math
 import os
 import sys
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any
 
 import anyio
 
 from aswarm._agent import Agent, Response
 from aswarm._errors import AswarmError, ConfigurationError, set_attribute
-from aswarm._progress import progress_bar, progress_line, shows_bar
 from aswarm._swarm import AsyncSwarm
 from aswarm._tools.hints import name_of
 
@@ -27,6 +25,7 @@ from ._calls import calls_of, unexpected
 from ._case import Case, as_case
 from ._files import ResultsFile, import_agent
 from ._judge import Judge, Verdict
+from ._progress import progress_on
 from ._report import Attempt, CaseReport, Outcome, Report
 
 
@@ -117,7 +116,7 @@ async def _run_all(
     # Shared by the workers: each takes the next job.
     jobs = ((case, number) for number in range(1, repeats + 1) for case in planned)
     try:
-        with _progress_on(sys.stderr if progress else None, total) as show:
+        with progress_on(sys.stderr if progress else None, total) as show:
             async with anyio.create_task_group() as workers:
                 for _ in range(min(concurrency, total)):
                     workers.start_soon(_work, runner, jobs, show)
@@ -128,23 +127,6 @@ async def _run_all(
         report.interrupted = report.total < total
         _record(record, report)
     return report
-
-
-@contextmanager
-def _progress_on(stream: TextIO | None, total: int) -> Generator[Callable[[Attempt], None]]:
-    """A function that counts an attempt and shows the counts on a terminal; elsewhere it shows nothing."""
-    if stream is None or not stream.isatty():
-        yield lambda _: None
-        return
-    outcomes: Counter[str] = Counter()
-    with (progress_bar if shows_bar(stream) else progress_line)(stream, total) as progress:
-
-        def show(attempt: Attempt) -> None:
-            outcomes[attempt.outcome] += 1
-            done = outcomes.total()
-            progress.update(done, f"{done}/{total}, {outcomes['passed']} passed")
-
-        yield show
 
 
 def _record(record: ResultsFile | None, report: Report) -> None:

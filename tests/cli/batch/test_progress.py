@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import aswarm._progress
 from aswarm import Usage
+from aswarm.cli.batch import _progress
 from aswarm.cli.batch._progress import Counts, LineReporter, duration, reporting
 
 
@@ -108,6 +108,6 @@ def test_a_terminal_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(_: str) -> ModuleSpec | None:
         return None
 
-    monkeypatch.setattr(aswarm._progress, "find_spec", nothing)
+    monkeypatch.setattr(_progress, "find_spec", nothing)
     with reporting(Counts(4), Terminal()) as reporter:
         assert isinstance(reporter, LineReporter)

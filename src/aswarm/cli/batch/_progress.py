@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from types import TracebackType
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from aswarm._progress import ProgressBar, progress_bar, shows_bar
 from aswarm._text import one_line
 from aswarm._usage import Usage
 from aswarm.cli._exits import ExitCode
@@ -25,6 +25,9 @@ from ._options import CommandOptions
 from ._outcomes import FAILED
 from ._rejected import RejectedLines
 from ._stopping import Terminated
+
+if TYPE_CHECKING:
+    from aswarm.evals._progress import ProgressBar
 
 _SECONDS_BETWEEN = 10.0
 _SHOWN = 20  # problems of one kind that are printed; the output has all of them
@@ -173,9 +176,11 @@ class BarReporter(Reporter):
 @contextmanager
 def reporting(counts: Counts, stream: TextIO, *, bar: bool = True) -> Generator[Reporter]:
     """Report on this stream until the block ends. `bar=False`: with plain lines, in a terminal too."""
-    if not (bar and shows_bar(stream)):
+    if not (bar and stream.isatty() and find_spec("rich")):
         yield LineReporter(counts, stream)
         return
+    from aswarm.evals._progress import progress_bar  # noqa: PLC0415 - commands without a bar start faster
+
     with progress_bar(stream, counts.total) as shown:
         reporter = BarReporter(counts, shown)
         reporter.update()

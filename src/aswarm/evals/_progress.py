@@ -1,23 +1,21 @@
-"""How far a long command is, shown in a terminal: a bar by rich, or a line that is written over.
+"""How far an evaluation is, shown in a terminal: a bar by rich, or a line that is written over.
 
-Decides how it looks. What is counted, and which stream shows it, is for the caller to decide.
+The bar is that of `aswarm batch` too, which counts differently.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TextIO
 
+from ._report import Attempt
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
-
-
-def shows_bar(stream: TextIO) -> bool:
-    """Whether the stream can show a bar: it is a terminal, and rich is installed."""
-    return stream.isatty() and find_spec("rich") is not None
 
 
 class ProgressBar:
@@ -68,3 +66,20 @@ def progress_line(stream: TextIO, _: int | None = None) -> Generator[ProgressLin
         yield ProgressLine(stream)
     finally:
         stream.write("\n")
+
+
+@contextmanager
+def progress_on(stream: TextIO | None, total: int) -> Generator[Callable[[Attempt], None]]:
+    """A function that counts an attempt and shows the counts on a terminal; elsewhere it shows nothing."""
+    if stream is None or not stream.isatty():
+        yield lambda _: None
+        return
+    outcomes: Counter[str] = Counter()
+    with (progress_bar if find_spec("rich") else progress_line)(stream, total) as progress:
+
+        def show(attempt: Attempt) -> None:
+            outcomes[attempt.outcome] += 1
+            done = outcomes.total()
+            progress.update(done, f"{done}/{total}, {outcomes['passed']} passed")
+
+        yield show
