@@ -1,0 +1,73 @@
+"""README and the pages in `docs`: their code runs, prints what they show, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from documentation import PAGES, PROJECT, ModelServer, PageRun, blocks_of, model_server
+
+README = PROJECT / "README.md"
+HOME = "https://github.com/aswarm-dev/aswarm"
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ModelServer]:
+    """The model on loopback that the pages talk to."""
+    with model_server() as running:
+        yield running
+
+
+@pytest.fixture
+def page_run(server: ModelServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> PageRun:
+    """Runs blocks in an empty folder, with an environment that leads to the model on loopback."""
+    monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    return PageRun(server)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page: Path, page_run: PageRun) -> None:
+    """Every Python block and every `aswarm` command runs, in the order of the page; shown output is the real output."""
+    page_run.run(blocks_of(page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    """Links within the project name files and headings that are there; those of README are absolute, for package indexes."""
+    for link in LINK.findall(_without_code(page)):
+        if link.startswith(HOME + "/"):
+            target = PROJECT / re.sub(r"^(blob|tree)/main/", "", link.removeprefix(HOME + "/"))
+        elif link.startswith("https://"):
+            continue
+        else:
+            assert page != README, f"{link} is relative: it would break on a package index"
+            target = page.parent / link if not link.startswith("#") else Path(f"{page}{link}")
+        path, _, heading = str(target).partition("#")
+        assert Path(path).exists(), link
+        assert not heading or heading in _headings(Path(path)), link
+
+
+def _without_code(page: Path) -> str:
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def _headings(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", _without_code(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_page_is_in_the_index() -> None:
+    """A page of `docs` can be found from `docs/index.md`, and the index from README."""
+    links = set(LINK.findall((PROJECT / "docs/index.md").read_text(encoding="utf-8")))
+    assert links >= {page.name for page in PAGES if page not in (README, PROJECT / "docs/index.md")}
+    assert f"{HOME}/blob/main/docs/index.md" in README.read_text(encoding="utf-8")
+
+
+def test_the_readme_fits_one_screen_or_two() -> None:
+    """It has at most 6 kB; the rest stands in `docs`."""
+    assert len(README.read_bytes()) <= 6144

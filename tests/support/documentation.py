@@ -1,0 +1,269 @@
+"""The Markdown pages of the project as programs: finds their blocks of code, runs them, compares what they print.
+
+A page is run from top to bottom in an empty folder. A Python block that begins with an import is a program of its own: it
+starts in an empty namespace, as if it were copied into a file. Any other Python block continues the blocks above it. It
+may use `await` outside of a function, as `python -m asyncio` and notebooks do. Requests to a model go to a server on
+loopback, which OPENAI_BASE_URL names. HTML comments directly above a block say what the page does not show:
+
+    <!-- model: [call("look_up", order_id=42), "It came."] -->   the model's answers, in order, all of which are used
+    <!-- model: lambda request: "Fine." -->                      or a function that gives each answer; see ScriptedModel
+    <!-- file: agents.py -->                                     the block is also written to this file
+    <!-- input: Hi! | /exit -->                                  the lines that the block reads from stdin
+    <!-- exit: 4 -->                                             the exit code of the command
+    <!-- figure -->                                              a text block that is no output
+
+A `text` block directly below a Python or console block is its output, word for word. Of a console block, the commands
+`aswarm` and `pytest` are run; other commands must be in `NOT_RUN`.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import inspect
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio.from_thread
+from loopback import Reply, serve, whole
+
+from aswarm import AsyncSwarm, Swarm
+from aswarm.testing import Answer, Failure, Request, ScriptedCall, ScriptedModel, call, chunks
+
+PROJECT = Path(__file__).resolve().parents[2]
+PAGES = [PROJECT / "README.md", *sorted(PROJECT.glob("docs/*.md"))]
+DATA = {"json", "jsonl", "yaml", "csv", "mermaid", "toml"}
+# Commands that change the machine, wait for a person, or are run by CI in another way.
+NOT_RUN = ("python -m pip ", "python -m nox ", "pip ", "export ", "git ", "cd ", "python examples/", "python benchmarks/")
+
+_FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>\S*)[^\n]*\n(?P<code>.*?)^(?P=fence)$\n?", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"<!-- (?P<key>model|file|input|exit|figure)(?:: (?P<value>(?:(?!-->).)*?))? -->\s*\Z", re.DOTALL)
+_IMPORT = re.compile(r"\A(?:#[^\n]*\n)*(?:import|from) ")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block. `line`: of its first line of code, from 1. `notes`: the comments above it."""
+
+    page: Path
+    line: int
+    language: str
+    code: str
+    notes: dict[str, str]
+    output: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(PROJECT)}, line {self.line}"
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it stands alone."""
+        return _IMPORT.match(self.code) is not None
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """The blocks of a page, outputs taken together with what prints them. Raises AssertionError for a stray one."""
+    text = page.read_text(encoding="utf-8")
+    found: list[Block] = []
+    end = 0
+    for match in _FENCE.finditer(text):
+        between = text[end : match.start()]
+        block = Block(page, text.count("\n", 0, match.start()) + 2, match["language"], match["code"], _notes(between))
+        end = match.end()
+        if block.language == "text" and "figure" not in block.notes:
+            assert found and not between.strip(), f"{block}: this output does not follow a block that prints it"
+            found[-1] = Block(**{**vars(found[-1]), "output": block.code})
+        else:
+            found.append(block)
+    assert text.count("```") == 2 * len(_FENCE.findall(text)), f"{page}: a fence is not closed, or is indented"
+    return found
+
+
+def _notes(text: str) -> dict[str, str]:
+    notes: dict[str, str] = {}
+    while match := _COMMENT.search(text):
+        notes[match["key"]] = match["value"] or ""
+        text = text[: match.start()]
+    return notes
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
+
+
+def _hello(_: Request) -> str:
+    return "Hello! How can I help?"
+
+
+@dataclass
+class ModelServer:
+    """The model of the block that runs now, on loopback."""
+
+    base_url: str = ""
+    model: ScriptedModel = field(default_factory=lambda: ScriptedModel(_hello))
+
+    def reply(self, body: dict[str, Any]) -> Reply:
+        """The answer to one request, as a correct server would send it."""
+        try:
+            step = self.model.next_step(Request(body, {}))
+        except Exception as error:  # an AssertionError here would end the server, and not the test
+            step = Failure(400, f"{type(error).__name__}: {error}")
+        assert isinstance(step, str | ScriptedCall | list | Answer | Failure), step
+        if isinstance(step, Failure):
+            return Reply([f'{{"error": {{"message": "{step.message}"}}}}'.encode()], status=f"{step.status} -")
+        answer = step if isinstance(step, Answer) else _answer(step)
+        if not body.get("stream"):
+            return whole(answer)
+        events = [f"data: {_json(chunk)}\n\n".encode() for chunk in chunks(answer, _words)]
+        return Reply([*events, b"data: [DONE]\n\n"])
+
+
+def _answer(step: str | ScriptedCall | list[ScriptedCall]) -> Answer:
+    if isinstance(step, str):
+        return Answer(step)
+    return Answer(calls=[step] if isinstance(step, ScriptedCall) else step)
+
+
+def _json(value: Any) -> str:
+    import json
+
+    return json.dumps(value)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\S+\s*|\s+", text)
+
+
+@contextmanager
+def model_server() -> Iterator[ModelServer]:
+    """A server in a thread of its own; `model` may be replaced between blocks."""
+    server = ModelServer()
+    with (
+        anyio.from_thread.start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(serve(server.reply)) as listening,
+    ):
+        server.base_url = listening.base_url
+        yield server
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+class PageRun:
+    """Runs the blocks of one page, in the current folder and with the environment that is set."""
+
+    def __init__(self, server: ModelServer) -> None:
+        self._server = server
+        self._namespaces: list[dict[str, Any]] = []
+
+    def run(self, blocks: list[Block]) -> None:
+        """Run them all; an error names the block."""
+        with asyncio.Runner() as runner:
+            try:
+                for block in blocks:
+                    try:
+                        self._run_block(block, runner)
+                    except BaseException as error:
+                        error.add_note(str(block))
+                        raise
+            finally:
+                runner.run(self._close())
+
+    def _run_block(self, block: Block, runner: asyncio.Runner) -> None:
+        script = block.notes.get("model")
+        steps = None if script is None else eval(script, {"call": call, "Answer": Answer, "Failure": Failure})
+        waiting = steps if callable(steps) or steps is None else list(steps)
+        self._server.model = model = ScriptedModel(_hello if waiting is None else waiting)
+        if "file" in block.notes:
+            Path(block.notes["file"]).write_text(block.code, encoding="utf-8")
+        printed = self._printed_by(block, runner)
+        if block.output is not None:
+            assert printed.splitlines() == block.output.splitlines()
+        if isinstance(waiting, list):
+            assert len(model.requests) == len(waiting), "the block did not use all answers of its model"
+
+    def _printed_by(self, block: Block, runner: asyncio.Runner) -> str:
+        match block.language:
+            case "python" if block.notes.get("file", "").startswith("test_"):
+                return run_command(["pytest", block.notes["file"]])
+            case "python":
+                return self._run_python(block, runner)
+            case "console":
+                return "".join(map(_run_line, _commands(block)))
+            case language:
+                assert language in DATA, f"a block in {language!r} is neither run nor known as data"
+                return ""
+
+    def _run_python(self, block: Block, runner: asyncio.Runner) -> str:
+        if block.is_program:
+            self._namespaces.append({"__name__": "__main__"})
+        assert self._namespaces, "the first block of a page must begin with its imports"
+        namespace = self._namespaces[-1]
+        # As many empty lines in front that a traceback names the line of the page.
+        source = "\n" * (block.line - 1) + block.code
+        code = compile(source, str(block.page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        with contextlib.redirect_stdout(io.StringIO()) as stdout, _stdin(block.notes.get("input", "")):
+            result = eval(code, namespace)
+            if inspect.iscoroutine(result):
+                runner.run(result)
+        return stdout.getvalue()
+
+    async def _close(self) -> None:
+        for namespace in self._namespaces:
+            for value in namespace.values():
+                if isinstance(value, AsyncSwarm):
+                    await value.aclose()
+                elif isinstance(value, Swarm):
+                    value.close()
+
+
+@contextmanager
+def _stdin(lines: str) -> Iterator[None]:
+    before = sys.stdin
+    sys.stdin = io.StringIO("".join(f"{line}\n" for line in lines.split(" | ") if line))
+    try:
+        yield
+    finally:
+        sys.stdin = before
+
+
+def _commands(block: Block) -> Iterator[tuple[list[str], int]]:
+    """The commands of a console block that are to be run, with their exit codes."""
+    for line in block.code.splitlines():
+        words = shlex.split(line, comments=True)
+        if words and words[0] in _RUN:
+            yield words, int(block.notes.get("exit", 0))
+        else:
+            assert not words or line.startswith(NOT_RUN), f"{line!r} is neither run nor known as not to be run"
+
+
+_RUN = {"aswarm": ["-m", "aswarm"], "pytest": ["-m", "pytest", "-q", "-p", "no:cacheprovider"]}
+
+
+def _run_line(command: tuple[list[str], int]) -> str:
+    return run_command(command[0], exit_code=command[1])
+
+
+def run_command(words: list[str], *, exit_code: int = 0) -> str:
+    """Run `aswarm` or `pytest` in the current folder; what it writes to stdout."""
+    source = os.pathsep.join([str(Path(inspect.getfile(AsyncSwarm)).parents[1]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, *_RUN[words[0]], *words[1:]],
+        check=False,
+        env={**os.environ, "PYTHONPATH": source.rstrip(os.pathsep), "COLUMNS": "120", "NO_COLOR": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+    )
+    assert done.returncode == exit_code, f"{words}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
