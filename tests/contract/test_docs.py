@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ def page_run(server: ModelServer, folder: Path, monkeypatch: pytest.MonkeyPatch)
     """Runs blocks in an empty folder, with an environment that leads to the model on loopback."""
     monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.syspath_prepend(folder)  # as for a script there
     return PageRun(server)
 
 
@@ -50,6 +50,36 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
         path, _, heading = str(target).partition("#")
         assert Path(path).exists(), link
         assert not heading or heading in _headings(Path(path)), link
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python\nimport os\nprint(1)\n```\n\n```text\n2\n```\n",
+        "```python\nimport os\nos.nothing\n```\n",
+        "```python\nprint(1)\n```\n",
+        "```python\nimport os\n```\n\n```python\nimport sys\n```\n\n```python\nos\n```\n",
+        '<!-- model: ["Hi"] -->\n```python\nimport os\n```\n',
+        "```text\n1\n```\n",
+        "```python\nimport os\nprint(1)\n```\n\nIt prints:\n\n```text\n1\n```\n",
+        "```py\nimport os\n```\n",
+        "```console\nmake all\n```\n",
+        "```console\naswarm graph agents:triage\n```\n",
+        "- a list:\n\n  ```python\n  import os\n  ```\n",
+        "```python\nimport os\n",
+    ],
+    ids=[
+        "another output", "an error", "no import", "a name of another program", "a model that is not asked",
+        "output of nothing", "output further down", "an unknown language", "an unknown command", "a command that fails",
+        "an indented fence", "an open fence",
+    ],
+)  # fmt: skip
+def test_a_page_that_is_wrong_fails(text: str, page_run: PageRun, folder: Path) -> None:
+    """A block that fails, prints something else than is shown, or would not be run, is an error that is not passed over."""
+    page = folder / "page.md"
+    page.write_text(text, encoding="utf-8")
+    with pytest.raises((AssertionError, AttributeError, NameError)):
+        page_run.run(blocks_of(page))
 
 
 def _without_code(page: Path) -> str:

@@ -7,13 +7,14 @@ loopback, which OPENAI_BASE_URL names. HTML comments directly above a block say 
 
     <!-- model: [call("look_up", order_id=42), "It came."] -->   the model's answers, in order, all of which are used
     <!-- model: lambda request: "Fine." -->                      or a function that gives each answer; see ScriptedModel
+    <!-- continues -->                                           the block begins with an import, and yet stands not alone
     <!-- file: agents.py -->                                     the block is also written to this file
     <!-- input: Hi! | /exit -->                                  the lines that the block reads from stdin
     <!-- exit: 4 -->                                             the exit code of the command
     <!-- figure -->                                              a text block that is no output
 
-A `text` block directly below a Python or console block is its output, word for word. Of a console block, the commands
-`aswarm` and `pytest` are run; other commands must be in `NOT_RUN`.
+A `text` block directly below a Python or console block is its output, word for word. A file whose name begins with `test_`
+is run by pytest. Of a console block, the command `aswarm` is run; other commands must be in `NOT_RUN`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import asyncio
 import contextlib
 import inspect
 import io
+import json
 import os
 import re
 import shlex
@@ -35,19 +37,33 @@ from pathlib import Path
 from typing import Any
 
 import anyio.from_thread
+from click.testing import CliRunner
 from loopback import Reply, serve, whole
 
 from aswarm import AsyncSwarm, Swarm
+from aswarm.cli._app import app
 from aswarm.testing import Answer, Failure, Request, ScriptedCall, ScriptedModel, call, chunks
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = [PROJECT / "README.md", *sorted(PROJECT.glob("docs/*.md"))]
 DATA = {"json", "jsonl", "yaml", "csv", "mermaid", "toml"}
-# Commands that change the machine, wait for a person, or are run by CI in another way.
-NOT_RUN = ("python -m pip ", "python -m nox ", "pip ", "export ", "git ", "cd ", "python examples/", "python benchmarks/")
+# Commands that change the machine, wait for a person, or are run by CI in another way. `pytest` is run with its file.
+NOT_RUN = (
+    "pytest ",
+    "python -m pip ",
+    "python -m nox ",
+    "pip ",
+    "export ",
+    "git ",
+    "cd ",
+    "python examples/",
+    "python benchmarks/",
+)
 
 _FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>\S*)[^\n]*\n(?P<code>.*?)^(?P=fence)$\n?", re.MULTILINE | re.DOTALL)
-_COMMENT = re.compile(r"<!-- (?P<key>model|file|input|exit|figure)(?:: (?P<value>(?:(?!-->).)*?))? -->\s*\Z", re.DOTALL)
+_COMMENT = re.compile(
+    r"<!-- (?P<key>model|continues|file|input|exit|figure)(?:: (?P<value>(?:(?!-->).)*?))? -->\s*\Z", re.DOTALL
+)
 _IMPORT = re.compile(r"\A(?:#[^\n]*\n)*(?:import|from) ")
 
 
@@ -63,12 +79,12 @@ class Block:
     output: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.page.relative_to(PROJECT)}, line {self.line}"
+        return f"{self.page}, line {self.line}"
 
     @property
     def is_program(self) -> bool:
         """Whether it stands alone."""
-        return _IMPORT.match(self.code) is not None
+        return _IMPORT.match(self.code) is not None and "continues" not in self.notes
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -123,7 +139,7 @@ class ModelServer:
         answer = step if isinstance(step, Answer) else _answer(step)
         if not body.get("stream"):
             return whole(answer)
-        events = [f"data: {_json(chunk)}\n\n".encode() for chunk in chunks(answer, _words)]
+        events = [f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks(answer, _words)]
         return Reply([*events, b"data: [DONE]\n\n"])
 
 
@@ -131,12 +147,6 @@ def _answer(step: str | ScriptedCall | list[ScriptedCall]) -> Answer:
     if isinstance(step, str):
         return Answer(step)
     return Answer(calls=[step] if isinstance(step, ScriptedCall) else step)
-
-
-def _json(value: Any) -> str:
-    import json
-
-    return json.dumps(value)
 
 
 def _words(text: str) -> list[str]:
@@ -194,13 +204,13 @@ class PageRun:
     def _printed_by(self, block: Block, runner: asyncio.Runner) -> str:
         match block.language:
             case "python" if block.notes.get("file", "").startswith("test_"):
-                return run_command(["pytest", block.notes["file"]])
+                return _run_pytest(block.notes["file"])
             case "python":
                 return self._run_python(block, runner)
             case "console":
-                return "".join(map(_run_line, _commands(block)))
+                return "".join(_run_aswarm(*command) for command in _commands(block))
             case language:
-                assert language in DATA, f"a block in {language!r} is neither run nor known as data"
+                assert language in DATA or "figure" in block.notes, f"a block in {language!r} is neither run nor known as data"
                 return ""
 
     def _run_python(self, block: Block, runner: asyncio.Runner) -> str:
@@ -240,30 +250,21 @@ def _commands(block: Block) -> Iterator[tuple[list[str], int]]:
     """The commands of a console block that are to be run, with their exit codes."""
     for line in block.code.splitlines():
         words = shlex.split(line, comments=True)
-        if words and words[0] in _RUN:
+        if words and words[0] == "aswarm":
             yield words, int(block.notes.get("exit", 0))
         else:
             assert not words or line.startswith(NOT_RUN), f"{line!r} is neither run nor known as not to be run"
 
 
-_RUN = {"aswarm": ["-m", "aswarm"], "pytest": ["-m", "pytest", "-q", "-p", "no:cacheprovider"]}
+def _run_aswarm(words: list[str], exit_code: int) -> str:
+    done = CliRunner(env={"COLUMNS": "120", "NO_COLOR": "1"}).invoke(app, words[1:])
+    assert done.exit_code == exit_code, f"{words}: exit code {done.exit_code}\n{done.output}"
+    return done.stdout
 
 
-def _run_line(command: tuple[list[str], int]) -> str:
-    return run_command(command[0], exit_code=command[1])
-
-
-def run_command(words: list[str], *, exit_code: int = 0) -> str:
-    """Run `aswarm` or `pytest` in the current folder; what it writes to stdout."""
-    source = os.pathsep.join([str(Path(inspect.getfile(AsyncSwarm)).parents[1]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, *_RUN[words[0]], *words[1:]],
-        check=False,
-        env={**os.environ, "PYTHONPATH": source.rstrip(os.pathsep), "COLUMNS": "120", "NO_COLOR": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=120,
-    )
-    assert done.returncode == exit_code, f"{words}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+def _run_pytest(file: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "anyio", file]
+    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # most of the time would be the import of plugins
+    done = subprocess.run(command, check=False, env=env, capture_output=True, encoding="utf-8", timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
