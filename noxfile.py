@@ -59,10 +59,14 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """mypy and pyright, both strict, on the source and on samples of typed use."""
+    """mypy and pyright, both strict, on the source and on samples of typed use; mypy on the code of the pages."""
     session.install(".", *group("types"))
     session.run("mypy")
     session.run("pyright", "--pythonpath", os.fspath(Path(session.bin, "python")))
+    with tempfile.TemporaryDirectory() as folder:
+        # The code of README and docs. What a page imports from another file of its own is not there.
+        session.run("python", "tests/support/documentation.py", folder, env={"PYTHONPATH": "tests/support"})
+        session.run("mypy", "--disable-error-code=import-not-found", folder)
 
 
 @nox.session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,6 +97,18 @@ def test_every_page_is_in_the_index() -> None:
     links = set(LINK.findall((PROJECT / "docs/index.md").read_text(encoding="utf-8")))
     assert links >= {page.name for page in PAGES if page not in (README, PROJECT / "docs/index.md")}
     assert f"{HOME}/blob/main/docs/index.md" in README.read_text(encoding="utf-8")
+
+
+def test_the_design_names_every_room_in_the_order_of_the_layers() -> None:
+    """The table of rooms lists what the layers of pyproject.toml list, from the bottom up."""
+    settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers: list[str] = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    layer_of = {room: number for number, layer in enumerate(reversed(layers)) for room in layer.split(" | ")}
+    design = (PROJECT / "docs/design.md").read_text(encoding="utf-8")
+    table = design.partition("## Rooms")[2].partition("## ")[0]
+    listed = [name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(listed) == sorted(layer_of.keys() - {"__main__"})
+    assert listed == sorted(listed, key=lambda name: layer_of[name])
 
 
 def test_the_readme_fits_one_screen_or_two() -> None:

@@ -210,7 +210,9 @@ class PageRun:
             case "console":
                 return "".join(_run_aswarm(*command) for command in _commands(block))
             case language:
-                assert language in DATA or "figure" in block.notes, f"a block in {language!r} is neither run nor known as data"
+                assert language in DATA or "figure" in block.notes, (
+                    f"a block in {language!r} is neither run nor known as data"
+                )
                 return ""
 
     def _run_python(self, block: Block, runner: asyncio.Runner) -> str:
@@ -268,3 +270,38 @@ def _run_pytest(file: str) -> str:
     done = subprocess.run(command, check=False, env=env, capture_output=True, encoding="utf-8", timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+# --- for type checkers ------------------------------------------------------------------------------------------------
+
+
+def write_programs(folder: Path) -> None:
+    """Write the Python of all pages as modules that a type checker can read, one for each program."""
+    for page in PAGES:
+        programs: list[list[str]] = []
+        for block in blocks_of(page):
+            if block.language == "python":
+                programs += [[]] if block.is_program else []
+                programs[-1].append(block.code)
+        for number, codes in enumerate(programs, 1):
+            name = f"{page.stem}_{number}".replace("-", "_").lower()
+            (folder / f"{name}.py").write_text(_as_module("\n".join(codes)), encoding="utf-8")
+
+
+def _as_module(code: str) -> str:
+    """The code, inside an async function where it awaits; imports stay outside, where other modules look for them."""
+    lines = code.splitlines()
+    tree = ast.parse(code)
+    imported = {
+        line
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for line in range(node.lineno - 1, (node.end_lineno or 0))
+    }
+    head = [lines[number] for number in sorted(imported)]
+    rest = [f"    {line}" for number, line in enumerate(lines) if number not in imported]
+    return "\n".join([*head, "", "", "async def program() -> None:", *rest, ""])
+
+
+if __name__ == "__main__":
+    write_programs(Path(sys.argv[1]))
