@@ -105,11 +105,6 @@ class ToolTimeout(ToolError):  # noqa: N818 - reads as what happened
         self.still_running = still_running
 
 
-def is_retryable_status(status: int | None) -> bool:
-    """Whether an HTTP status says "later, maybe": 408, 409, 429 and every 5xx (the openai SDK's own rule)."""
-    return status is not None and (status in (408, 409, 429) or 500 <= status < 600)  # noqa: PLR2004 - HTTP's own numbers
-
-
 def set_attribute(error: BaseException, name: str, value: object) -> None:
     """Set an attribute on an exception of other code, if it can have one."""
     with suppress(Exception):

@@ -13,6 +13,7 @@ import pytest
 from batches import AGENT, Echo, answer, call, idle, outcomes_of, text_of
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RunError
+from aswarm._rate_limits.backoff import Backoff
 from aswarm.batch import Item, Outcome
 from aswarm.middleware import _retry
 
@@ -147,7 +148,7 @@ async def test_a_failure_never_touches_another_item() -> None:
 
 async def test_a_retryable_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """On both backends; the rest is said with the attempts."""
-    monkeypatch.setattr(_retry, "FIRST_WAIT", 0.0)
+    monkeypatch.setattr(_retry, "ATTEMPT_BACKOFF", Backoff(0, 0, 0))
     left = [CompletionError("busy", retryable=True)]
 
     async def gate(_: str) -> None:

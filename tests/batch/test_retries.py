@@ -1,4 +1,4 @@
-"""Retries of a batch: what is asked for again, after which pauses, and what is never done twice."""
+"""Retries of a batch: which completions are asked for again, after which waits, and what is never done twice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import trio.testing
 from batches import Echo, answer, call, outcomes_of, text_of
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, Result, StreamInterrupted, tool
-from aswarm.middleware import _retry
 from aswarm.testing import Failure, ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -20,12 +19,12 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, Any]]:
-    """trio, with a clock that jumps to whatever is waited for: pauses take no time."""
+    """trio, with a clock that jumps to the next deadline: waits take no time."""
     return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
 
 
 def failing(*fates: Any) -> Callable[[str], Any]:
-    """A gate: raises what is an exception, answers with what is not; then says yes."""
+    """A gate that raises exceptions and answers with other values; after the last one it lets each request pass."""
     left = iter(fates)
 
     async def gate(_: str) -> Any:
@@ -43,7 +42,7 @@ def fresh() -> CompletionError:
 
 @pytest.mark.parametrize("failures", [0, 1, 2])
 async def test_a_completion_that_fails_retryably_is_asked_for_again(failures: int) -> None:
-    """With the same request; the outcome tells how often the item was attempted."""
+    """The request is the same; the outcome says how many attempts there were."""
     source = Echo(failing(*(fresh() for _ in range(failures))))
     [outcome] = await outcomes_of(source, ["x"])
     assert (text_of(outcome), outcome.attempts) == ("x", failures + 1)
@@ -60,9 +59,9 @@ async def test_after_the_last_attempt_the_failure_is_the_items_error(attempts: i
 
 
 async def test_attempts_are_all_that_a_failing_completion_is_asked_for() -> None:
-    """Whatever the client would try again by itself: three requests, and no refusal among them is counted."""
-    refused = Failure(429, headers={"retry-after": "1"})
-    model = ScriptedModel([Failure(500), refused, Failure(500), refused, Failure(500), "never asked"])
+    """The client's own retries do not count, and neither does a rejection: three requests fail."""
+    rejected = Failure(429, headers={"retry-after": "1"})
+    model = ScriptedModel([Failure(500), rejected, Failure(500), rejected, Failure(500), "never asked"])
     client = model.client(max_retries=5)
     client._platform = "Linux"  # asking a thread for it takes no virtual time
     async with AsyncSwarm(client).batch(Agent(), ["x"]) as outcomes:
@@ -71,24 +70,24 @@ async def test_attempts_are_all_that_a_failing_completion_is_asked_for() -> None
     assert (outcome.error.status_code, outcome.attempts, len(model.requests)) == (500, 3, 5)
 
 
-async def test_a_refusal_that_was_given_up_is_not_asked_for_again() -> None:
-    """It was waited for long enough; attempts do not multiply it."""
-    refusal = CompletionError("slow down", status_code=429, retryable=True, retry_after=1)
-    source = Echo(failing(*[refusal] * 50))
+async def test_a_rejection_that_was_given_up_is_not_retried() -> None:
+    """The rate limiter has waited long enough; attempts do not multiply that."""
+    rejection = CompletionError("slow down", status_code=429, retryable=True, retry_after=1)
+    source = Echo(failing(*[rejection] * 50))
     [outcome] = await outcomes_of(source, ["x"])
-    assert (outcome.error, outcome.attempts, len(source.requests)) == (refusal, 1, 10)
+    assert (outcome.error, outcome.attempts, len(source.requests)) == (rejection, 1, 10)
 
 
-async def test_a_refusal_in_the_middle_of_an_answer_is_a_failure_like_any_other() -> None:
-    """Nobody has waited for it yet."""
+async def test_a_rejection_in_the_middle_of_an_answer_is_retried() -> None:
+    """The rate limiter has not waited for it."""
     broken = {"choices": [{"index": 0, "error": {"message": "slow down", "code": 429}}]}
     [outcome] = await outcomes_of(Echo(failing(broken)), ["x"])
     assert (text_of(outcome), outcome.attempts) == ("x", 2)
 
 
 @pytest.mark.parametrize("error", [CompletionError("no", status_code=400), ValueError("a bug"), KeyError("a")])
-async def test_what_would_fail_again_is_not_asked_for_again(error: Exception) -> None:
-    """Only a CompletionError that says so is retryable."""
+async def test_a_permanent_failure_is_not_retried(error: Exception) -> None:
+    """Only a CompletionError that says so is retried."""
     source = Echo(failing(error))
     [outcome] = await outcomes_of(source, ["x"])
     assert outcome.error is not None
@@ -107,8 +106,8 @@ async def test_every_completion_has_all_the_attempts() -> None:
     assert outcome.usage.requests == 3
 
 
-async def test_a_call_that_ran_is_not_run_again() -> None:
-    """A retry asks with the answers of all calls; context and handoffs stay done."""
+async def test_a_call_that_ran_does_not_run_again() -> None:
+    """The retry sends the answers of all calls; changes of the context and handoffs stay."""
     ran: list[str] = []
 
     async def first() -> Result:
@@ -133,7 +132,7 @@ async def test_a_call_that_ran_is_not_run_again() -> None:
 
 
 async def test_a_forced_call_is_not_forced_again_by_a_retry() -> None:
-    """The run goes on where it was: a `tool_choice` that was met stays met."""
+    """The run continues where it was: a `tool_choice` that was met stays met."""
     ran: list[int] = []
 
     def pay() -> str:
@@ -147,7 +146,7 @@ async def test_a_forced_call_is_not_forced_again_by_a_retry() -> None:
 
 
 async def test_a_retry_counts_as_no_turn() -> None:
-    """`max_turns` counts completions that came."""
+    """`max_turns` counts completions that succeeded."""
     [outcome] = await outcomes_of(Echo(failing(fresh(), fresh())), ["x"], max_turns=1)
     assert outcome.response is not None
     assert outcome.response.stop == "answer"
@@ -166,14 +165,14 @@ async def test_a_retry_counts_as_no_turn() -> None:
         {},
     ],
 )
-async def test_a_failure_inside_an_answer_is_asked_for_again_too(broken: dict[str, Any]) -> None:
+async def test_a_failure_inside_an_answer_is_retried_too(broken: dict[str, Any]) -> None:
     """Servers report errors with status 200, or stop in the middle."""
     [outcome] = await outcomes_of(Echo(failing(broken)), ["x"])
     assert (text_of(outcome), outcome.attempts) == ("x", 2)
 
 
-async def test_an_answer_in_pieces_is_taken_whole() -> None:
-    """A source may stream all the same; one that breaks in the middle leaves nothing of its first attempt."""
+async def test_an_answer_in_pieces_is_put_together() -> None:
+    """A source may stream although it need not; a stream that breaks leaves nothing of its first attempt."""
 
     class Pieces:
         asked = 0
@@ -193,14 +192,14 @@ class Odd(dict[str, Any]):
     """A chunk that is not exactly a dict."""
 
 
-async def test_an_answer_of_an_odd_kind_is_taken_as_ever() -> None:
-    """Only what is plainly whole is not looked at twice."""
+async def test_an_answer_of_an_odd_kind_is_accepted() -> None:
+    """A chunk that is no plain dict is checked by the accumulator first."""
     [outcome] = await outcomes_of(Echo(failing(Odd(answer("odd")))), ["x"])
     assert text_of(outcome) == "odd"
 
 
-async def test_pauses_grow_and_are_part_of_the_duration() -> None:
-    """1 s and 2 s and 4 s, of which up to half is left to chance."""
+async def test_waits_grow_and_are_part_of_the_duration() -> None:
+    """1 s and 2 s and 4 s, less up to half by chance."""
     began: list[float] = []
 
     async def gate(_: str) -> None:
@@ -213,16 +212,8 @@ async def test_pauses_grow_and_are_part_of_the_duration() -> None:
     assert outcome.duration == pytest.approx(sum(pauses))
 
 
-@pytest.mark.parametrize(("attempt", "longest"), [(2, 1), (3, 2), (7, 32), (8, 60), (9, 60), (5000, 60)])
-async def test_no_pause_is_longer_than_a_minute(attempt: int, longest: float) -> None:
-    """However many attempts there are."""
-    waits = [_retry.wait_before(attempt) for _ in range(200)]
-    assert longest / 2 <= min(waits) <= max(waits) <= longest
-    assert len(set(waits)) > 100
-
-
-async def test_others_go_on_while_one_waits_for_its_next_attempt() -> None:
-    """The pause is that item's."""
+async def test_other_items_run_while_one_waits_for_its_next_attempt() -> None:
+    """Only that item waits."""
 
     async def gate(text: str) -> None:
         if text == "bad":
@@ -233,8 +224,8 @@ async def test_others_go_on_while_one_waits_for_its_next_attempt() -> None:
     assert [outcome.index for outcome in outcomes] == [*range(1, 21), 0]
 
 
-async def test_what_a_tool_says_is_no_failure_of_the_completion() -> None:
-    """An error inside a tool is told to the model, retryable or not."""
+async def test_an_error_of_a_tool_is_no_failure_of_the_completion() -> None:
+    """The model reads it, retryable or not."""
 
     @tool
     def ask() -> str:
@@ -245,8 +236,8 @@ async def test_what_a_tool_says_is_no_failure_of_the_completion() -> None:
     assert text_of(outcome) == "Error: CompletionError: busy"
 
 
-async def test_leaving_does_not_wait_for_the_pause() -> None:
-    """A batch that is left while an item waits for another attempt ends at once."""
+async def test_leaving_does_not_wait_for_the_next_attempt() -> None:
+    """A batch that is left while an item waits ends at once."""
     source = Echo(failing(*(fresh() for _ in range(5))))
     began = trio.current_time()
     async with source.swarm().batch(Agent(), ["x"]):
@@ -255,8 +246,8 @@ async def test_leaving_does_not_wait_for_the_pause() -> None:
     assert len(source.requests) == 1
 
 
-async def test_a_refusal_for_the_rate_pauses_all_items() -> None:
-    """A 429 is no failed attempt: nothing more is sent for so long as the server said, and then the same again."""
+async def test_a_rejection_for_the_rate_pauses_all_items() -> None:
+    """A 429 is no failed attempt: no request goes until the time that the server gave, and then the same goes again."""
     sent: list[float] = []
 
     async def gate(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Limits over all runs of a swarm, on a clock that jumps: what is sent when, and what a refusal does."""
+"""Limits over all runs of a swarm, on a clock that jumps: what is sent when, and what a rejection does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aswarm.testing import Answer, call
 
 @in_virtual_time
 async def test_no_more_requests_in_a_minute_than_the_limit() -> None:
-    """All faces share the limit: the first go at once, the others as soon as a minute allows."""
+    """All ways to run share the limit: the first requests go at once, the others as soon as the limit allows."""
     model = TimedModel()
     assert await run_all(limited(model, requests=10), 25) == ["Hi"] * 25
     assert max(model.times[:10]) < 1
@@ -42,7 +42,7 @@ def look() -> str:
 
 @in_virtual_time
 async def test_requests_go_in_the_order_in_which_they_came() -> None:
-    """First come, first served, in whatever face."""
+    """First come, first served, in every way to run."""
     model = TimedModel()
     await run_all(limited(model, requests=2), 9)
     order = [int(request.messages[0]["content"]) for request in model.requests]
@@ -50,8 +50,8 @@ async def test_requests_go_in_the_order_in_which_they_came() -> None:
 
 
 @in_virtual_time
-async def test_whoever_is_cancelled_while_waiting_gives_the_place_back() -> None:
-    """The next one goes when the cancelled one would have gone."""
+async def test_a_request_that_is_cancelled_while_it_waits_uses_nothing() -> None:
+    """The next request goes when the cancelled one would have gone."""
     model = TimedModel()
     swarm = limited(model, requests=1)
     await swarm.run(Agent(), "first")
@@ -75,17 +75,17 @@ def used_in_any_minute(model: TimedModel, tokens: int) -> int:
 
 @in_virtual_time
 async def test_no_more_tokens_in_a_minute_than_the_limit() -> None:
-    """Also those that wait since nothing was known; before the first answer, few go."""
+    """This holds for requests that wait since the beginning too; before the first answer, few go."""
     usage = {"prompt_tokens": 200, "completion_tokens": 800, "total_tokens": 1000}
     model = TimedModel(lambda _: Answer("Hi", usage=usage, delay=2))
     await run_all(limited(model, tokens=6000), 100)
     assert used_in_any_minute(model, 1000) <= 6000
-    assert model.times[-1] < 1.15 * 100 / 6 * 60, "and not much fewer"
+    assert model.times[-1] < 1.15 * 100 / 6 * 60, "and not many fewer"
 
 
 @in_virtual_time
 async def test_an_answer_that_used_less_lets_the_next_one_go() -> None:
-    """The correction does not wait for the minute to pass."""
+    """The correction counts at once, and not only after a minute."""
     usage = {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
     model = TimedModel(lambda _: Answer("Hi", usage=usage, delay=1))
     await run_all(limited(model, tokens=300), 3)
@@ -93,8 +93,8 @@ async def test_an_answer_that_used_less_lets_the_next_one_go() -> None:
 
 
 @in_virtual_time
-async def test_whoever_waits_goes_before_whoever_comes() -> None:
-    """Also where there is room just when somebody comes."""
+async def test_a_request_that_waits_goes_before_one_that_comes() -> None:
+    """This holds even if there is room just when the second one comes."""
     model = TimedModel(lambda _: Answer("Hi", usage={"total_tokens": 10}, delay=1))
     swarm = limited(model, tokens=300)
 
@@ -111,7 +111,7 @@ async def test_whoever_waits_goes_before_whoever_comes() -> None:
 
 @in_virtual_time
 async def test_estimates_learn_from_what_was_used() -> None:
-    """Long answers make the next requests count for more from the start."""
+    """Long answers make the next requests count for more tokens from the start."""
     model = TimedModel(lambda _: Answer("Hi", usage={"prompt_tokens": 20, "completion_tokens": 5000}))
     swarm = limited(model, tokens=100_000)
     before = swarm._rate_limiter._estimate.of({}, 100)
@@ -122,7 +122,7 @@ async def test_estimates_learn_from_what_was_used() -> None:
 @pytest.mark.parametrize("usage", [None, {"total_tokens": 0}])
 @in_virtual_time
 async def test_without_a_count_the_estimate_stays(usage: Any) -> None:
-    """A provider that reports nothing, and an answer that got lost, count as estimated; an error answer as nothing."""
+    """Without a report, and if the answer got lost, the estimate counts; for an error nothing counts."""
     model = TimedModel([Answer("Hi", usage=usage), busy(status=400), httpx.ReadError("cut"), "Hi"])
     swarm = limited(model, tokens=300)
     await swarm.run(Agent(), "1")
@@ -134,8 +134,8 @@ async def test_without_a_count_the_estimate_stays(usage: Any) -> None:
 
 
 @in_virtual_time
-async def test_a_reader_who_takes_long_holds_up_nobody() -> None:
-    """After a pause, an answer that has begun is enough for the next to go; its reader may dawdle."""
+async def test_a_slow_reader_holds_up_no_other_run() -> None:
+    """After a pause, an answer that has begun lets the next request go, however slowly it is read."""
     model = TimedModel([busy(10), Answer("Hello there"), "Hi"])
     swarm = limited(model)
     async with anyio.create_task_group() as group, swarm.stream(Agent(), "Hi") as run:
@@ -154,7 +154,7 @@ async def wait_and_run(swarm: AsyncSwarm) -> None:
 
 @in_virtual_time
 async def test_a_run_inside_a_tool_keeps_the_limit_too() -> None:
-    """The run around it holds no place while its tools run."""
+    """The outer run does not block the limit while its tools run."""
     model = TimedModel([call("ask"), "Inner", "Outer"])
     swarm = limited(model, requests=1)
 
@@ -186,7 +186,7 @@ async def test_a_stream_that_is_left_is_closed(face: str) -> None:
 
 @in_virtual_time
 async def test_a_run_that_gives_up_waiting_has_a_response() -> None:
-    """What had happened before it waited is kept, as for any run that is cancelled."""
+    """The response has what had happened before it waited, as for any run that is cancelled."""
     model = TimedModel([call("look"), "never sent"])
     swarm = limited(model, requests=1)
     stream = swarm.stream(Agent(functions=[look]), "Go")
@@ -200,8 +200,8 @@ async def test_a_run_that_gives_up_waiting_has_a_response() -> None:
 
 
 @in_virtual_time
-async def test_a_batch_hears_what_becomes_of_the_requests() -> None:
-    """While a block holds, runs are paced without limits too, and the adaptive limit follows all of them."""
+async def test_an_adaptive_limit_follows_the_results_of_all_requests() -> None:
+    """Inside the block a rejection pauses all runs, also without limits, and the adaptive limit follows all of them."""
     model = TimedModel([busy(30), *["Hi"] * 6])
     swarm = AsyncSwarm(client_of(model))
     with swarm._rate_limiter.in_use(), swarm._rate_limiter.adaptive(8, 100) as limit:
@@ -212,12 +212,12 @@ async def test_a_batch_hears_what_becomes_of_the_requests() -> None:
             await swarm.run(Agent(), "Hi")
         assert limit.limit == 5
     await swarm.run(Agent(), "Hi")
-    assert limit.limit == 5, "whoever does not ask any more is not told"
+    assert limit.limit == 5, "outside of the block it gets no results"
 
 
 @in_virtual_time
 async def test_without_limits_retries_are_the_sdks() -> None:
-    """Nothing comes between a run and the client."""
+    """Nothing stands between a run and the client."""
     model = TimedModel([busy(0.02), "Hi"])
     swarm = AsyncSwarm(client_of(model, max_retries=1))
     assert (await swarm.run(Agent(), "Hi")).text == "Hi"
@@ -225,8 +225,8 @@ async def test_without_limits_retries_are_the_sdks() -> None:
 
 
 @in_virtual_time
-async def test_a_run_that_had_begun_before_is_paced_from_the_next_request_on() -> None:
-    """A 429 in a batch pauses the runs that were in the middle when it was opened; after it, nothing is in between."""
+async def test_a_batch_that_is_opened_during_a_run_limits_its_next_request() -> None:
+    """A 429 in a batch pauses runs that had begun before; when the batch is closed, their requests go directly again."""
     model = TimedModel([call("look"), busy(30), "Item", call("look"), busy(0.02), "Run"])
     swarm = AsyncSwarm(client_of(model, max_retries=1))
 
@@ -244,26 +244,27 @@ async def test_a_run_that_had_begun_before_is_paced_from_the_next_request_on() -
 
 @pytest.mark.parametrize(("seconds", "level"), [(5, logging.INFO), (300, logging.WARNING)])
 def test_a_pause_is_logged(seconds: int, level: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Somebody who wonders why nothing happens finds it; a long pause is a warning."""
+    """The log says why nothing happens, and for which run; a long pause is a warning."""
     caplog.set_level(logging.INFO, "aswarm")
 
     @in_virtual_time
-    async def refused() -> None:
-        await limited(TimedModel([busy(seconds), "Hi"])).run(Agent(), "Hi")
+    async def rejected() -> None:
+        await limited(TimedModel([busy(seconds), "Hi"])).run(Agent(), "Hi", run_id="r-1")
 
-    refused()
+    rejected()
     (record,) = [record for record in caplog.records if record.name == "aswarm"]
     assert record.levelno == level
     assert f"pause for {seconds}.0 s" in record.getMessage()
+    assert record.__dict__["run_id"] == "r-1"
 
 
 @in_virtual_time
 async def test_a_cancelled_request_makes_room_after_a_pause() -> None:
-    """The one that goes first is cancelled before it is answered: the next goes at once."""
+    """The request that goes first is cancelled before it is answered: the next one goes at once."""
     model = TimedModel([busy(10), Answer("Hi", delay=1.5), "Hi"])
     swarm = limited(model)
     async with anyio.create_task_group() as group:
-        group.start_soon(swarm.run, Agent(), "refused", None, None)
+        group.start_soon(swarm.run, Agent(), "rejected", None, None)
         group.cancel_scope.deadline = trio.current_time() + 11
         await anyio.sleep(5)
         with anyio.CancelScope(shield=True):

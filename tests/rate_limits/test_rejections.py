@@ -1,4 +1,4 @@
-"""What a refusal does to all runs of a swarm, and what else is tried again while limits are kept."""
+"""What a rejection does to all runs of a swarm, and which other failures are retried while limits are on."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from aswarm.testing import Answer, Failure, RawAnswer, Request
 
 
 @in_virtual_time
-async def test_a_refusal_pauses_all_runs_and_none_of_them_notices() -> None:
-    """Nothing is sent until the provider said; then the refused one goes first, alone, and all are answered."""
+async def test_a_rejection_pauses_all_runs_and_none_of_them_notices() -> None:
+    """Nothing is sent before the time that the provider gave; then the rejected request goes first, alone."""
     model = TimedModel()
     model._function = lambda _: busy(30) if anyio.current_time() < 20 else Answer("Hi", delay=0.5)
     async with anyio.create_task_group() as group:
         swarm = limited(model, max_retries=5)
-        group.start_soon(swarm.run, Agent(), "refused")
+        group.start_soon(swarm.run, Agent(), "rejected")
         await anyio.sleep(1)
         assert await run_all(swarm, 6) == ["Hi"] * 6
     assert model.times == pytest.approx([0, 30, 30.5, 30.5, 31, 31, 31, 31], abs=0.01)
-    assert model.asked[:2] == ["refused", "refused"]
+    assert model.asked[:2] == ["rejected", "rejected"]
 
 
 @in_virtual_time
-async def test_a_refused_request_has_its_old_place_again() -> None:
-    """Whoever came later and waits for the minute to pass stays behind it."""
+async def test_a_rejected_request_keeps_its_position() -> None:
+    """A request that came later, and waits for the limit, stays behind it."""
     model = TimedModel([Answer("Hi", delay=2), busy(10, delay=2), "Hi", "Hi"])
     swarm = limited(model, requests=2)
     async with anyio.create_task_group() as group:
-        for said in ("first", "refused", "later"):
+        for said in ("first", "rejected", "later"):
             group.start_soon(swarm.run, Agent(), said)
             await anyio.sleep(0.5)
-    assert model.asked == ["first", "refused", "refused", "later"]
+    assert model.asked == ["first", "rejected", "rejected", "later"]
 
 
 @in_virtual_time
-async def test_a_request_that_is_always_refused_ends_with_the_error() -> None:
-    """Ten refusals, each with a pause in between, are enough; the error says what the provider said."""
+async def test_a_request_that_is_always_rejected_ends_with_the_error() -> None:
+    """Ten rejections, each with a pause in between, are enough; the error says what the provider said."""
     model = TimedModel(lambda _: busy(2))
     with pytest.raises(CompletionError) as caught:
         await limited(model).run(Agent(), "Hi")
@@ -53,13 +53,13 @@ async def test_a_request_that_is_always_refused_ends_with_the_error() -> None:
 
 
 def too_large(request: Request) -> Any:
-    """A model that never takes what says "large", without saying why, and takes two seconds for the others."""
+    """A model that always rejects "large", without a reason, and takes two seconds for other requests."""
     return busy() if request.messages[-1]["content"] == "large" else Answer("Hi", delay=2)
 
 
 @in_virtual_time
-async def test_a_request_that_is_never_taken_holds_up_the_others_only_at_first() -> None:
-    """A thousand others go as fast as without it, but for the first pauses; it is given up before ten refusals."""
+async def test_a_request_that_is_never_accepted_holds_up_the_others_only_at_first() -> None:
+    """A thousand others go as fast as without it, but for the first pauses; it fails before ten rejections."""
     model = TimedModel(too_large)
     items = [*map(str, range(500)), "large", *map(str, range(500))]
     async with AsyncSwarm(client_of(model)).batch(Agent(), items, concurrency=20) as outcomes:
@@ -70,16 +70,16 @@ async def test_a_request_that_is_never_taken_holds_up_the_others_only_at_first()
 
 
 @in_virtual_time
-async def test_a_request_that_is_refused_twice_lets_some_others_by() -> None:
-    """What becomes of them shows whether it is about this one; but not all who have come meanwhile go first."""
+async def test_a_request_that_is_rejected_twice_yields_to_some_others() -> None:
+    """Their results show whether the rejections are about it; but not all that have come meanwhile go first."""
     model = TimedModel(lambda request: busy() if len(model.times) <= 2 else Answer("Hi", delay=0.1))
     swarm = limited(model)
     async with anyio.create_task_group() as group:
-        group.start_soon(swarm.run, Agent(), "refused")
+        group.start_soon(swarm.run, Agent(), "rejected")
         await anyio.sleep(0.01)
         for _ in range(30):
             group.start_soon(swarm.run, Agent(), "other")
-    assert [at for at, said in enumerate(model.asked) if said == "refused"] == [0, 1, 22]
+    assert [at for at, said in enumerate(model.asked) if said == "rejected"] == [0, 1, 22]
 
 
 TOO_LARGE = "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 45000."
@@ -95,8 +95,8 @@ TOO_LARGE = "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, 
     ],
 )
 @in_virtual_time
-async def test_a_request_that_is_over_the_limit_itself_is_given_up_at_once(answer: Any) -> None:
-    """OpenAI says so with a 429 and the code of any other; nobody waits for it, and it is not `retryable`."""
+async def test_a_request_that_is_over_the_limit_itself_fails_at_once(answer: Any) -> None:
+    """OpenAI says so with a 429 and the code of any rejection; no run waits for it, and it is not `retryable`."""
     model = TimedModel([answer, "Hi"])
     async with AsyncSwarm(client_of(model)).batch(Agent(), ["1", "2"], concurrency=1) as outcomes:
         first, second = [outcome async for outcome in outcomes]
@@ -106,16 +106,16 @@ async def test_a_request_that_is_over_the_limit_itself_is_given_up_at_once(answe
 
 
 @in_virtual_time
-async def test_any_answer_with_a_retry_after_is_a_refusal() -> None:
-    """503 and Retry-After is how overloaded servers say it."""
+async def test_any_retryable_answer_with_a_retry_after_is_a_rejection() -> None:
+    """Overloaded servers send 503 with Retry-After."""
     model = TimedModel([busy(10, 503), "Hi"])
     await limited(model).run(Agent(), "Hi")
     assert model.times == pytest.approx([0, 10])
 
 
 @in_virtual_time
-async def test_a_refusal_inside_a_200_is_one() -> None:
-    """Some gateways say it as an error object in the answer."""
+async def test_a_rejection_with_status_200_is_one() -> None:
+    """Some gateways send it as an error object in the answer."""
     body = b'{"error": {"code": 429, "message": "slow down"}}'
     model = TimedModel([RawAnswer([body], "application/json"), RawAnswer([b"data: " + body + b"\n\n"]), "Hi"])
     swarm = limited(model)
@@ -125,8 +125,8 @@ async def test_a_refusal_inside_a_200_is_one() -> None:
 
 @pytest.mark.parametrize("failure", [busy(), busy(code="insufficient_quota"), busy(1, 400), busy(status=404)])
 @in_virtual_time
-async def test_what_no_wait_helps_is_not_waited_for(failure: Failure) -> None:
-    """An empty account, and requests that are wrong, fail at once and hold up nobody; a real refusal is tried again."""
+async def test_a_permanent_failure_is_not_waited_for(failure: Failure) -> None:
+    """An empty account and a wrong request fail at once and hold up no other run; a real rejection is retried."""
     model = TimedModel([failure, "Hi"])
     swarm = limited(model, max_retries=5)
     if failure == busy():
@@ -141,8 +141,8 @@ async def test_what_no_wait_helps_is_not_waited_for(failure: Failure) -> None:
 
 @pytest.mark.parametrize("failure", [busy(status=500), busy(status=503), httpx.ReadError("cut")])
 @in_virtual_time
-async def test_other_failures_are_tried_again_as_often_as_the_sdk_would(failure: Any) -> None:
-    """`max_retries` of the client, with the SDK's waits; nobody else waits for it."""
+async def test_other_failures_are_retried_as_often_as_the_sdk_would(failure: Any) -> None:
+    """`max_retries` of the client, with the SDK's waits; no other run waits."""
     model = TimedModel([failure] * 3)
     with pytest.raises(CompletionError):
         await limited(model, max_retries=2).run(Agent(), "Hi")
@@ -153,8 +153,8 @@ async def test_other_failures_are_tried_again_as_often_as_the_sdk_would(failure:
 
 @pytest.mark.parametrize("failure", [busy(status=500), busy(status=400, code="tool_use_failed"), RawAnswer([b"<p>"])])
 @in_virtual_time
-async def test_what_the_sdk_would_not_try_again_is_not(failure: Any) -> None:
-    """Not with `max_retries=0`, not a 400, not an answer that is no completion."""
+async def test_a_failure_that_the_sdk_would_not_retry_is_not_retried(failure: Any) -> None:
+    """Nothing is retried with `max_retries=0`, and never a 400, or an answer that is no completion."""
     model = TimedModel([failure])
     retries = 0 if failure == busy(status=500) else 5
     with pytest.raises(CompletionError):
@@ -163,8 +163,8 @@ async def test_what_the_sdk_would_not_try_again_is_not(failure: Any) -> None:
 
 
 @in_virtual_time
-async def test_a_stream_that_had_begun_is_not_tried_again() -> None:
-    """What somebody has seen is not said twice."""
+async def test_a_stream_that_had_begun_is_not_retried() -> None:
+    """A reader does not get the same text twice."""
     model = TimedModel([Answer("Hello", break_after=2)])
     with pytest.raises(StreamInterrupted):
         async for _ in limited(model, max_retries=5).run(Agent(), "Hi", stream=True):

@@ -20,23 +20,23 @@ pytestmark = pytest.mark.anyio
 
 @dataclass
 class Server:
-    """Notes what it answered, and when."""
+    """Records what it answered, and when."""
 
     most: int
     accepted: list[float] = field(default_factory=list)
-    refused: list[float] = field(default_factory=list)
+    rejected: list[float] = field(default_factory=list)
     open_again: list[float] = field(default_factory=list)
 
     @property
     def arrivals(self) -> list[float]:
-        return sorted(self.accepted + self.refused)
+        return sorted(self.accepted + self.rejected)
 
     def accept(self, body: dict[str, Any], now: float) -> Reply:
         self.accepted.append(now)
         return sse(Answer("Hi"), cut=1) if body.get("stream") else whole(Answer("Hi"))
 
-    def refuse(self, now: float, seconds: float) -> Reply:
-        self.refused.append(now)
+    def reject(self, now: float, seconds: float) -> Reply:
+        self.rejected.append(now)
         self.open_again.append(now + seconds)
         error = b'{"error": {"message": "slow down"}}'
         headers = {"retry-after": f"{seconds:.6f}"}
@@ -44,7 +44,7 @@ class Server:
 
 
 class Quota(Server):
-    """Allows so many requests, refuses all others for 0.3 s from the first of them, and begins again."""
+    """Allows so many requests, rejects all others for 0.3 s from the first of them, and begins again."""
 
     left = 3
 
@@ -55,7 +55,7 @@ class Quota(Server):
         self.left -= 1
         if self.left >= 0:
             return self.accept(body, now)
-        return self.refuse(now, 0.3 if self.left == -1 else self.open_again[-1] - now)
+        return self.reject(now, 0.3 if self.left == -1 else self.open_again[-1] - now)
 
 
 class Window(Server):
@@ -64,15 +64,15 @@ class Window(Server):
     def reply(self, body: dict[str, Any]) -> Reply:
         now = anyio.current_time()
         recent = [at for at in self.accepted if at > now - 0.1]
-        return self.accept(body, now) if len(recent) < self.most else self.refuse(now, 0.1)
+        return self.accept(body, now) if len(recent) < self.most else self.reject(now, 0.1)
 
 
 def _client(base_url: str) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(api_key="k", base_url=base_url, max_retries=3)
 
 
-async def test_after_the_first_429_nothing_arrives_until_the_server_said() -> None:
-    """Whoever was refused waits, and so do all others; then all are answered, each once."""
+async def test_after_the_first_429_nothing_arrives_before_the_time_that_the_server_gave() -> None:
+    """The rejected request waits, and so do all others; then all are answered, each once."""
     quota = Quota(3)
     async with serve(quota.reply) as server, _client(server.base_url) as client:
         swarm = AsyncSwarm(client)
@@ -81,8 +81,8 @@ async def test_after_the_first_429_nothing_arrives_until_the_server_said() -> No
             async with anyio.create_task_group() as group:
                 for _ in range(3):
                     await swarm.run(Agent(), "allowed")
-                group.start_soon(swarm.run, Agent(), "refused")
-                while not quota.refused:
+                group.start_soon(swarm.run, Agent(), "rejected")
+                while not quota.rejected:
                     await anyio.sleep(0.001)
                 await anyio.sleep(0.03)
                 assert await run_all(swarm, 5) == ["Hi"] * 5
@@ -90,7 +90,7 @@ async def test_after_the_first_429_nothing_arrives_until_the_server_said() -> No
     assert quota.arrivals[4] >= quota.open_again[0]
 
 
-async def test_with_the_servers_limit_as_its_own_nothing_is_refused() -> None:
+async def test_with_the_servers_limit_as_its_own_nothing_is_rejected() -> None:
     """Known limits are kept from the start: no 429 at all, for whole answers and streams."""
     window = Window(4)
     async with serve(window.reply) as server, _client(server.base_url) as client:
@@ -99,4 +99,4 @@ async def test_with_the_servers_limit_as_its_own_nothing_is_refused() -> None:
         swarm._rate_limiter = RateLimiter(RateLimits(requests_per_minute=4), minute=0.4)
         with anyio.fail_after(20):
             assert await run_all(swarm, 9) == ["Hi"] * 9
-    assert (len(window.accepted), window.refused) == (9, [])
+    assert (len(window.accepted), window.rejected) == (9, [])

@@ -22,7 +22,7 @@ from aswarm.testing import Answer, Failure, ScriptedModel, completion
 
 
 class Source:
-    """A source of the user's own, on any loop; notes when it is asked, and how often it may try again."""
+    """A source of the user's own, on any loop; records when it is asked, and how often it may retry."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -34,7 +34,7 @@ class Source:
         yield completion(Answer("Hi"))
 
 
-def paced(client: Any, requests: int | None = None, minute: float = 0.3) -> AsyncSwarm:
+def limited(client: Any, requests: int | None = None, minute: float = 0.3) -> AsyncSwarm:
     swarm = AsyncSwarm(client)
     swarm._rate_limiter = RateLimiter(RateLimits(requests), minute=minute)
     return swarm
@@ -47,16 +47,16 @@ async def _runs(swarm: AsyncSwarm, count: int) -> None:
 
 
 def _in_threads(*works: tuple[str, Callable[[], Awaitable[None]]]) -> None:
-    """Each on a backend and a loop of its own, all at once."""
+    """Run each on a backend and a loop of its own, all at once."""
     with ThreadPoolExecutor(len(works)) as pool:
         for done in [pool.submit(anyio.run, work, backend=backend) for backend, work in works]:
             done.result(20)
 
 
 def test_loops_in_threads_share_the_limit() -> None:
-    """Two backends, four threads: no minute has more than the limit, and everybody comes to an end."""
+    """Two backends, four threads: no minute has more requests than the limit, and all runs end."""
     source = Source()
-    swarm, before = paced(source, requests=6), time.monotonic()
+    swarm, before = limited(source, requests=6), time.monotonic()
     _in_threads(*((backend, lambda: _runs(swarm, 4)) for backend in ("asyncio", "trio", "asyncio", "trio")))
     assert len(source.times) == 16
     for number, at in enumerate(sorted(source.times)):
@@ -64,18 +64,18 @@ def test_loops_in_threads_share_the_limit() -> None:
 
 
 def test_loops_one_after_another_share_the_limit() -> None:
-    """What one loop has used still counts in the next, also where its clock starts elsewhere."""
+    """Requests of one loop still count in the next, although its clock starts elsewhere."""
     source = Source()
-    swarm, before = paced(source, requests=2), time.monotonic()
+    swarm, before = limited(source, requests=2), time.monotonic()
     for backend in ("asyncio", "trio", "asyncio"):
         anyio.run(_runs, swarm, 2, backend=backend)
     for number, at in enumerate(source.times):
         assert at - before > number // 2 * 0.3 - 0.01
 
 
-def test_a_clock_that_ran_ahead_takes_none_of_the_next_loops_time() -> None:
+def test_a_clock_that_ran_ahead_does_not_delay_the_next_loop() -> None:
     """After a thousand seconds on a virtual clock, the next loop waits for a minute, not for a thousand seconds."""
-    swarm, took = paced(Source(), requests=1, minute=60.0), []
+    swarm, took = limited(Source(), requests=1, minute=60.0), []
 
     @in_virtual_time
     async def run() -> None:
@@ -89,51 +89,51 @@ def test_a_clock_that_ran_ahead_takes_none_of_the_next_loops_time() -> None:
     assert took == [0, pytest.approx(60, abs=1)]
 
 
-def test_a_user_who_answers_requests_sees_that_nothing_is_to_be_tried_again() -> None:
-    """`max_retries` of the request is 0 while limits are kept, and None otherwise."""
+def test_a_request_says_that_its_source_must_not_retry() -> None:
+    """`max_retries` of the request is 0 while limits are on, and None otherwise."""
     source = Source()
-    anyio.run(_runs, paced(source), 1)
+    anyio.run(_runs, limited(source), 1)
     anyio.run(_runs, AsyncSwarm(source), 1)
     assert [request.max_retries for request in source.requests] == [0, None]
 
 
-def test_a_loop_that_stands_still_holds_up_nobody() -> None:
-    """Its requests wait, and when it was closed over them they are forgotten; other loops go on."""
+def test_a_loop_that_is_blocked_holds_up_no_other() -> None:
+    """Its requests wait, and are forgotten when it is closed; other loops continue."""
     source = Source()
-    swarm = paced(source, requests=1)
+    swarm = limited(source, requests=1)
     stopped = asyncio.new_event_loop()
     stopped.set_exception_handler(lambda *_: None)
     stopped.run_until_complete(swarm.run(Agent(), "Hi"))
     waiting = stopped.create_task(_runs(swarm, 2))
     stopped.run_until_complete(asyncio.sleep(0.02))
-    assert len(swarm._rate_limiter._lines) == 1
+    assert len(swarm._rate_limiter._queues) == 1
     anyio.run(_runs, swarm, 1)
     assert len(source.times) == 2
     waiting.cancel()
     stopped.run_until_complete(asyncio.wait([waiting]))
-    assert not swarm._rate_limiter._lines
+    assert not swarm._rate_limiter._queues
     stopped.close()
 
 
-def test_a_loop_that_was_closed_over_its_waiters_is_forgotten() -> None:
-    """Telling it that there is room would fail; that is nobody else's trouble."""
-    swarm = paced(Source(), requests=1)
-    swarm._rate_limiter._lines[object()] = gone = _Gone()  # type: ignore[assignment]
+def test_a_loop_that_was_closed_with_waiting_requests_is_forgotten() -> None:
+    """To wake its requests fails; other runs do not notice."""
+    swarm = limited(Source(), requests=1)
+    swarm._rate_limiter._queues[object()] = gone = _Gone()  # type: ignore[assignment]
     anyio.run(_runs, swarm, 1)
-    assert gone.was_told
-    assert not swarm._rate_limiter._lines
+    assert gone.was_woken
+    assert not swarm._rate_limiter._queues
 
 
 class _Gone:
-    was_told = False
+    was_woken = False
 
     def wake(self) -> None:
-        self.was_told = True
+        self.was_woken = True
         raise RuntimeError("Event loop is closed")
 
 
-def test_news_from_one_loop_reach_those_who_wait_in_another() -> None:
-    """After a pause one goes first; whoever waits for its answer in another thread hears of it at once."""
+def test_an_answer_in_one_loop_wakes_requests_in_another() -> None:
+    """After a pause one request goes first; a request that waits for its answer in another thread goes at once."""
     let_go, has_come = threading.Event(), threading.Event()
 
     class Slow(Source):
@@ -147,7 +147,7 @@ def test_news_from_one_loop_reach_those_who_wait_in_another() -> None:
             yield completion(Answer("Hi"))
 
     source = Slow()
-    swarm = paced(source, minute=3000.0)
+    swarm = limited(source, minute=3000.0)
 
     async def second() -> None:
         await anyio.to_thread.run_sync(has_come.wait)
@@ -162,7 +162,7 @@ def test_news_from_one_loop_reach_those_who_wait_in_another() -> None:
 
 
 def test_swarm_keeps_limits_too() -> None:
-    """Without `await`, with a blocking client: the limit holds, and a refusal is waited for."""
+    """Without `await`, with a blocking client: the limit holds, and a rejection is waited for."""
     slow_down = httpx.Response(429, headers={"retry-after": "0.1"}, json={"error": {"message": "slow down"}})
     answers = [slow_down, *(httpx.Response(200, json=completion(Answer("Hi"))) for _ in range(3))]
     http_client: Any = httpx.Client(transport=httpx.MockTransport(lambda _: answers.pop(0)))
@@ -180,8 +180,8 @@ def test_swarm_keeps_limits_too() -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_instrumented_client_does_not_try_again_by_itself_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a class was patched, a copy of the client is called that sends once; the patch sees every request."""
+async def test_an_instrumented_client_does_not_retry_by_itself_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a class was patched, a copy of the client is called that sends once; the patch sees every request."""
     original, seen = AsyncCompletions.create, []
 
     async def traced(self: Any, **arguments: Any) -> Any:
@@ -191,14 +191,14 @@ async def test_an_instrumented_client_does_not_try_again_by_itself_either(monkey
     monkeypatch.setattr(AsyncCompletions, "create", traced)
     model = ScriptedModel([Failure(500), Failure(429, headers={"retry-after-ms": "5"}), "Hi", "Hi"])
     client = model.client(max_retries=2)
-    assert (await paced(client).run(Agent(), "Hi")).text == "Hi"
+    assert (await limited(client).run(Agent(), "Hi")).text == "Hi"
     assert (await AsyncSwarm(client).run(Agent(), "Hi")).text == "Hi"
     assert seen == [0, 0, 0, 2]
 
 
 @pytest.mark.asyncio
-async def test_an_error_after_the_answer_has_begun_is_not_tried_again() -> None:
-    """Whatever it is: somebody has seen the beginning."""
+async def test_an_error_after_the_answer_has_begun_is_not_retried() -> None:
+    """A reader may have seen the beginning."""
 
     class Breaking(Source):
         async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -208,14 +208,14 @@ async def test_an_error_after_the_answer_has_begun_is_not_tried_again() -> None:
 
     source = Breaking()
     with pytest.raises(CompletionError) as caught:
-        await paced(source).run(Agent(), "Hi")
+        await limited(source).run(Agent(), "Hi")
     assert caught.value.partial == "Hel"
     assert len(source.requests) == 1
 
 
 @pytest.mark.asyncio
-async def test_what_is_patched_on_an_object_is_not_copied_away() -> None:
-    """A `create` on the instance is what must be called; what its client tries again by itself stays as it is."""
+async def test_a_function_patched_on_an_instance_is_called() -> None:
+    """A copy of the client would lack it, so the client keeps its own retries."""
     client = openai.AsyncOpenAI(api_key="k", max_retries=2)
     asked: list[Any] = []
 
@@ -226,5 +226,5 @@ async def test_what_is_patched_on_an_object_is_not_copied_away() -> None:
 
     client.chat.completions.create = create  # type: ignore[method-assign, assignment]
     with pytest.raises(CompletionError):
-        await paced(client).run(Agent(), "Hi")
+        await limited(client).run(Agent(), "Hi")
     assert len(asked) == 1

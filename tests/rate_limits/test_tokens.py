@@ -1,4 +1,4 @@
-"""The estimate of a request's tokens: from its size, from the answers before, within what it allows itself."""
+"""The estimate of a request's tokens: from its size, from earlier answers, and at most `max_tokens`."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ JSON = st.recursive(
 )
 
 
-def test_before_anything_is_known() -> None:
-    """A token for four bytes, and a long answer: 4000, or half of what there is in a minute."""
+def test_the_first_estimate() -> None:
+    """A token for four bytes, and a long answer: 4000, or half of the limit of a minute."""
     assert TokenEstimate().of({}, 4000) == 5000
     assert TokenEstimate(6000).of({}, 4000) == 4000
 
 
 @pytest.mark.parametrize("key", ["max_tokens", "max_completion_tokens"])
-def test_an_answer_is_no_longer_than_it_may_be(key: str) -> None:
-    """`max_tokens` caps the estimate of the answer; a generous one does not raise it; what is no number is not read."""
+def test_an_answer_counts_at_most_for_max_tokens(key: str) -> None:
+    """`max_tokens` caps the estimate of the answer; a large one does not raise it; a value that is no number is ignored."""
     estimate = TokenEstimate()
     assert estimate.of({key: 10}, 400) == 110
     assert estimate.of({key: 100_000}, 400) == 4100
     assert estimate.of({key: object()}, 400) == 4100
 
 
-def test_a_request_is_never_for_nothing() -> None:
-    """At least one token, so that even the smallest requests cannot pass without end."""
+def test_a_request_counts_for_at_least_one_token() -> None:
+    """Otherwise the limit would never stop the smallest requests."""
     assert TokenEstimate().of({"max_tokens": 1}, 0) == 1
 
 
 @given(per_byte=st.floats(0.05, 3), answer=st.integers(1, 5000), size=st.integers(100, 100_000))
-def test_it_learns_what_requests_use(per_byte: float, answer: int, size: int) -> None:
+def test_the_estimate_learns_what_requests_use(per_byte: float, answer: int, size: int) -> None:
     """After many answers of one kind, the estimate is what such a request uses."""
     estimate, prompt = TokenEstimate(), max(1, round(per_byte * size))
     for _ in range(150):
@@ -49,7 +49,7 @@ def test_it_learns_what_requests_use(per_byte: float, answer: int, size: int) ->
 
 
 def test_the_first_answers_weigh_more() -> None:
-    """Neither does one short answer make all others count as short, nor do the first twenty wait for the long one."""
+    """One short answer does not make all others count as short, and the first estimate soon loses its weight."""
     estimate, learned = TokenEstimate(), []
     for _ in range(9):
         estimate.learn(100, Usage(completion_tokens=1000))
@@ -58,16 +58,16 @@ def test_the_first_answers_weigh_more() -> None:
     assert learned[-1] == 1300
 
 
-def test_where_nothing_is_ever_counted_an_answer_is_of_usual_length() -> None:
-    """A provider that reports 0 has not said that requests are free; nor shall each count as a long one for ever."""
+def test_an_answer_has_the_usual_length_if_the_provider_never_counts() -> None:
+    """A count of 0 does not mean that requests are free; but not every answer counts as a long one for ever."""
     estimate = TokenEstimate()
     for _ in range(100):
         estimate.learn(1000, Usage())
     assert estimate.of({}, 4000) == pytest.approx(1250, abs=1)
 
 
-def test_one_answer_without_a_count_teaches_nothing_where_others_have_one() -> None:
-    """A stream that was left says nothing about how long answers are."""
+def test_an_answer_without_a_count_changes_nothing_if_others_have_one() -> None:
+    """A stream that was left says nothing about the length of answers."""
     estimate = TokenEstimate()
     estimate.learn(1000, Usage(completion_tokens=1000))
     estimate.learn(1000, Usage())
@@ -75,14 +75,14 @@ def test_one_answer_without_a_count_teaches_nothing_where_others_have_one() -> N
 
 
 @given(JSON)
-def test_anything_that_can_be_a_message_has_a_size(content: Any) -> None:
-    """Whatever is in the messages, and longer content is larger."""
+def test_every_message_has_a_size(content: Any) -> None:
+    """Any content has a size, and longer content has a larger one."""
     small = size_of({"messages": [{"role": "user", "content": content}]})
     assert 0 < small < size_of({"messages": [{"role": "user", "content": [content, "more"]}], "tools": [{"type": "x"}]})
 
 
 def test_text_counts_in_bytes() -> None:
-    """Text that takes more bytes for a character takes more tokens for it too; half a character is no reason to fail."""
+    """A character of more bytes takes more tokens too; half a character is no reason to fail."""
     sizes = [size_of({"messages": [{"content": text * 100}]}) for text in ("a", "é", "水")]
     assert sizes[0] + 100 == sizes[1] == sizes[2] - 100
     assert size_of({"messages": [{"content": "\ud800"}]}) > 0
@@ -98,6 +98,6 @@ def test_text_counts_in_bytes() -> None:
         (None, 0),
     ],
 )
-def test_what_the_provider_counted(reported: object, tokens: int) -> None:
-    """The total, or its parts; 0 for what nobody can read."""
+def test_the_count_of_the_provider(reported: object, tokens: int) -> None:
+    """The total, or the sum of its parts; 0 if neither can be read."""
     assert used_tokens(usage_of(reported)) == tokens

@@ -1,4 +1,4 @@
-"""Models and runs for the tests of limits: who was sent what, and when."""
+"""Models and runs for the tests of limits: what was sent, and when."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FACES = ("run", "run(stream=True)", "stream")
 
 
 class TimedModel(ScriptedModel):
-    """A scripted model that notes when each request came, and what its last message said."""
+    """A scripted model that records when each request came, and the text of its last message."""
 
     def __init__(self, script: Callable[[Request], Step] | list[Any] | None = None) -> None:
         super().__init__(script or (lambda _: "Hi"))
@@ -37,14 +37,14 @@ def limited(model: ScriptedModel, requests: int | None = None, tokens: int | Non
 
 
 def client_of(model: ScriptedModel, **options: Any) -> AsyncOpenAI:
-    """A client that does not ask a thread for the platform at its first request: a virtual clock would run on."""
+    """A client that does not read the platform in a thread at its first request: a virtual clock would run on meanwhile."""
     client = model.client(**options)
     client._platform = "Linux"
     return client
 
 
 async def run_all(swarm: AsyncSwarm, count: int, agent: Agent | None = None) -> list[str]:
-    """So many runs at once, in all three faces, begun in the order of what they say ("0", "1", ...)."""
+    """So many runs at once, in all three ways to run; their instructions are "0", "1", ... in the order of their begin."""
     texts: list[str] = []
 
     async def one(number: int) -> None:
@@ -60,6 +60,6 @@ async def run_all(swarm: AsyncSwarm, count: int, agent: Agent | None = None) -> 
 
 
 def busy(seconds: float | None = None, status: int = 429, **options: Any) -> Failure:
-    """A refusal, with or without a word on how long to wait."""
+    """A rejection, with or without a Retry-After."""
     headers = {} if seconds is None else {"retry-after": str(seconds)}
     return Failure(status, headers=headers, **options)

@@ -7,8 +7,6 @@ import pickle
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from aswarm import (
     AswarmError,
@@ -22,7 +20,6 @@ from aswarm import (
     ToolNotFound,
     ToolTimeout,
 )
-from aswarm._errors import is_retryable_status
 
 ALL = [AswarmError, ConfigurationError, RunError, CompletionError, StreamInterrupted]
 
@@ -102,14 +99,3 @@ def test_a_broken_stream_may_be_tried_again() -> None:
     """A stream that broke is retryable unless it is known to be otherwise."""
     assert (StreamInterrupted("x").status_code, StreamInterrupted("x").retryable) == (None, True)
     assert StreamInterrupted("x", status_code=400, retryable=False).retryable is False
-
-
-@given(st.integers(min_value=100, max_value=599))
-def test_which_statuses_say_later(status: int) -> None:
-    """408, 409, 429 and every 5xx, as in the openai SDK."""
-    assert is_retryable_status(status) is (status in {408, 409, 429} or status >= 500)
-
-
-def test_no_status_says_nothing() -> None:
-    """Without a status there is no advice to retry."""
-    assert is_retryable_status(None) is False

@@ -13,12 +13,12 @@ from typing import Any, Protocol, TypeVar, cast
 
 import anyio
 
-from aswarm._errors import AswarmError, CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
+from aswarm._errors import AswarmError, CompletionError, ConfigurationError, StreamInterrupted
 from aswarm._json import is_array, is_object
 from aswarm._messages import as_plain
 from aswarm._tools.tool import is_async
+from aswarm._wire.failures import headers_of, may_pass, retry_after, should_retry
 from aswarm._wire.request import CompletionRequest
-from aswarm._wire.retry_after import headers_of, is_permanent, retry_after, should_retry
 
 T = TypeVar("T")
 
@@ -138,30 +138,21 @@ def _plain_tree(item: Any) -> Any:
 
 
 def completion_error(error: Exception) -> CompletionError | ConfigurationError:
-    """What the provider or its client raised, as an error of ours."""
+    """The exception of a provider or of its client, as an error of aswarm."""
     if isinstance(error, AswarmError):
         return cast("CompletionError", error)
     status = getattr(error, "status_code", None)
     status = status if isinstance(status, int) else None
+    body = getattr(error, "body", None)
+    code = body.get("code") if is_object(body) else None
     headers = headers_of(error)
+    is_lost = type(error).__name__ in ("APIConnectionError", "APITimeoutError")
     return CompletionError(
         f"the provider failed: {error_text(error)}",
         status_code=status,
-        retryable=_is_retryable(error, status, should_retry(headers)),
+        retryable=may_pass(f"{error} {code}", status, code, True if is_lost else should_retry(headers)),
         retry_after=retry_after(headers),
     )
-
-
-def _is_retryable(error: Exception, status: int | None, advice: bool | None) -> bool:
-    body = getattr(error, "body", None)
-    code = body.get("code") if is_object(body) else None
-    if is_permanent(f"{error} {code}"):
-        return False
-    if advice is not None:
-        return advice
-    lost = type(error).__name__ in ("APIConnectionError", "APITimeoutError")
-    # Groq answers 400 where the model wrote a call that does not parse; the next attempt usually does.
-    return lost or is_retryable_status(status) or code == "tool_use_failed"
 
 
 def error_text(error: Exception) -> str:

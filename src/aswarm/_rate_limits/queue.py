@@ -1,4 +1,4 @@
-"""The line of those who wait for their turn in one event loop. Decides who is first, never how long anybody waits."""
+"""The queue of the requests that wait in one event loop. Decides the order, never how long a request waits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aswarm._runtime.backend import scheduler
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """One who waits; of the lower number, before others, and of the same, behind those who came before."""
+    """One request that waits. A lower number comes first; of equal numbers, the one that came first."""
 
     number: int
     wake: anyio.Event = field(default_factory=anyio.Event)
@@ -21,37 +21,37 @@ class Waiter:
         return self.number < other.number
 
 
-class Line:
-    """Those who wait in one event loop, the first to go in front. Used in that loop only, but for `wake`."""
+class WaitQueue:
+    """The waiting requests of one event loop, in the order in which they go. Only `wake` may be called from elsewhere."""
 
     def __init__(self) -> None:
-        self._waiting: list[Waiter] = []
+        self._waiters: list[Waiter] = []
         self._call_soon = scheduler()
 
     def join(self, number: int) -> Waiter:
-        """Take a place; those with a lower number are in front."""
+        """Wait behind all requests whose number is not higher."""
         waiter = Waiter(number)
-        insort(self._waiting, waiter)
+        insort(self._waiters, waiter)
         return waiter
 
     def is_first(self, waiter: Waiter) -> bool:
-        """Whether nobody is in front."""
-        return self._waiting[0] is waiter
+        """Whether this request is the next to go."""
+        return self._waiters[0] is waiter
 
-    def behind(self, others: int) -> int:
-        """The number with which one would be behind so many of those who wait, or behind all of them; 0 without any."""
-        return max((waiter.number for waiter in self._waiting[:others]), default=0)
+    def number_behind(self, count: int) -> int:
+        """The number that puts a request behind the first `count` waiters, or behind all; 0 if the queue is empty."""
+        return max((waiter.number for waiter in self._waiters[:count]), default=0)
 
     def leave(self, waiter: Waiter) -> bool:
-        """Whether anybody is left."""
-        self._waiting.remove(waiter)
+        """Remove the request and wake the next one. Returns whether requests are left."""
+        self._waiters.remove(waiter)
         self._wake_first()
-        return bool(self._waiting)
+        return bool(self._waiters)
 
     def wake(self) -> None:
-        """Let the first ask again; from any thread. Raises RuntimeError where the loop is gone."""
+        """Make the first request ask again; from any thread. Raises RuntimeError if the loop is gone."""
         self._call_soon(self._wake_first)
 
     def _wake_first(self) -> None:
-        if self._waiting:
-            self._waiting[0].wake.set()
+        if self._waiters:
+            self._waiters[0].wake.set()

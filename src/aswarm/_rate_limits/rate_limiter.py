@@ -1,12 +1,12 @@
-"""The limits of a swarm, for all its runs: wraps the first door, so that each request waits for its turn.
+"""The limits of a swarm, for all its runs: middleware that sends each request when it may go.
 
-`Pace` decides when a request may go; here it is waited for, and what becomes of the request is told. A request that the
-provider refuses for its rate goes again, at its old place (if refused again, behind a few others), before anybody has
-seen anything of it. While limits are on, the client does not try again by itself: a refusal must pause everybody at
-once. What it would have tried again otherwise (a lost connection, a 5xx) is tried again here, as often.
+The policy decides when that is. Here the request waits, and the policy hears of its result. A request that the provider
+rejects for its rate goes again, at its old position in the queue (after two rejections, behind a few others), before its
+run hears of it. While limits are on, the client does not retry by itself: a rejection must pause all requests at once.
+What the client would have retried otherwise (a lost connection, a 5xx) is retried here, as often.
 
-In one event loop requests go in the order in which they came. Between loops there is no order: a loop that stands still
-shall not hold up the others. No cancel scope is open while a consumer holds a chunk.
+In one event loop requests go in the order in which they came. Between loops there is no order: a loop that is blocked must
+not hold up the others. No cancel scope is open while a consumer holds a chunk.
 """
 
 from __future__ import annotations
@@ -24,43 +24,46 @@ from typing import Any
 
 import anyio
 
-from aswarm._errors import CompletionError, ConfigurationError, StreamInterrupted, is_retryable_status
-from aswarm._run.handlers import CompletionHandler, Handlers, Middleware
-from aswarm._runtime.backend import PerLoop, clock, current_loop
+from aswarm._errors import CompletionError, ConfigurationError, StreamInterrupted
+from aswarm._run.handlers import Handlers, Middleware
+from aswarm._runtime.backend import PerLoop, current_loop
 from aswarm._wire.accumulator import provider_error
+from aswarm._wire.failures import classify, give_up, is_retryable_status
 from aswarm._wire.request import CompletionRequest, CompletionSource
-from aswarm._wire.retry_after import is_overload, is_permanent, is_rate_limited
 
 from .adaptive import AdaptiveLimit, RequestObserver
-from .policy import MINUTE, Pace, Place, RateLimits, Refusals, backoff
-from .queue import Line, Waiter
+from .backoff import SDK_BACKOFF
+from .policy import MINUTE, Admission, RateLimits, RatePolicy, Rejections
+from .queue import Waiter, WaitQueue
 from .tokens import TokenEstimate, size_of, usage_of, used_tokens
 
 logger = logging.getLogger("aswarm")
 
-# How many of those who wait go before one that is refused again and again.
-_LET_BY = 20
-# What the openai SDK waits, in seconds: the first time, and at most.
-_SDK_WAITS = (0.5, 8.0)
-# A pause that somebody who looks at the screen should hear of, in seconds.
+# How many waiting requests go before one that is rejected again and again.
+_YIELDS_TO = 20
+# Seconds. A user who looks at the screen should hear of a longer pause.
 _LONG_PAUSE = 60.0
 
 
 @dataclass(slots=True)
-class _Turn:
-    """One request, through all its attempts. `number`: its place among those that wait."""
+class _Pending:
+    """One request, through all its attempts. `number`: its position in the queue; `retries`: as often as the client."""
 
     number: int
     body: Mapping[str, Any]
     size: int
     retries: int
-    refusals: Refusals = field(default_factory=Refusals)
+    run_id: str
+    rejections: Rejections = field(default_factory=Rejections)
     failures: int = 0
     has_begun: bool = False
 
 
 class RateLimiter:
-    """What all runs of a swarm share to keep its limits. `minute`: seconds, to make tests short; `jitter`: 0 to 1."""
+    """What all runs of a swarm share to keep its limits.
+
+    `minute`: in seconds, so that tests can be short; `jitter`: returns a random number from 0 to 1.
+    """
 
     def __init__(
         self, limits: RateLimits | None, *, minute: float = MINUTE, jitter: Callable[[], float] = random.random
@@ -70,50 +73,50 @@ class RateLimiter:
         self._has_limits = limits is not None
         most_tokens = None if limits is None else limits.tokens_per_minute
         self._counts_tokens = most_tokens is not None
-        self._pace = Pace(limits or RateLimits(), minute, jitter)
+        self._policy = RatePolicy(limits or RateLimits(), minute, jitter)
         self._jitter = jitter
         self._estimate = TokenEstimate(most_tokens or math.inf)
         self._numbers = itertools.count()
         self._users = 0
-        self._feedback: tuple[RequestObserver, ...] = ()
-        self._lines: dict[object, Line] = {}
-        self._clocks = PerLoop(self._clock)
+        self._observers: tuple[RequestObserver, ...] = ()
+        self._queues: dict[object, WaitQueue] = {}
+        self._offsets = PerLoop(self._offset)
         self._latest = 0.0
-        # Reentrant: what is collected as garbage inside it may tell of its end.
+        # Reentrant: the garbage collector may close a request while the lock is held.
         self._lock = threading.RLock()
 
-    # --- for the front ---
+    # --- for the swarm ---
 
     @contextmanager
-    def in_use(self, feedback: RequestObserver | None = None) -> Generator[None, None, None]:
-        """Pace all requests from here to the end of the block, also without limits, and tell `feedback` of them."""
-        heard = () if feedback is None else (feedback,)
+    def in_use(self, observer: RequestObserver | None = None) -> Generator[None, None, None]:
+        """Until the end of the block: pause all requests at a rejection, also without limits, and tell the observer."""
+        added = () if observer is None else (observer,)
         with self._lock:
             self._users += 1
-            self._feedback = (*self._feedback, *heard)
+            self._observers = (*self._observers, *added)
         try:
             yield
         finally:
             with self._lock:
                 self._users -= 1
-                self._feedback = tuple(each for each in self._feedback if each is not feedback)
+                self._observers = tuple(each for each in self._observers if each is not observer)
 
     @contextmanager
     def adaptive(self, start: int = 10, ceiling: int = 1000) -> Generator[AdaptiveLimit, None, None]:
-        """As `in_use`; gives how many runs to hold open at once, which follows what becomes of their requests."""
+        """The same as `in_use`; gives how many runs to hold open at once, which follows the results of their requests."""
         limit = AdaptiveLimit(start, ceiling)
         with self.in_use(limit):
             yield limit
 
     def middleware(self, source: CompletionSource) -> Middleware:
-        """Middleware that sends each request in its turn while there is something to limit."""
+        """Middleware that sends each request when it may go, while there is something to limit."""
 
         def wrap(handlers: Handlers) -> Handlers:
             def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-                # Asked for each request: a batch that is opened or left meanwhile concerns this run too.
+                # Asked for each request: a batch may be opened or left during this run.
                 if not (self._has_limits or self._users):
                     return handlers.complete(request)
-                return self._paced(handlers.complete, _retries_of(source), request)
+                return self._limited(handlers, _retries_of(source), request)
 
             return replace(handlers, complete=complete)
 
@@ -121,148 +124,156 @@ class RateLimiter:
 
     # --- one request ---
 
-    async def _paced(
-        self, complete: CompletionHandler, retries: int, request: CompletionRequest
+    async def _limited(
+        self, handlers: Handlers, retries: int, request: CompletionRequest
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        turn = self._turn(request, retries if request.max_retries is None else request.max_retries)
+        retries = retries if request.max_retries is None else request.max_retries
+        pending = self._pending(request, retries, handlers.run.id)
         request = replace(request, max_retries=0)
         while True:
-            place = await self._admitted(turn)
+            admission = await self._admitted(pending)
             reported: object = None
             try:
-                async with aclosing(complete(request)) as chunks:
+                async with aclosing(handlers.complete(request)) as chunks:
                     async for chunk in chunks:
-                        if not turn.has_begun:
-                            self._begun(turn, place, chunk)
+                        if not pending.has_begun:
+                            self._begun(pending, admission, chunk)
                         reported = chunk.get("usage") or reported
                         yield chunk
             except CompletionError as error:
-                seconds = self._seconds_until_retry(turn, place, error)
+                seconds = self._seconds_until_retry(pending, admission, error)
                 if seconds is None:
                     raise
             else:
                 return
             finally:
-                self._ended(turn, place, reported)
+                self._ended(pending, admission, reported)
             await anyio.sleep(seconds)
 
-    def _turn(self, request: CompletionRequest, retries: int) -> _Turn:
+    def _pending(self, request: CompletionRequest, retries: int, run_id: str) -> _Pending:
         size = size_of(request.body) if self._counts_tokens else 0
-        return _Turn(next(self._numbers), request.body, size, retries)
+        return _Pending(next(self._numbers), request.body, size, retries, run_id)
 
-    def _begun(self, turn: _Turn, place: Place, chunk: Mapping[str, Any]) -> None:
+    def _begun(self, pending: _Pending, admission: Admission, chunk: Mapping[str, Any]) -> None:
         if error := chunk.get("error"):
-            raise provider_error(error)  # some say it with a 200
-        turn.has_begun = True
+            raise provider_error(error)  # some servers reject a request with status 200
+        pending.has_begun = True
         with self._lock:
-            self._pace.answered(place)
-            for feedback in self._feedback:
-                feedback.answered()
+            self._policy.answered(admission)
+            for observer in self._observers:
+                observer.answered()
         self._wake()
 
-    def _seconds_until_retry(self, turn: _Turn, place: Place, error: CompletionError) -> float | None:
-        if turn.has_begun or isinstance(error, StreamInterrupted):
+    def _seconds_until_retry(self, pending: _Pending, admission: Admission, error: CompletionError) -> float | None:
+        if pending.has_begun or isinstance(error, StreamInterrupted):
             return None
         if error.status_code is not None:
             with self._lock:
-                self._pace.used(place, 0)  # no model has run
-        error.retryable = error.retryable and not is_permanent(str(error))  # some say it with a 200
-        if is_rate_limited(error):
-            self._refused(turn.refusals, place, error)
-            if turn.refusals.let_others_by and (line := self._lines.get(current_loop())):
-                turn.number = max(turn.number, line.behind(_LET_BY))
-            return None if turn.refusals.are_enough else turn.refusals.wait
-        may_help = error.retryable and (error.status_code is None or is_retryable_status(error.status_code))
-        if may_help and is_overload(error):
+                self._policy.correct(admission, 0)  # the model has not run
+        kind = classify(error)
+        if kind == "rate_limited":
+            return self._seconds_after_rejection(pending, admission, error)
+        if kind == "overloaded":
             with self._lock:
-                for feedback in self._feedback:
-                    feedback.overloaded()
-        if not may_help or turn.failures >= turn.retries:
+                for observer in self._observers:
+                    observer.overloaded()
+        # Not all that may pass is retried, but what the SDK would retry.
+        may_help = kind == "overloaded" or (kind == "transient" and is_retryable_status(error.status_code))
+        if not may_help or pending.failures >= pending.retries:
             return None
-        turn.failures += 1
-        return backoff(turn.failures, *_SDK_WAITS, self._jitter() / 4)
+        pending.failures += 1
+        return SDK_BACKOFF.seconds(pending.failures, self._jitter())
 
-    def _refused(self, past: Refusals, place: Place, error: CompletionError) -> None:
+    def _seconds_after_rejection(self, pending: _Pending, admission: Admission, error: CompletionError) -> float | None:
+        rejections = pending.rejections
+        self._rejected(pending, admission, error)
+        if rejections.are_enough:
+            give_up(error)
+            return None
+        if rejections.yields and (queue := self._queues.get(current_loop())):
+            pending.number = max(pending.number, queue.number_behind(_YIELDS_TO))
+        return rejections.wait
+
+    def _rejected(self, pending: _Pending, admission: Admission, error: CompletionError) -> None:
         now = self._now()
         with self._lock:
-            seconds = self._pace.refused(place, now, error.retry_after, past)
+            seconds = self._policy.rejected(admission, now, error.retry_after, pending.rejections)
             if seconds is None:
                 return
-            for feedback in self._feedback:
-                feedback.paused(seconds)
+            for observer in self._observers:
+                observer.paused(seconds)
         level = logging.WARNING if seconds >= _LONG_PAUSE else logging.INFO
-        logger.log(level, "all runs of this swarm pause for %.1f s: %s", seconds, error)
+        run_id = {"run_id": pending.run_id}
+        logger.log(level, "all runs of this swarm pause for %.1f s: %s", seconds, error, extra=run_id)
 
-    def _ended(self, turn: _Turn, place: Place, reported: object) -> None:
+    def _ended(self, pending: _Pending, admission: Admission, reported: object) -> None:
         with self._lock:
-            if self._counts_tokens and turn.has_begun:
+            if self._counts_tokens and pending.has_begun:
                 usage = usage_of(reported)
-                self._estimate.learn(turn.size, usage)
-                self._pace.used(place, used_tokens(usage) or place.tokens)
-            self._pace.lost(place)
+                self._estimate.learn(pending.size, usage)
+                self._policy.correct(admission, used_tokens(usage) or admission.tokens)
+            self._policy.ended(admission)
         self._wake()
 
     # --- waiting ---
 
-    async def _admitted(self, turn: _Turn) -> Place:
-        """Wait until the request may go. Whoever is cancelled here has taken nothing."""
-        if not self._lines or current_loop() not in self._lines:
-            place = self._place_or_wait(turn)
-            if isinstance(place, Place):
-                return place
-        with self._in_line(turn.number) as (line, waiter):
+    async def _admitted(self, pending: _Pending) -> Admission:
+        """Wait until the request may go. A request that is cancelled here has used nothing."""
+        if not self._queues or current_loop() not in self._queues:
+            admission = self._admission_or_wait(pending)
+            if isinstance(admission, Admission):
+                return admission
+        with self._queued(pending.number) as (queue, waiter):
             while True:
                 wait = math.inf
-                if line.is_first(waiter):
-                    place = self._place_or_wait(turn)
-                    if isinstance(place, Place):
-                        return place
-                    wait = place
+                if queue.is_first(waiter):
+                    admission = self._admission_or_wait(pending)
+                    if isinstance(admission, Admission):
+                        return admission
+                    wait = admission
                 waiter.wake = anyio.Event()
                 with anyio.move_on_after(wait):
                     await waiter.wake.wait()
 
-    def _place_or_wait(self, turn: _Turn) -> Place | float:
+    def _admission_or_wait(self, pending: _Pending) -> Admission | float:
         now = self._now()
         with self._lock:
-            # Anew each time: while it waited, others have shown how much they use.
-            tokens = self._estimate.of(turn.body, turn.size) if self._counts_tokens else 0
-            return self._pace.wait(tokens, now) or self._pace.go(tokens, now)
+            # Estimated again each time: while the request waited, others have shown how many tokens they use.
+            tokens = self._estimate.of(pending.body, pending.size) if self._counts_tokens else 0
+            return self._policy.wait(tokens, now) or self._policy.admit(tokens, now)
 
     @contextmanager
-    def _in_line(self, number: int) -> Generator[tuple[Line, Waiter], None, None]:
+    def _queued(self, number: int) -> Generator[tuple[WaitQueue, Waiter], None, None]:
         loop = current_loop()
         with self._lock:
-            line = self._lines.get(loop) or self._lines.setdefault(loop, Line())
-            waiter = line.join(number)
+            queue = self._queues.get(loop) or self._queues.setdefault(loop, WaitQueue())
+            waiter = queue.join(number)
         try:
-            yield line, waiter
+            yield queue, waiter
         finally:
             with self._lock:
-                if not line.leave(waiter):
-                    self._lines.pop(loop, None)
+                if not queue.leave(waiter):
+                    self._queues.pop(loop, None)
 
     def _wake(self) -> None:
-        """Something has ended, or is smaller than it was thought: whoever is first may go sooner."""
+        """A request has ended, or uses less than was estimated: the first one of each queue may go sooner."""
         with self._lock:
-            for loop, line in tuple(self._lines.items()) if self._lines else ():
+            for loop, queue in tuple(self._queues.items()) if self._queues else ():
                 try:
-                    line.wake()
-                except RuntimeError:  # the loop was closed over those who waited
-                    self._lines.pop(loop, None)
+                    queue.wake()
+                except RuntimeError:  # the loop was closed while requests waited in it
+                    self._queues.pop(loop, None)
 
     # --- time ---
 
     def _now(self) -> float:
-        read, offset = self._clocks.get()
-        now = read() + offset
+        now = anyio.current_time() + self._offsets.get()
         self._latest = max(self._latest, now)
         return now
 
-    def _clock(self) -> tuple[Callable[[], float], float]:
-        # Loops have clocks of their own (trio's begins anywhere, a test's may run ahead); what is shared needs one.
-        read = clock()
-        return read, max(time.monotonic(), self._latest) - read()
+    def _offset(self) -> float:
+        # Each loop has its own clock (trio's begins at a random time, a test's may run ahead); the policy needs one.
+        return max(time.monotonic(), self._latest) - anyio.current_time()
 
 
 def _retries_of(source: CompletionSource) -> int:

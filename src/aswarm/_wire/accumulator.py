@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aswarm._errors import CompletionError, StreamInterrupted, is_retryable_status
+from aswarm._errors import CompletionError, StreamInterrupted
 from aswarm._json import is_array, is_object, shown
 from aswarm._messages import Message, as_plain, text_of
 from aswarm._usage import Usage
 
 from .call_accumulator import CallFold
+from .failures import may_pass
 from .merge import Pieces, fold, joined
 
 Delta = dict[str, Any]
@@ -163,5 +164,5 @@ def provider_error(error: Any) -> CompletionError:
     status = int(code) if str(code).isdigit() else None
     text = str(details.get("message") or json.dumps(details, default=str, ensure_ascii=False))
     shown = f" (code {code})" if code else ""
-    retryable = is_retryable_status(status) or code in ("server_error", "rate_limit_exceeded", "overloaded_error")
+    retryable = may_pass(f"{text} {code} {details.get('type')}", status, code)
     return CompletionError(f"the provider reported an error: {text}{shown}", status_code=status, retryable=retryable)

@@ -233,7 +233,7 @@ class Runner:
 
     async def _carry_out(self, index: int, given: object) -> Outcome:
         begun = self._clock()
-        attempts = Retries(self._options.attempts, f"item {index}: ", waits_for_rate=False)
+        attempts = Retries(self._options.attempts, f"item {index}: ")
         item = _NOTHING
         response: Response | None = None
         error: Exception | None = None

@@ -1,10 +1,10 @@
 """Retries of completions, as middleware.
 
-Decides how often a failed completion is asked for, and how long to wait before. It stands in the completion handler, so
-the run does not notice: its history, its context and the calls that it has carried out stay as they are. A run that is
-begun again would force a forced `tool_choice` a second time.
+Decides how often a failed completion is asked for, and how long to wait before the next attempt. The run does not notice
+a retry: its history, its context and the calls that it has carried out stay as they are. To begin the whole run again
+would force a forced `tool_choice` a second time.
 
-No retry library: the rest of one would be a formula and a sleep, and none can wrap an async generator.
+No retry library: it would replace a formula and a sleep, and none can wrap an async generator.
 """
 
 from __future__ import annotations
@@ -19,32 +19,38 @@ from typing import Any
 import anyio
 
 from aswarm._errors import CompletionError, ConfigurationError
-from aswarm._rate_limits.policy import backoff
-from aswarm._run.handlers import Handlers, Middleware
-from aswarm._wire.accumulator import Accumulator, whole_message
+from aswarm._rate_limits.backoff import ATTEMPT_BACKOFF
+from aswarm._run.handlers import Handlers, Middleware, isolated
+from aswarm._wire.accumulator import Accumulator, provider_error, whole_message
+from aswarm._wire.failures import classify, give_up, is_given_up, requested_wait
 from aswarm._wire.request import CompletionRequest
-from aswarm._wire.retry_after import is_rate_limited
 
 logger = logging.getLogger("aswarm")
-
-# Seconds before the second attempt; doubled for each later one, up to the longest.
-FIRST_WAIT = 1.0
-LONGEST_WAIT = 60.0
 
 
 def retry(attempts: int = 3) -> Middleware:
     """Middleware that asks for a completion again when it failed in a way that may pass (`CompletionError.retryable`).
 
     `attempts`: requests for one completion, at most; the client's own retries are switched off. Waits are about 1, 2,
-    4... up to 60 seconds, a `Retry-After` at least. A streamed completion is asked for again only while none of its chunks
-    has been passed on. Raises ConfigurationError where `attempts` is no whole number from 1.
+    4... up to 60 seconds, and at least as long as a `Retry-After` says. A streamed completion is retried only while none
+    of its chunks has been passed on; a whole one also if its answer was incomplete.
+
+    Retries do not multiply. While limits are on, or a batch is open, the swarm waits for a rejection for the rate (429):
+    when it gives up, so does this. The same holds outside of another `retry`, as the `attempts` of a batch are one.
+
+    Raises ConfigurationError if `attempts` is not a whole number from 1.
     """
     check_attempts(attempts)
-    return lambda handlers: Retries(attempts).middleware(handlers)
+
+    def wrap(handlers: Handlers) -> Handlers:
+        # Each attempt has its own request, because middleware further in may change it.
+        return Retries(attempts).middleware(replace(handlers, complete=isolated(handlers.complete)))
+
+    return wrap
 
 
 def check_attempts(attempts: object) -> None:
-    """Raise ConfigurationError where `attempts` is no whole number from 1."""
+    """Raise ConfigurationError if `attempts` is not a whole number from 1."""
     if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
         raise ConfigurationError(f"attempts must be a whole number from 1, not {attempts!r}")
 
@@ -52,17 +58,15 @@ def check_attempts(attempts: object) -> None:
 class Retries:
     """The retries of one run: at most `attempts` requests for one completion.
 
-    `made`: 0 until the run has begun, then 1, and one more for each time a completion is asked for again. `label` is put
-    in front of what is logged. `waits_for_rate`: whether a rejection for the rate (429) is retried here too; a batch has
-    the rate limiter of the swarm do that.
+    `made`: 0 until the run has begun, then 1, and one more each time a completion is asked for again. `label` stands
+    in front of each log message.
     """
 
-    __slots__ = ("_attempts", "_label", "_waits_for_rate", "made")
+    __slots__ = ("_attempts", "_label", "made")
 
-    def __init__(self, attempts: int, label: str = "", *, waits_for_rate: bool = True) -> None:
+    def __init__(self, attempts: int, label: str = "") -> None:
         self._attempts = attempts
         self._label = label
-        self._waits_for_rate = waits_for_rate
         self.made = 0
 
     def middleware(self, handlers: Handlers) -> Handlers:
@@ -74,48 +78,46 @@ class Retries:
             attempt = 1
             while True:
                 has_begun = False
-                received: list[Mapping[str, Any]] = []
                 chunks = handlers.complete(once)
                 try:
-                    async with aclosing(chunks if request.stream else _whole(chunks, received)) as passed_on:
+                    async with aclosing(chunks if request.stream else _whole(chunks)) as passed_on:
                         async for chunk in passed_on:
+                            if not has_begun and (reported := chunk.get("error")):
+                                raise provider_error(reported)  # some servers report it with status 200
                             has_begun = True
                             yield chunk
                 except CompletionError as error:
-                    if has_begun or attempt == self._attempts or not self._may_pass(error, received):
+                    if has_begun or not self._goes_again(attempt, error):
                         raise
-                    attempt += 1
-                    seconds = max(wait_before(attempt), error.retry_after or 0.0)
+                    seconds = _wait_after(attempt, error)
                     run_id = {"run_id": handlers.run.id}
                     logger.info("%sasking again in %.1f s after: %s", self._label, seconds, error, extra=run_id)
                 else:
                     return
                 await anyio.sleep(seconds)
+                attempt += 1
                 self.made += 1
 
         return replace(handlers, complete=complete)
 
-    def _may_pass(self, error: CompletionError, received: list[Mapping[str, Any]]) -> bool:
-        # The rate limiter has waited for a rejected request, but not for an answer that broke off.
-        was_waited_for = not self._waits_for_rate and is_rate_limited(error) and not received
-        return error.retryable and not was_waited_for
+    def _goes_again(self, attempt: int, error: CompletionError) -> bool:
+        if classify(error) == "permanent" or is_given_up(error):
+            return False
+        if attempt == self._attempts:
+            give_up(error)
+            return False
+        return True
 
 
-def wait_before(attempt: int) -> float:
-    """Seconds to wait before the second and later attempts: doubled each time, and between half and all of it.
-
-    The half that is left to chance keeps requests that failed together from coming back together.
-    """
-    return backoff(attempt - 1, FIRST_WAIT, LONGEST_WAIT, random.uniform(0.0, 0.5))  # noqa: S311 - nothing secret
+def _wait_after(attempt: int, error: CompletionError) -> float:
+    own = ATTEMPT_BACKOFF.seconds(attempt, random.random())  # noqa: S311 - not used for security
+    return max(own, requested_wait(error.retry_after))
 
 
-async def _whole(
-    chunks: AsyncGenerator[Mapping[str, Any], None], received: list[Mapping[str, Any]]
-) -> AsyncGenerator[Mapping[str, Any], None]:
-    """All chunks of a completion, once it is whole. Raises what the run would raise on reading them."""
+async def _whole(chunks: AsyncGenerator[Mapping[str, Any], None]) -> AsyncGenerator[Mapping[str, Any], None]:
+    """All chunks of a completion, once it is complete. Raises what the run would raise when it reads them."""
     async with aclosing(chunks):
-        async for chunk in chunks:
-            received.append(chunk)  # noqa: PERF401 - the caller needs those before a failure
+        received = [chunk async for chunk in chunks]
     if len(received) != 1 or whole_message(received[0]) is None:
         accumulator = Accumulator()
         for chunk in received:

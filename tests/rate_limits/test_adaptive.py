@@ -1,27 +1,15 @@
-"""What may be a limit, and how the number of runs that are held open is found out."""
+"""How the number of runs that a batch holds open follows the results of requests."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import ConfigurationError, RateLimits
 from aswarm._rate_limits.adaptive import AdaptiveLimit
 
 
-@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "60"])
-@pytest.mark.parametrize("name", ["requests_per_minute", "tokens_per_minute"])
-def test_limits_are_whole_numbers_from_one(name: str, wrong: Any) -> None:
-    """Anything else is the caller's mistake; the message names the field."""
-    with pytest.raises(ConfigurationError, match=name):
-        RateLimits(**{name: wrong})
-
-
 def test_the_adaptive_limit_doubles_until_the_first_pause() -> None:
-    """One more for each answer, as far as the ceiling."""
+    """It grows by one for each answer, as far as the ceiling."""
     limit = AdaptiveLimit(2, 9)
     for _ in range(5):
         limit.answered()
@@ -43,7 +31,7 @@ def test_the_adaptive_limit_halves_at_a_pause_and_then_adds_one_for_each_round()
 
 
 def test_the_adaptive_limit_falls_by_a_quarter_at_overload_once_for_a_round() -> None:
-    """What was on its way when it fell says nothing about what it is now; after that it grows slowly."""
+    """Requests in flight at the cut say nothing about the new limit; after that it grows slowly."""
     limit, seen = AdaptiveLimit(16), []
     for _ in range(33):
         limit.overloaded()
@@ -57,7 +45,7 @@ def test_the_adaptive_limit_falls_by_a_quarter_at_overload_once_for_a_round() ->
 
 
 def test_the_adaptive_limit_grows_only_while_half_of_it_is_used() -> None:
-    """And says so whenever there may be one more."""
+    """It says so each time that one more run may begin."""
     limit, said = AdaptiveLimit(10, 30), []
     running = 10
     limit.watch(lambda: running, lambda: said.append(limit.limit))
@@ -73,12 +61,12 @@ def test_the_adaptive_limit_grows_only_while_half_of_it_is_used() -> None:
     running = 0
     limit.overloaded()
     limit.overloaded()
-    assert limit.limit == 5, "a round of nobody is over"
+    assert limit.limit == 5, "a round without requests is over"
 
 
 @given(st.integers(1, 50), st.integers(1, 50), st.lists(st.booleans(), max_size=60))
 def test_the_adaptive_limit_stays_between_one_and_its_ceiling(start: int, ceiling: int, news: list[bool]) -> None:
-    """Whatever happens, something may run, and never more than the ceiling."""
+    """Whatever happens, at least one run may be open, and never more than the ceiling."""
     limit = AdaptiveLimit(start, ceiling)
     for is_good in news:
         if is_good:
