@@ -1,8 +1,10 @@
-"""Hours in milliseconds: trio's own clock that jumps to the next deadline whenever everything waits."""
+"""Hours in milliseconds: clocks that start at 0 and jump to the next deadline when everything waits."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import selectors
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,8 +12,38 @@ import trio
 from trio.testing import MockClock
 
 
+class _JumpingSelector(selectors.DefaultSelector):
+    """Does not wait for a deadline, but adds up the time that it would have waited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(timeout if timeout is None else 0)
+        if not ready and timeout:
+            self.now += timeout
+        return ready
+
+
+class _JumpingLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.now
+
+
+def virtual_backend(name: str) -> tuple[str, dict[str, Any]]:
+    """The value of the fixture `anyio_backend` that gives "asyncio" or "trio" such a clock."""
+    if name == "asyncio":
+        return name, {"loop_factory": _JumpingLoop}
+    return name, {"clock": MockClock(autojump_threshold=0)}
+
+
 def in_virtual_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Run an async test on trio, on a clock that starts at 0."""
+    """Run an async test on trio, on such a clock."""
 
     @functools.wraps(test)
     def run(*args: Any, **named: Any) -> None:

@@ -12,7 +12,7 @@ import math
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
@@ -21,6 +21,7 @@ from aswarm._providers.default_client import make_blocking_client
 from aswarm._providers.openai import source_for
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._run.execution import ToolErrorHook, ToolFailure
+from aswarm._run.handlers import Middleware
 from aswarm._run.options import Messages
 from aswarm._runtime.forks import PerProcess
 from aswarm._runtime.threads import FunctionRunner
@@ -74,6 +75,7 @@ class Swarm:
         include_usage: bool = True,
         empty_content: Literal[""] | None = None,
         limits: RateLimits | None = None,
+        middleware: Iterable[Middleware] = (),
     ) -> None:
         self._engine = _Engine(
             client,
@@ -83,6 +85,7 @@ class Swarm:
             include_usage=include_usage,
             empty_content=empty_content,
             limits=limits,
+            middleware=middleware,
         )
         self._lock = threading.Lock()
         self._streams: weakref.WeakSet[SyncClassicStream | SyncEventStream] = weakref.WeakSet()

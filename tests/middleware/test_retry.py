@@ -1,0 +1,309 @@
+"""Retries of plain runs: which completions are asked for again, after which waits, and what a reader gets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import anyio
+import pytest
+from blocking import consume as consume_blocking
+from faces import FACES, consume
+from paced import TimedModel, busy, client_of
+from virtual_time import virtual_backend
+
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    CompletionError,
+    CompletionRequest,
+    ConfigurationError,
+    RateLimits,
+    Response,
+    StreamInterrupted,
+    Swarm,
+)
+from aswarm._rate_limits.backoff import Backoff
+from aswarm.middleware import Handlers, Middleware, _retry, retry
+from aswarm.testing import Answer, Failure, RawAnswer, ScriptedModel, call, check_middleware
+
+STREAMED = FACES[1:]
+every_way = pytest.mark.parametrize("face", FACES)
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """Both backends, in virtual time: waits take no time."""
+    return virtual_backend(request.param)
+
+
+def swarm_of(model: ScriptedModel, *middleware: Middleware, **options: Any) -> AsyncSwarm:
+    """A swarm whose client would retry five times by itself."""
+    return AsyncSwarm(client_of(model, max_retries=5), middleware=middleware or [retry()], **options)
+
+
+async def response_of(swarm: AsyncSwarm, face: str, agent: Agent | None = None) -> Response:
+    left: list[Response] = []
+    await consume(swarm, agent or Agent(), face, left)
+    return left[0]
+
+
+async def error_of(swarm: AsyncSwarm, face: str = "run") -> CompletionError:
+    with pytest.raises(CompletionError) as caught:
+        await response_of(swarm, face)
+    return caught.value
+
+
+# --- what is retried --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@every_way
+async def test_a_completion_that_fails_is_asked_for_again(face: str) -> None:
+    """About one second later, then about two; the client does not retry in between."""
+    model = TimedModel([busy(status=500), busy(status=503), "Hello"])
+    assert (await response_of(swarm_of(model), face)).text == "Hello"
+    first, second, third = model.times
+    assert 0.5 <= second - first <= 1
+    assert 1 <= third - second <= 2
+    assert model.requests[0].body == model.requests[1].body == model.requests[2].body
+
+
+@pytest.mark.anyio
+@every_way
+async def test_after_the_last_attempt_the_run_ends_with_the_error(face: str) -> None:
+    """It is the error of the last attempt, with the response of the run."""
+    model = TimedModel([busy(status=500), busy(status=500), busy(status=502)])
+    error = await error_of(swarm_of(model), face)
+    assert (error.status_code, error.retryable, len(model.requests)) == (502, True, 3)
+    assert error.response is not None
+
+
+@pytest.mark.anyio
+async def test_one_attempt_is_no_retry() -> None:
+    """The client's own retries stay off too."""
+    model = TimedModel([busy(status=500)])
+    assert (await error_of(swarm_of(model, retry(1)))).status_code == 500
+
+
+@pytest.mark.anyio
+async def test_waits_double_up_to_a_minute() -> None:
+    """Each is shorter by up to a half, by chance."""
+    model = TimedModel([*[busy(status=500)] * 8, "Hello"])
+    await swarm_of(model, retry(9)).run(Agent(), "Hi")
+    waits = [later - at for at, later in pairwise(model.times)]
+    for wait, longest in zip(waits, (1, 2, 4, 8, 16, 32, 60, 60), strict=True):
+        assert longest / 2 <= wait <= longest
+
+
+@pytest.mark.anyio
+@every_way
+async def test_a_retry_after_is_waited_for(face: str) -> None:
+    """A rejection (429) is retried like other failures if no limits are on."""
+    model = TimedModel([busy(20), "Hello"])
+    assert (await response_of(swarm_of(model), face)).text == "Hello"
+    assert model.times == pytest.approx([0, 20])
+
+
+@pytest.mark.anyio
+async def test_a_retry_after_that_is_too_short_or_nonsense_shortens_no_wait() -> None:
+    """The own wait is the least, and a wait of more than a day counts as none."""
+    model = TimedModel([busy(0.01), busy(1e9), "Hello"])
+    await swarm_of(model).run(Agent(), "Hi")
+    assert 0.5 <= model.times[1] <= 1
+    assert model.times[2] <= 3
+
+
+@pytest.mark.anyio
+@every_way
+@pytest.mark.parametrize("failure", [busy(status=400), busy(20, code="insufficient_quota"), busy(status=401)])
+async def test_a_permanent_failure_is_not_retried(failure: Failure, face: str) -> None:
+    """No wait helps."""
+    model = TimedModel([failure])
+    assert not (await error_of(swarm_of(model), face)).retryable
+    assert model.times == [0]
+
+
+@pytest.mark.anyio
+@every_way
+async def test_an_error_with_status_200_is_retried(face: str) -> None:
+    """Some servers report it in place of the answer, which is before its first chunk."""
+    body = b'{"error": {"code": 503, "message": "overloaded"}}'
+    model = TimedModel([RawAnswer([body], "application/json"), "Hello"])
+    assert (await response_of(swarm_of(model), face)).text == "Hello"
+
+
+@pytest.mark.anyio
+@every_way
+async def test_a_call_that_ran_does_not_run_again(face: str) -> None:
+    """Only the completion after it is asked for again."""
+    ran: list[str] = []
+
+    def look() -> str:
+        ran.append("look")
+        return "seen"
+
+    model = TimedModel([call("look"), busy(status=500), "Done"])
+    response = await response_of(swarm_of(model), face, Agent(functions=[look]))
+    assert (response.text, ran) == ("Done", ["look"])
+    assert response.usage.requests == 2
+
+
+# --- answers that break -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@every_way
+async def test_an_answer_that_breaks_before_its_first_chunk_is_retried(face: str) -> None:
+    """No part of it was passed on."""
+    model = TimedModel([Answer("Hello", break_after=0), "Hello"])
+    assert (await response_of(swarm_of(model), face)).text == "Hello"
+    assert len(model.times) == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("face", STREAMED)
+async def test_a_stream_that_breaks_after_its_first_chunk_is_not_retried(face: str) -> None:
+    """A reader must not get the same text twice."""
+    model = TimedModel([Answer("Hello", break_after=2)])
+    error = await error_of(swarm_of(model), face)
+    assert isinstance(error, StreamInterrupted)
+    assert (error.partial, error.retryable, len(model.times)) == ("Hello", True, 1)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"choices": [{"message": {"content": "Hel',
+        b'{"choices": []}',
+        b'{"choices": [{"index": 0, "error": {"code": 502}}]}',
+    ],
+)
+async def test_a_whole_answer_that_is_incomplete_is_retried(body: bytes) -> None:
+    """A plain run has passed on nothing of it."""
+    model = TimedModel([RawAnswer([body], "application/json"), "Hello"])
+    assert (await swarm_of(model).run(Agent(), "Hi")).text == "Hello"
+
+
+# --- the wait ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@every_way
+async def test_a_run_that_waits_for_its_next_attempt_can_be_cancelled(face: str) -> None:
+    """It ends at once, with the response of what happened before."""
+    model = TimedModel([busy(20)])
+    left: list[Response] = []
+    with anyio.move_on_after(5):
+        await consume(swarm_of(model), Agent(), face, left)
+    assert anyio.current_time() == pytest.approx(5)
+    assert [response.stop for response in left] == ["cancelled"]
+
+
+@pytest.mark.anyio
+async def test_a_retry_is_logged_with_the_id_of_its_run(caplog: pytest.LogCaptureFixture) -> None:
+    """At INFO, with the wait and the reason."""
+    caplog.set_level(logging.INFO, "aswarm")
+    await swarm_of(TimedModel([busy(20), "Hello"])).run(Agent(), "Hi", run_id="r-1")
+    (record,) = [record for record in caplog.records if record.name == "aswarm"]
+    assert record.getMessage().startswith("asking again in 20.0 s after: the provider failed: RateLimitError")
+    assert (record.levelno, record.__dict__["run_id"]) == (logging.INFO, "r-1")
+
+
+# --- beside other middleware, limits and batches ----------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@every_way
+async def test_with_limits_a_rejection_is_left_to_the_rate_limiter(face: str) -> None:
+    """It waits and asks ten times in all, not thirty."""
+    model = TimedModel(lambda _: busy(2))
+    assert (await error_of(swarm_of(model, limits=RateLimits(1000)), face)).status_code == 429
+    assert len(model.times) == 10
+
+
+@pytest.mark.anyio
+@every_way
+async def test_with_limits_other_failures_are_retried_once_only(face: str) -> None:
+    """Three attempts in all: the rate limiter adds none for the client."""
+    model = TimedModel([busy(status=500), busy(3), busy(status=500), busy(status=500)])
+    assert (await error_of(swarm_of(model, limits=RateLimits(1000)), face)).status_code == 500
+    assert len(model.times) == 4
+
+
+@pytest.mark.anyio
+async def test_retries_around_the_attempts_of_a_batch_do_not_multiply() -> None:
+    """Three requests, not nine."""
+    model = TimedModel(lambda _: busy(status=500))
+    async with swarm_of(model).batch(Agent(), ["x"]) as outcomes:
+        [outcome] = [outcome async for outcome in outcomes]
+    assert (outcome.attempts, len(model.times)) == (3, 3)
+
+
+@pytest.mark.anyio
+async def test_middleware_that_changes_the_request_gets_a_new_one_at_each_attempt() -> None:
+    """A change is not made twice."""
+
+    def adding(handlers: Handlers) -> Handlers:
+        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            request.body["messages"].append({"role": "user", "content": "Be brief."})
+            return handlers.complete(request)
+
+        return replace(handlers, complete=complete)
+
+    model = TimedModel([busy(status=500), "Hello"])
+    await swarm_of(model, retry(), adding).run(Agent(instructions="Answer."), "Hi")
+    assert [[message["content"] for message in request.messages] for request in model.requests] == [
+        ["Answer.", "Hi", "Be brief."],
+        ["Answer.", "Hi", "Be brief."],
+    ]
+
+
+@every_way
+def test_retries_without_await(face: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Swarm` takes the same middleware."""
+    monkeypatch.setattr(_retry, "ATTEMPT_BACKOFF", Backoff(0, 0, 0))
+    model = ScriptedModel([Failure(500), Failure(429, headers={"retry-after-ms": "1"}), "Hello"])
+    with Swarm(model.client(max_retries=5), middleware=[retry()]) as swarm:
+        assert consume_blocking(swarm, Agent(), face).text == "Hello"
+    assert len(model.requests) == 3
+
+
+def test_a_run_with_retries_is_safe_to_leave() -> None:
+    """At every moment."""
+    check_middleware(retry())
+
+
+def test_a_run_whose_completions_were_retried_is_safe_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each completion fails once, and is then left in every way."""
+    monkeypatch.setattr(_retry, "ATTEMPT_BACKOFF", Backoff(0, 0, 0))
+    retries = retry()
+
+    def failing_once(handlers: Handlers) -> Handlers:
+        failed: set[int] = set()
+
+        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            length = len(request.body["messages"])
+            if length in failed:
+                return handlers.complete(request)
+            failed.add(length)
+            return failing()
+
+        return retries(replace(handlers, complete=complete))
+
+    async def failing() -> AsyncGenerator[Mapping[str, Any], None]:
+        raise CompletionError("busy", status_code=503, retryable=True)
+        yield {}
+
+    check_middleware(failing_once)
+
+
+@pytest.mark.parametrize("attempts", [0, -1, 1.5, True, "3", None])
+def test_attempts_are_a_whole_number_from_one(attempts: Any) -> None:
+    """Anything else is the caller's mistake, found when the middleware is made."""
+    with pytest.raises(ConfigurationError, match="attempts must be a whole number from 1, not "):
+        retry(attempts)
