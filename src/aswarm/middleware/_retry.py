@@ -40,19 +40,14 @@ def retry(attempts: int = 3) -> Middleware:
 
     Raises ConfigurationError if `attempts` is not a whole number from 1.
     """
-    check_attempts(attempts)
+    if type(attempts) is not int or attempts < 1:
+        raise ConfigurationError(f"attempts must be a whole number from 1, not {attempts!r}")
 
     def wrap(handlers: Handlers) -> Handlers:
         # Each attempt has its own request, because middleware further in may change it.
         return Retries(attempts).middleware(replace(handlers, complete=isolated(handlers.complete)))
 
     return wrap
-
-
-def check_attempts(attempts: object) -> None:
-    """Raise ConfigurationError if `attempts` is not a whole number from 1."""
-    if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
-        raise ConfigurationError(f"attempts must be a whole number from 1, not {attempts!r}")
 
 
 class Retries:
