@@ -9,13 +9,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias
 
 from aswarm._agent import Agent
-from aswarm._context import copy_containers
 from aswarm._errors import ConfigurationError
 from aswarm._runtime.backend import HiddenGenerators
-from aswarm._wire.request import CompletionRequest
+from aswarm._wire.request import CompletionRequest, own_copy
 
 from .plan import ToolCall, ToolOutcome
 from .state import RunState
@@ -136,8 +135,7 @@ def isolated(complete: CompletionHandler) -> CompletionHandler:
     """
 
     async def complete_isolated(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        own = replace(request, body=cast("dict[str, Any]", copy_containers(request.body)))
-        async with aclosing(complete(own)) as chunks:
+        async with aclosing(complete(own_copy(request))) as chunks:
             while (chunk := await HiddenGenerators(anext(chunks, None))) is not None:
                 yield chunk
 

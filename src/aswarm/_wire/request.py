@@ -5,11 +5,11 @@ source reads.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast, runtime_checkable
 
 from aswarm._agent import Agent
-from aswarm._json import is_object
+from aswarm._json import is_array, is_object
 from aswarm._messages import Message
 
 # Settings that the agent and the history decide; `model_settings` does not override them.
@@ -32,7 +32,19 @@ class CompletionRequest:
     @property
     def stream(self) -> bool:
         """Whether the answer should come in chunks."""
-        return bool(self.body["stream"])
+        return bool(self.body.get("stream"))
+
+
+def own_copy(request: CompletionRequest) -> CompletionRequest:
+    """The same request for code that may change it: it shares no dict and no list with the history or another request."""
+    return replace(request, body=_copied(request.body))
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in cast("dict[Any, Any]", value).items()}
+    # A caller may write the parts of a message as a tuple, and change the dicts in it.
+    return [_copied(item) for item in value] if is_array(value) else value
 
 
 @runtime_checkable
