@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -14,11 +14,12 @@ import openai
 import pytest
 from leaving import client_of as client_at
 from loopback import serve, sse, whole
+from middlewares import Chunks, around_completions, asking_first
 from pydantic import BaseModel
 from sources import KINDS, ForeignSource, Json, MockClient, Script, client_of, script_of
 
 from aswarm import Agent, AsyncSwarm, CompletionError, function_to_json
-from aswarm.middleware import CompletionRequest, Handlers, Middleware
+from aswarm.middleware import CompletionHandler, CompletionRequest, Handlers
 from aswarm.testing import Answer, call
 
 pytestmark = pytest.mark.anyio
@@ -69,12 +70,7 @@ def harmed(body: Json) -> Json:
     return body
 
 
-def harming(handlers: Handlers) -> Handlers:
-    def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        harm(request.body)
-        return handlers.complete(request)
-
-    return replace(handlers, complete=complete)
+harming = asking_first(harm)
 
 
 async def bodies_of(client_for: Callable[[Script], Any], agent: Agent, messages: Any, *, stream: bool) -> list[Json]:
@@ -142,7 +138,7 @@ async def test_concurrent_runs_do_not_share_a_request() -> None:
     script = script_of(lambda request: "Done.")
 
     def marking(handlers: Handlers) -> Handlers:
-        async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        async def complete(request: CompletionRequest) -> Chunks:
             request.body["tools"][0]["function"]["parameters"]["properties"][handlers.run.id] = {}
             request.body["metadata"]["tags"].append(handlers.run.id)
             await anyio.lowlevel.checkpoint()
@@ -170,15 +166,12 @@ async def test_concurrent_runs_do_not_share_a_request() -> None:
 async def test_another_request_may_be_passed_on(kind: str) -> None:
     """`replace(request, body=...)` and a new `CompletionRequest` are sent as they are."""
 
-    def other(handlers: Handlers) -> Handlers:
-        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            body = {**request.body, "model": "other", "messages": request.body["messages"][-1:]}
-            return handlers.complete(CompletionRequest(request.agent, replace(request, body=body).body))
-
-        return replace(handlers, complete=complete)
+    def other(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
+        body = {**request.body, "model": "other", "messages": request.body["messages"][-1:]}
+        return inner(CompletionRequest(request.agent, replace(request, body=body).body))
 
     script = script_of(["Hi"])
-    await AsyncSwarm(client_of(kind, script), middleware=[other]).run(Agent(model="mine"), "Hello")
+    await AsyncSwarm(client_of(kind, script), middleware=[around_completions(other)]).run(Agent(model="mine"), "Hello")
     (body,) = script.bodies
     assert body["model"] == "other"
     assert body["messages"] == [{"role": "user", "content": "Hello"}]
@@ -189,17 +182,13 @@ async def test_another_request_may_be_passed_on(kind: str) -> None:
 async def test_whether_the_answer_streams_may_be_changed(kind: str, stream: bool) -> None:
     """A middleware may ask for a whole completion in a streamed run, and the other way round."""
 
-    def turned(handlers: Handlers) -> Handlers:
-        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            assert request.stream == stream
-            request.body["stream"] = not stream
-            request.body.pop("stream_options", None)
-            return handlers.complete(request)
-
-        return replace(handlers, complete=complete)
+    def turn(body: Json) -> None:
+        assert body["stream"] == stream
+        body["stream"] = not stream
+        body.pop("stream_options", None)
 
     script = script_of(STEPS)
-    swarm = AsyncSwarm(client_of(kind, script), middleware=[turned])
+    swarm = AsyncSwarm(client_of(kind, script), middleware=[asking_first(turn)])
     async with swarm.stream(Agent(functions=[look]), "Hi", deltas=stream) as run:
         async for _ in run:
             pass
@@ -211,15 +200,11 @@ async def test_whether_the_answer_streams_may_be_changed(kind: str, stream: bool
 async def test_a_request_without_the_key_stream_is_for_a_whole_answer(kind: str) -> None:
     """A body that a middleware made itself need not have `stream`, as with `create`."""
 
-    def made(handlers: Handlers) -> Handlers:
-        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            body = {"model": "m", "messages": request.body["messages"]}
-            return handlers.complete(replace(request, body=body))
-
-        return replace(handlers, complete=complete)
+    def made(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
+        return inner(replace(request, body={"model": "m", "messages": request.body["messages"]}))
 
     script = script_of(["Hi"])
-    response = await AsyncSwarm(client_of(kind, script), middleware=[made]).run(Agent(), "Hello")
+    response = await AsyncSwarm(client_of(kind, script), middleware=[around_completions(made)]).run(Agent(), "Hello")
     assert response.text == "Hi"
 
 
@@ -230,17 +215,6 @@ class Form(BaseModel):
     """A setting that is a model object."""
 
     kind: str
-
-
-def adding(**settings: Any) -> Middleware:
-    def wrap(handlers: Handlers) -> Handlers:
-        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            request.body.update(settings)
-            return handlers.complete(request)
-
-        return replace(handlers, complete=complete)
-
-    return wrap
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -259,11 +233,13 @@ def adding(**settings: Any) -> Middleware:
     ],
     ids=["extra_body", "a model object", "a tuple", "not ASCII", "a query"],
 )
-async def test_settings_of_a_middleware_are_sent_as_the_sdk_sends_them(stream: bool, settings: Json, sent: Json) -> None:
+async def test_settings_of_a_middleware_are_sent_as_the_sdk_sends_them(
+    stream: bool, settings: Json, sent: Json
+) -> None:
     """`extra_body`, and values that JSON has not, are sent by the real client as if the agent had set them."""
     answer = Answer("Hi")
     async with serve(lambda body: sse(answer) if stream else whole(answer)) as server, client_at(server) as client:
-        swarm = AsyncSwarm(client, middleware=[adding(**settings)])
+        swarm = AsyncSwarm(client, middleware=[asking_first(lambda body: body.update(settings))])
         async with swarm.stream(Agent(), "Hello", deltas=stream) as run:
             async for _ in run:
                 pass
@@ -280,7 +256,9 @@ async def test_settings_of_a_middleware_are_sent_as_the_sdk_sends_them(stream: b
 async def test_headers_of_a_middleware_are_sent() -> None:
     """`extra_headers` that a middleware sets are headers of the request, and no part of the body."""
     script = script_of(["Hi"])
-    await AsyncSwarm(script.client(), middleware=[adding(extra_headers={"x-trace": "7"})]).run(Agent(), "Hello")
+    await AsyncSwarm(
+        script.client(), middleware=[asking_first(lambda body: body.update(extra_headers={"x-trace": "7"}))]
+    ).run(Agent(), "Hello")
     (request,) = script.requests
     assert request.headers["x-trace"] == "7"
     assert "extra_headers" not in request.body
@@ -291,7 +269,9 @@ async def test_a_value_that_cannot_be_sent_is_the_error_of_the_run(value: object
     """What the SDK refuses to write is a CompletionError with the partial response, and nothing is sent."""
     script = script_of([])
     with pytest.raises(CompletionError) as caught:
-        await AsyncSwarm(script.client(), middleware=[adding(temperature=value)]).run(Agent(), "Hello")
+        await AsyncSwarm(script.client(), middleware=[asking_first(lambda body: body.update(temperature=value))]).run(
+            Agent(), "Hello"
+        )
     assert not caught.value.retryable
     assert caught.value.response is not None
     assert script.bodies == []

@@ -20,8 +20,9 @@ import anyio.lowlevel
 
 from aswarm._agent import Agent
 from aswarm._context import copy_containers, merge_changes
-from aswarm._errors import RunError, ToolArgumentsError, ToolError, ToolNotFound, ToolTimeout
+from aswarm._errors import ConfigurationError, RunError, ToolArgumentsError, ToolError, ToolNotFound, ToolTimeout
 from aswarm._events import LoopEvent, ToolCallFinished, ToolCallStarted
+from aswarm._json import shown
 from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
 from aswarm._tools.conversion import as_result, bind_context, parse_arguments, sendable
 from aswarm._tools.tool import Tool, takes_context
@@ -210,7 +211,11 @@ async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler:
     async def run_one(call: ToolCall) -> None:
         current_call.set(call)
         try:
-            call.outcome = await handler(call, context, functools.partial(_started, call, emit))
+            outcome = await handler(call, context, functools.partial(_started, call, emit))
+            # A middleware of a user may return anything.
+            if not (isinstance(outcome, ToolOutcome) and isinstance(outcome.content, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ConfigurationError(_no_outcome(call, outcome))
+            call.outcome = outcome
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:  # noqa: BLE001 - raised again below, outside the group
@@ -218,7 +223,7 @@ async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler:
                 failures.append(error)
             group.cancel_scope.cancel()
         else:
-            emit(_finished(call, call.outcome))
+            emit(_finished(call, outcome))
 
     async with anyio.create_task_group() as group:
         for call in calls:
@@ -230,6 +235,13 @@ async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler:
 async def _started(call: ToolCall, emit: Emit) -> None:
     call.started = True
     emit(ToolCallStarted(call.position, call.id, call.name, call.arguments, call.agent))
+
+
+def _no_outcome(call: ToolCall, outcome: object) -> str:
+    return (
+        f"a middleware answered the call of {call.name} with {shown(outcome, 80)}; its call_tool must return a ToolOutcome "
+        "whose content is a str"
+    )
 
 
 def _finished(call: ToolCall, outcome: ToolOutcome) -> ToolCallFinished:

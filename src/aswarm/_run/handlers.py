@@ -5,6 +5,7 @@ a function that gets the handlers of one run and returns handlers, usually with 
 types and the order of wrapping; it never runs anything.
 """
 
+import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
@@ -101,8 +102,12 @@ def chain(middleware: Iterable[Middleware]) -> Middleware | None:
     """The middleware of a user as one, the first outermost, or None for an empty list.
 
     A change that it makes to a request reaches neither the history of the run nor another run. Raises ConfigurationError
-    for a middleware that is not callable.
+    for a middleware that is not callable, and for one that is not in a list.
     """
+    if not isinstance(middleware, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            f"middleware must be a list, not {type(middleware).__name__}; write middleware=[...], also for one"
+        )
     wraps = tuple(middleware)
     for wrap in wraps:
         if not callable(wrap):
@@ -122,10 +127,16 @@ def _checked(handlers: object, wrap: Middleware) -> Handlers:
     if not isinstance(handlers, Handlers):
         name = getattr(wrap, "__qualname__", type(wrap).__name__)
         raise ConfigurationError(
-            f"the middleware {name} returned {type(handlers).__name__}; it must return Handlers, for example "
-            "dataclasses.replace(handlers, complete=...)"
+            f"the middleware {name} returned {_type_of_mistake(handlers)}; it must be a plain function that returns "
+            "Handlers, for example dataclasses.replace(handlers, complete=...)"
         )
     return handlers
+
+
+def _type_of_mistake(value: object) -> str:
+    if inspect.iscoroutine(value):
+        value.close()  # else Python warns that it was never awaited
+    return type(value).__name__
 
 
 def isolated(complete: CompletionHandler) -> CompletionHandler:
@@ -135,8 +146,20 @@ def isolated(complete: CompletionHandler) -> CompletionHandler:
     """
 
     async def complete_isolated(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        async with aclosing(complete(own_copy(request))) as chunks:
-            while (chunk := await HiddenGenerators(anext(chunks, None))) is not None:
+        async with aclosing(_checked_chunks(complete(own_copy(request)))) as chunks:
+            while (chunk := await HiddenGenerators(anext(chunks, _END))) is not _END:
                 yield chunk
 
     return complete_isolated
+
+
+_END: Any = object()
+
+
+def _checked_chunks(chunks: AsyncGenerator[Mapping[str, Any], None]) -> AsyncGenerator[Mapping[str, Any], None]:
+    if not (hasattr(chunks, "__anext__") and hasattr(chunks, "aclose")):
+        raise ConfigurationError(
+            "`complete` of a middleware or of a CompletionSource must return an async generator, as an `async def` with "
+            f"`yield` does; it returned {_type_of_mistake(chunks)}"
+        )
+    return chunks

@@ -6,7 +6,7 @@ source reads.
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from aswarm._agent import Agent
 from aswarm._json import is_array, is_object
@@ -41,8 +41,8 @@ def own_copy(request: CompletionRequest) -> CompletionRequest:
 
 
 def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if is_object(value):
+        return {key: _copied(item) for key, item in value.items()}
     # A caller may write the parts of a message as a tuple, and change the dicts in it.
     return [_copied(item) for item in value] if is_array(value) else value
 

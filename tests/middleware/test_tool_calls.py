@@ -1,0 +1,260 @@
+"""What a middleware may do to a tool call: other arguments, an answer in its place, a handoff, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from faces import FACES, consume
+from middlewares import HandleCall, around_calls
+
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    ConfigurationError,
+    Event,
+    HandedOff,
+    Response,
+    Result,
+    ToolArgumentsError,
+    ToolCallFinished,
+    ToolCallStarted,
+    ToolError,
+    tool,
+)
+from aswarm.middleware import Started, ToolCall, ToolHandler, ToolOutcome
+from aswarm.testing import ScriptedModel, call, check_history
+
+pytestmark = pytest.mark.anyio
+
+
+async def events_of(handle: HandleCall, agent: Agent, *steps: Any, **options: Any) -> tuple[Response, list[Event]]:
+    model = ScriptedModel(steps)
+    async with AsyncSwarm(model.client(), middleware=[around_calls(handle)]).stream(agent, "Hi", **options) as run:
+        events = [event async for event in run]
+    check_history(run.response.messages)
+    for request in model.requests:
+        check_history(request.messages)
+    return run.response, events
+
+
+def answers(response: Response) -> list[str]:
+    return [message["content"] for message in response.messages if message["role"] == "tool"]
+
+
+def of_kind(events: list[Event], kind: type[Any]) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def look(city: str) -> str:
+    """Look."""
+    return f"{city} is sunny"
+
+
+async def look_too(city: str) -> str:
+    """Look."""
+    return f"{city} is sunny"
+
+
+async def in_bergen(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+    call.arguments = json.dumps({"city": "Bergen"})
+    return await inner(call, context, started)
+
+
+@pytest.mark.parametrize("function", [look, look_too, tool(thread=False)(look)], ids=["thread", "async", "on the loop"])
+async def test_arguments_that_a_middleware_sets_are_what_the_function_gets(function: Any) -> None:
+    """The function is called with them, and so says its `ToolCallStarted`; the history keeps what the model sent."""
+    name = function.__name__
+    response, events = await events_of(in_bergen, Agent(functions=[function]), call(name, city="Oslo"), "Done.")
+    assert answers(response) == ["Bergen is sunny"]
+    assert json.loads(response.messages[0]["tool_calls"][0]["function"]["arguments"]) == {"city": "Oslo"}
+    assert [json.loads(event.arguments) for event in of_kind(events, ToolCallStarted)] == [{"city": "Bergen"}]
+
+
+async def test_the_model_is_sent_its_own_arguments_again() -> None:
+    """On the wire of the next turn stands what the model wrote."""
+    model = ScriptedModel([call("look", city="Oslo"), "Done."])
+    swarm = AsyncSwarm(model.client(), middleware=[around_calls(in_bergen)])
+    await swarm.run(Agent(functions=[look]), "Hi")
+    (sent,) = model.requests[1].messages[2]["tool_calls"]
+    assert json.loads(sent["function"]["arguments"]) == {"city": "Oslo"}
+
+
+async def test_arguments_of_a_middleware_are_checked_like_any() -> None:
+    """What does not fit the function is told to the model."""
+
+    async def wrong(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        call.arguments = "{}"
+        return await inner(call, context, started)
+
+    response, events = await events_of(wrong, Agent(functions=[look]), call("look", city="Oslo"), "Done.")
+    assert answers(response)[0].startswith("Error: city")
+    assert isinstance(of_kind(events, ToolCallFinished)[0].error, ToolArgumentsError)
+    assert not of_kind(events, ToolCallStarted)
+
+
+async def test_what_a_tool_error_hook_gets_are_the_arguments_that_were_used() -> None:
+    """`ToolFailure.arguments` is what the function was called with."""
+    seen: list[str] = []
+
+    def fail(city: str) -> str:
+        raise ToolError("No.")
+
+    model = ScriptedModel([call("fail", city="Oslo"), "Done."])
+    swarm = AsyncSwarm(
+        model.client(),
+        middleware=[around_calls(in_bergen)],
+        tool_error=lambda failure: seen.append(failure.arguments) or "told",  # type: ignore[func-returns-value]
+    )
+    assert answers(await swarm.run(Agent(functions=[fail]), "Hi")) == ["told"]
+    assert [json.loads(arguments) for arguments in seen] == [{"city": "Bergen"}]
+
+
+async def test_a_middleware_sees_the_call_as_it_is() -> None:
+    """Id, name, position, agent, tool and arguments; a function that the agent does not have has no tool."""
+    seen: list[tuple[Any, ...]] = []
+
+    async def note(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        seen.append((call.id, call.name, call.position, call.agent.name, call.tool is None, call.arguments, context))
+        return await inner(call, context, started)
+
+    steps = [[call("look", city="Oslo", call_id="a"), call("gone", "", call_id="b")], "Done."]
+    await events_of(note, Agent(name="A", functions=[look]), *steps, context_variables={"user": 1})
+    assert seen == [
+        ("a", "look", 0, "A", False, '{"city": "Oslo"}', {"user": 1}),
+        ("b", "gone", 1, "A", True, "", {"user": 1}),
+    ]
+
+
+# --- answers in its place ---------------------------------------------------------------------------------------------
+
+
+async def refuse(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+    return ToolOutcome("Not allowed.")
+
+
+async def test_a_call_can_be_answered_without_running_it() -> None:
+    """The model is told the text, the function does not run, and nothing says that it had started."""
+    ran: list[str] = []
+
+    def pay(amount: int) -> str:
+        ran.append("pay")
+        return "paid"
+
+    steps = [[call("pay", amount=1), call("pay", amount=2), call("unknown")], "Done."]
+    response, events = await events_of(refuse, Agent(functions=[pay]), *steps)
+    assert answers(response) == ["Not allowed."] * 3
+    assert ran == []
+    assert not of_kind(events, ToolCallStarted)
+    assert [(event.content, event.error) for event in of_kind(events, ToolCallFinished)] == [("Not allowed.", None)] * 3
+    assert response.text == "Done."
+
+
+async def test_a_handoff_can_be_answered_in_its_place() -> None:
+    """`ToolOutcome(text, Result(...))` hands over and merges the context like a function that returns the `Result`."""
+    other = Agent(name="B")
+
+    async def hand_over(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        return ToolOutcome("Over to B.", Result(agent=other, context_variables={"why": "asked"}))
+
+    response, events = await events_of(hand_over, Agent(name="A", functions=[look]), call("look", city="x"), "I am B.")
+    assert answers(response) == ["Over to B."]
+    assert response.agent is other
+    assert response.context_variables == {"why": "asked"}
+    assert response.messages[-1]["sender"] == "B"
+    assert [event.target for event in of_kind(events, HandedOff)] == [other]
+
+
+async def test_a_handoff_can_be_kept_from_happening() -> None:
+    """A middleware may take the `result` from an outcome: the agent stays."""
+
+    async def stay(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        outcome = await inner(call, context, started)
+        return replace(outcome, content="You stay.", result=None)
+
+    agent = Agent(name="A", functions=[Agent(name="B")])
+    response, events = await events_of(stay, agent, call("transfer_to_b"), "I am A.")
+    assert answers(response) == ["You stay."]
+    assert response.agent is agent
+    assert not of_kind(events, HandedOff)
+
+
+async def test_an_outcome_can_be_rewritten() -> None:
+    """Text and error of an outcome are what events and history show."""
+    secret = ToolError("told")
+
+    async def hide(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        outcome = await inner(call, context, started)
+        return replace(outcome, content=outcome.content.replace("Oslo", "***"), error=secret)
+
+    response, events = await events_of(hide, Agent(functions=[look]), call("look", city="Oslo"), "Done.")
+    assert answers(response) == ["*** is sunny"]
+    assert of_kind(events, ToolCallFinished)[0].error is secret
+
+
+async def test_the_context_is_that_of_the_run() -> None:
+    """A middleware may write to the context that a tool gets; the run keeps it."""
+
+    async def stamp(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        context["stamped"] = True
+        return await inner(call, context, started)
+
+    def see(context_variables: dict[str, Any]) -> str:
+        return str(context_variables)
+
+    response, _ = await events_of(stamp, Agent(functions=[see]), call("see"), "Done.", context_variables={"a": 1})
+    assert answers(response) == ["{'a': 1, 'stamped': True}"]
+    assert response.context_variables == {"a": 1, "stamped": True}
+
+
+async def test_calls_of_a_group_pass_the_middleware_together() -> None:
+    """A middleware that waits holds up its own call only."""
+    together = anyio.Event()
+    waiting: list[str] = []
+
+    async def meet(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        waiting.append(call.id)
+        if len(waiting) == 3:
+            together.set()
+        with anyio.fail_after(5):
+            await together.wait()
+        return await inner(call, context, started)
+
+    steps = [[call("look_too", city=str(number)) for number in range(3)], "Done."]
+    response, _ = await events_of(meet, Agent(functions=[look_too]), *steps)
+    assert answers(response) == ["0 is sunny", "1 is sunny", "2 is sunny"]
+
+
+async def test_it_stands_around_the_calls_of_a_resumed_run_too() -> None:
+    """Open calls that `resume=True` runs pass the middleware like others."""
+    swarm = AsyncSwarm(ScriptedModel([call("look", city="Oslo"), "Done."]).client(), middleware=[around_calls(refuse)])
+    agent = Agent(functions=[look])
+    left = await swarm.run(agent, "Hi", execute_tools=False)
+    history = [{"role": "user", "content": "Hi"}, *left.messages]
+    assert answers(await swarm.run(agent, history, resume=True)) == ["Not allowed."]
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("wrong", [None, "text", Result(value="x"), ToolOutcome(7)], ids=str)  # type: ignore[arg-type]
+async def test_what_is_no_outcome_is_a_configuration_error(wrong: Any, face: str) -> None:
+    """A handler that forgets its `return`, or returns something else, is told what to return; the history is valid."""
+
+    async def forget(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        await inner(call, context, started)
+        return wrong
+
+    model = ScriptedModel([[call("look", city="Oslo"), call("look", city="Bergen")], "never asked"])
+    swarm = AsyncSwarm(model.client(), middleware=[around_calls(forget)])
+    left: list[Response] = []
+    with pytest.raises(ConfigurationError, match="must return a ToolOutcome") as caught:
+        await consume(swarm, Agent(functions=[look]), face, left)
+    assert repr(wrong)[:20] in str(caught.value)
+    assert caught.value.response == left[0]
+    check_history(left[0].messages, allow_open=True)
+    assert answers(left[0]) == ["cancelled; its outcome is unknown"]
