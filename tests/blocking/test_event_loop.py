@@ -1,20 +1,29 @@
-"""The event loop that waiting threads take turns to step: its end, its portal, and what becomes of it in a fork."""
+"""The thread that owns the event loop: its end, what ends it not, and interruptions at the worst moments."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
+import gc
 import threading
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 from blocking import do, in_notebook, in_script, until
 
-from aswarm._blocking import event_loop
-from aswarm._blocking.caller import in_callers_thread
-from aswarm._blocking.event_loop import SharedLoop, Visit
-from aswarm._blocking.interrupts import Interrupts
+from aswarm import Agent, Swarm
+from aswarm._blocking import caller, event_loop
+from aswarm._blocking.caller import CallerThreadRunner, in_callers_thread
+from aswarm._blocking.event_loop import EventLoopThread
+from aswarm._blocking.jobs import Job, Waiter
+from aswarm._runtime.threads import ThreadPool
+
+NAME = "aswarm event loop"
+
+
+def loop_threads() -> int:
+    return len([thread for thread in threading.enumerate() if thread.name == NAME])
 
 
 async def answer() -> str:
@@ -43,15 +52,18 @@ def test_its_end(place: Any) -> None:
         kept.extend([asyncio.ensure_future(hang()), generate()])
         await anext(kept[1])
 
-    loop = SharedLoop()
+    before = loop_threads()
+    loop = EventLoopThread()
     place(lambda: do(loop, begin))
+    assert loop_threads() == before + 1
     loop.close()
     assert sorted(ended) == ["generator", "task"]
     assert not loop.is_usable
-    loop.leave(begin)
+    assert loop_threads() == before
+    loop.call(lambda: ended.append("called"))
     with pytest.raises(RuntimeError, match="at its end"):
         do(loop, answer)
-    assert len(kept) == 2
+    assert len(ended) == len(kept) == 2
 
 
 def test_threads_that_wait_at_the_end() -> None:
@@ -78,7 +90,7 @@ def test_threads_that_wait_at_the_end() -> None:
             do(loop, work)
         ended.append("thread")
 
-    loop = SharedLoop()
+    loop = EventLoopThread()
     threads = [threading.Thread(target=wait, args=[work]) for work in (hang, busy)]
     for thread in threads:
         thread.start()
@@ -91,27 +103,52 @@ def test_threads_that_wait_at_the_end() -> None:
     assert ended == ["hang", "thread", "thread"]
 
 
+def test_a_function_that_would_begin_at_the_end() -> None:
+    """A run that goes on where it should have been cancelled calls no function any more, and does not hold up the end."""
+    called: list[str] = []
+    began = threading.Event()
+
+    async def go_on() -> None:
+        began.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await in_callers_thread(lambda: called.append(threading.current_thread().name))
+        slot = await CallerThreadRunner(ThreadPool(1)).acquire()
+        await slot.run(lambda: called.append("function"))
+
+    def wait() -> None:
+        with pytest.raises(SystemExit):
+            do(loop, go_on)
+
+    loop = EventLoopThread()
+    thread = threading.Thread(target=wait)
+    thread.start()
+    began.wait(10)
+    loop.close()
+    thread.join(10)
+    assert called == [NAME], "what closes is called, on the event loop"
+
+
 def test_what_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that refuses to be cancelled, and one that blocks the loop in a thread, hold up the end for a while only."""
-    monkeypatch.setattr(event_loop, "_PATIENCE", 0.02)
+    """A task that refuses to be cancelled, and one that blocks the loop, hold up the end for a while only."""
+    monkeypatch.setattr(event_loop, "_END_SECONDS", 0.02)
     released = threading.Event()
 
     async def refuse() -> None:
         while not released.is_set():
             with suppress(asyncio.CancelledError):
-                await asyncio.sleep(10)
+                await asyncio.sleep(0.01)
 
     async def begin() -> None:
         kept.append(asyncio.ensure_future(refuse()))
 
     kept: list[Any] = []
-    loop = SharedLoop()
+    loop = EventLoopThread()
     do(loop, begin)
     loop.close()
     assert not kept[0].done()
     released.set()
-    kept[0].get_coro().close()
-    kept[0]._log_destroy_pending = False
+    until(kept[0].done)
 
     gate, began = threading.Event(), threading.Event()
 
@@ -119,38 +156,56 @@ def test_what_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
         began.set()
         gate.wait(10)
 
-    blocked = SharedLoop()
+    before = loop_threads()
+    blocked = EventLoopThread()
     thread = threading.Thread(target=do, args=(blocked, block))
     thread.start()
     began.wait()
     blocked.close()
-    assert not blocked._loop.is_closed()
     gate.set()
     thread.join()
-    blocked.close()
-    assert blocked._loop.is_closed()
+    until(lambda: loop_threads() <= before)
 
 
-def test_work_that_nobody_waits_for_and_that_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever drops a stream is held up for a while only; the portal does the rest."""
-    monkeypatch.setattr(event_loop, "_PATIENCE", 0.01)
-    done = threading.Event()
+def test_a_thread_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of a program, say: Python's own error leaves, and nothing else is left."""
 
-    async def last() -> None:
-        await asyncio.sleep(0.05)
-        done.set()
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    loop = SharedLoop()
-    loop.leave(last)
-    assert done.wait(10)
-    until(lambda: not loop._left)
-    loop.close()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="at interpreter shutdown"):
+        EventLoopThread()
 
 
-def test_a_task_that_ends_the_loop(caplog: pytest.LogCaptureFixture) -> None:
-    """What a function has started and left may raise SystemExit: whoever leads gets it, and the portal lives on."""
+def test_a_dropped_stream_whose_end_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that drops it is held up for a while only; the run ends on the event loop."""
+    monkeypatch.setattr(caller, "_CLOSE_SECONDS", 0.01)
+    gate, ended = threading.Event(), threading.Event()
 
-    async def leave() -> None:
+    class Source:
+        async def complete(self, request: Any) -> AsyncGenerator[dict[str, Any], None]:
+            try:
+                yield {"choices": [{"delta": {"role": "assistant", "content": "Hello"}}]}
+            finally:
+                while not gate.is_set():
+                    await asyncio.sleep(0.001)
+                ended.set()
+
+    stream = Swarm(Source()).run(Agent(), "Go", stream=True)
+    next(stream)
+    del stream
+    gc.collect()
+    assert not ended.is_set()
+    gate.set()
+    assert ended.wait(10)
+
+
+@pytest.mark.parametrize("place", [in_script, in_notebook])
+def test_a_task_that_ends_the_loop(place: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """What a function has started and left may raise SystemExit: that is logged, and the loop lives on."""
+
+    async def leave() -> str:
         async def stray() -> None:
             raise SystemExit(3)
 
@@ -158,77 +213,76 @@ def test_a_task_that_ends_the_loop(caplog: pytest.LogCaptureFixture) -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         task.exception()
+        return "left"
 
-    loop = SharedLoop()
-    with pytest.raises(SystemExit):
-        do(loop, leave)
-    assert do(loop, answer) == "answer"
-    in_notebook(lambda: do(loop, leave))
+    loop = EventLoopThread()
+    assert place(lambda: do(loop, leave)) == "left"
     assert "ends an event loop" in caplog.text
-    assert in_notebook(lambda: do(loop, answer)) == "answer"
+    assert place(lambda: do(loop, answer)) == "answer"
     loop.close()
 
 
-def test_ctrl_c_while_nobody_is_told() -> None:
-    """It is kept: raised by who asks, told to who comes next, raised at the latest when it is let through again."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with Interrupts() as interrupts:
-            signal.raise_signal(signal.SIGINT)
-            with pytest.raises(KeyboardInterrupt):
-                interrupts.check()
-            signal.raise_signal(signal.SIGINT)
-            told: list[str] = []
-            with interrupts.told_to(lambda: told.append("told")):
-                assert told == ["told"]
-            with pytest.raises(KeyboardInterrupt):
-                interrupts.call(lambda: told.append("called"))
-            assert told == ["told"]
-        with pytest.raises(KeyboardInterrupt), Interrupts():
-            signal.raise_signal(signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, before)
+class Interrupting(EventLoopThread):
+    """Interrupts the thread that waits, at a moment that no signal would hit by itself: in its n-th call."""
 
-
-class Fussy(SharedLoop):
-    """Interrupts the thread that waits, once, at a moment that no signal would hit by itself."""
-
-    def __init__(self, moment: str) -> None:
+    def __init__(self, moment: int, *, after: bool) -> None:
         super().__init__()
-        self.moment = moment
+        self.moments = moment
+        self.after = after
 
-    def wait(self, begin: Any, interrupts: Interrupts) -> None:
-        moment, self.moment = self.moment, "over"
-        if moment == "begun":
-            begin(Visit(self))
-        if moment in ("handed over", "over"):
-            super().wait(begin, interrupts)
-        if moment != "over":
-            raise TimeoutError(moment)
+    def call(self, callback: Any) -> None:
+        self.moments -= 1
+        if self.moments or self.after:
+            super().call(callback)
+        if not self.moments:
+            raise TimeoutError
 
 
-@pytest.mark.parametrize("moment", ["not begun", "begun", "handed over"])
-def test_an_interruption_at_the_worst_moment(moment: str) -> None:
-    """Before anything has begun, before its first step, or when a function was handed over that then is not called."""
+class Interrupted(Waiter):
+    """Interrupts the thread that waits, when it is given a function."""
+
+    def next(self) -> Any:
+        if isinstance(item := super().next(), Job):
+            raise TimeoutError
+        return item
+
+
+async def call_function(called: list[str]) -> None:
+    slot = await CallerThreadRunner(ThreadPool(1)).acquire()
+    try:
+        await slot.run(lambda: called.append("called"))
+    except BaseException as error:
+        called.append(f"{type(error).__name__}, withdrawn: {slot.was_withdrawn}")
+        raise
+
+
+@pytest.mark.parametrize(
+    ("moment", "after", "expected"),
+    [
+        (1, False, []),
+        (1, True, ["Withdrawn, withdrawn: True"]),
+        (2, False, ["called"]),
+    ],
+    ids=["before it begins", "before its first step", "when the function has returned"],
+)
+def test_an_interruption_at_the_worst_moment(moment: int, after: bool, expected: list[str]) -> None:
+    """What was not called is not called any more; what was called keeps its result; and the loop is good for the next."""
     called: list[str] = []
-
-    async def work() -> None:
-        await in_callers_thread(lambda: called.append("called"))
-
-    loop = Fussy(moment)
-    with pytest.raises(TimeoutError, match=moment):
-        do(loop, work)
-    assert called == []
+    loop = Interrupting(moment, after=after)
+    with pytest.raises(TimeoutError):
+        do(loop, lambda: call_function(called))
+    assert called == expected
     assert do(loop, answer) == "answer"
     loop.close()
 
 
-def test_interrupts_of_another_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where Python refuses to set a handler, Ctrl-C is what the host makes of it."""
-
-    def refuse(*_: object) -> None:
-        raise ValueError("signal only works in main thread of the main interpreter")
-
-    monkeypatch.setattr(signal, "signal", refuse)
-    with Interrupts() as interrupts:
-        assert interrupts.call(lambda: "called") == "called"
+def test_an_interruption_when_a_function_was_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not called."""
+    called: list[str] = []
+    loop = EventLoopThread()
+    with monkeypatch.context() as patched, pytest.raises(TimeoutError):
+        patched.setattr(caller, "Waiter", Interrupted)
+        do(loop, lambda: call_function(called))
+    assert called == ["Withdrawn, withdrawn: True"]
+    assert do(loop, answer) == "answer"
+    loop.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from aswarm import (
     ToolFailure,
     tool,
 )
-from aswarm.testing import call, check_history
+from aswarm.testing import Answer, call, check_history, completion
 
 every_place = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
 every_face = pytest.mark.parametrize("face", FACES)
@@ -135,16 +136,83 @@ def test_a_connection_bound_to_a_thread(place: Place) -> None:
         connection.close()
 
 
-def test_async_functions_run_in_the_callers_thread_in_a_script() -> None:
-    """There is no thread beside it, and none is left."""
+@every_place
+def test_async_functions_run_in_one_thread(place: Place) -> None:
+    """That of the event loop, whoever calls: what they keep between them, as a client of a database, belongs to it."""
+    seen: list[tuple[threading.Thread, asyncio.AbstractEventLoop]] = []
 
     async def where() -> str:
+        seen.append((threading.current_thread(), asyncio.get_running_loop()))
         return thread()
 
-    before = threading.active_count()
-    with Swarm(BlockingClient(call("where"), "Done")) as swarm:
-        assert results(swarm.run(Agent(functions=[where]), "Go")) == ["caller"]
-        assert threading.active_count() == before
+    with Swarm(BlockingClient(*[call("where"), "Done"] * 3)) as swarm, ThreadPoolExecutor(1) as pool:
+        agent = Agent(functions=[where])
+        responses = [
+            place(lambda: swarm.run(agent, "Go")),
+            swarm.run(agent, "Go"),
+            pool.submit(swarm.run, agent, "Go").result(),
+        ]
+    assert [results(response) for response in responses] == [["another"]] * 3
+    assert len(set(seen)) == 1
+
+
+VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
+TRACE: contextvars.ContextVar[str] = contextvars.ContextVar("trace", default="none")
+
+
+@every_face
+@every_place
+def test_a_context_variable_that_a_plain_function_sets(place: Place, face: str) -> None:
+    """It stays set, for the next function and for the caller, as if the caller had called the function."""
+
+    def set_it() -> str:
+        VARIABLE.set("by the function")
+        return VARIABLE.get()
+
+    def work() -> tuple[str, Response]:
+        VARIABLE.set("by the caller")
+        response = consume(swarm, Agent(functions=[current, set_it]), face)
+        return VARIABLE.get(), response
+
+    calls = [call("current"), call("set_it"), call("current")]
+    with Swarm(BlockingClient(calls, "Done")) as swarm:
+        context = contextvars.copy_context()
+        after, response = context.run(place, work)
+    assert after == "by the function"
+    assert results(response) == ["by the caller", "by the function", "by the function"]
+
+
+def current() -> str:
+    return VARIABLE.get()
+
+
+@every_place
+def test_a_context_variable_that_the_run_sets(place: Place) -> None:
+    """A plain function sees it, as of a tracer around the run; when the function has returned, the caller does not."""
+
+    class Traced:
+        """A client on the event loop that sets a variable for what follows in the run."""
+
+        async def complete(self, request: Any) -> Any:
+            TRACE.set("of the run")
+            answered = request.body["messages"][-1]["role"] == "tool"
+            yield completion(Answer("Done") if answered else Answer(calls=[call("look"), call("change")]))
+
+    def look() -> str:
+        return TRACE.get()
+
+    def change() -> str:
+        TRACE.set("of the function")
+        return TRACE.get()
+
+    def work(functions: list[Any]) -> tuple[str, list[str]]:
+        response = Swarm(Traced()).run(Agent(functions=functions), "Go")
+        return TRACE.get(), results(response)
+
+    after, told = contextvars.copy_context().run(place, lambda: work([look]))
+    assert (after, told[0]) == ("none", "of the run")
+    after, told = contextvars.copy_context().run(place, lambda: work([look, change]))
+    assert (after, told) == ("of the function", ["of the run", "of the function"])
 
 
 def test_asyncio_run_in_a_plain_function() -> None:
@@ -194,7 +262,7 @@ def test_a_run_inside_an_async_function_is_refused(place: Place) -> None:
 
 
 def test_a_run_that_ends_while_its_function_runs() -> None:
-    """Where other threads step the loop meanwhile: the function is awaited, one that waits its turn is not called."""
+    """The function is awaited and told with its result; one that waits its turn is not called, and stays open."""
     called: list[str] = []
 
     async def nap() -> str:
@@ -224,7 +292,8 @@ def test_a_run_that_ends_while_its_function_runs() -> None:
         swarm.run(Agent(functions=[hold, queued, fail]), "Go")
     assert called == ["hold"]
     assert caught.value.response is not None
-    check_history(caught.value.response.messages)
+    assert results(caught.value.response) == ["Done", "Error: the call failed."]
+    check_history(caught.value.response.messages, allow_open=True)
 
 
 def test_a_cancellation_of_nobody() -> None:

@@ -8,23 +8,21 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import anyio
 import pytest
 from blocking import FACES, consume, in_notebook, results, until
 from plain_client import BlockingClient
 
 from aswarm import Agent, Swarm
-from aswarm.testing import call, check_history
+from aswarm._blocking.caller import in_callers_thread
+from aswarm._blocking.interrupts import Interrupts
+from aswarm.testing import Answer, call, check_history, chunks
 
 UNKNOWN = "cancelled; its outcome is unknown"
 
 
 def interrupt() -> None:
-    """Ctrl-C, now."""
-    signal.raise_signal(signal.SIGINT)
-
-
-def interrupt_main() -> None:
-    """Ctrl-C, from another thread."""
+    """Ctrl-C, now; in the main thread, to which it comes."""
     main = threading.main_thread().ident
     assert main is not None
     signal.pthread_kill(main, signal.SIGINT)
@@ -155,31 +153,70 @@ def test_the_stream_has_ended() -> None:
 
 @pytest.mark.parametrize("face", FACES)
 def test_a_second_one_does_not_wait(face: str) -> None:
-    """A cleanup that hangs is left to the event loop, and closing the swarm ends it."""
-    ended: list[str] = []
+    """A cleanup that hangs is left to the event loop, where it ends."""
+    gate, ended = threading.Event(), threading.Event()
 
     async def hang() -> str:
-        loop = asyncio.get_running_loop()
-        loop.call_soon(interrupt)
+        asyncio.get_running_loop().call_soon(interrupt)
         try:
             await asyncio.Event().wait()
         finally:
-            loop.call_soon(interrupt)
-            try:
-                await asyncio.shield(asyncio.sleep(10))
-            finally:
-                ended.append("hang")
+            interrupt()
+            with anyio.CancelScope(shield=True):
+                while not gate.is_set():
+                    await anyio.sleep(0.001)
+            ended.set()
         return "never"
 
     swarm = Swarm(BlockingClient(call("hang")))
     interrupted(swarm, Agent(functions=[hang]), face)
-    swarm.close()
-    assert ended == ["hang"]
+    assert not ended.is_set()
+    gate.set()
+    assert ended.wait(10)
+
+
+def test_a_second_one_while_a_client_waits_to_be_closed() -> None:
+    """What a run still has to close when its caller has gone is closed on the event loop."""
+    closed: list[str] = []
+    cleaning, gate = threading.Event(), threading.Event()
+
+    def reply(**_: Any) -> Iterator[Any]:
+        try:
+            yield from chunks(Answer(calls=[call("hang")]), 1)
+            yield from chunks(Answer("never read"), 1)
+        finally:
+            closed.append(threading.current_thread().name)
+
+    async def clean_up() -> None:
+        cleaning.set()
+        interrupt()
+        while not gate.is_set():
+            await asyncio.sleep(0.001)
+
+    class Source:
+        async def complete(self, request: Any) -> Any:
+            replies = reply()
+            try:
+                yield await in_callers_thread(lambda: next(replies))
+                asyncio.get_running_loop().call_soon(interrupt)
+                await asyncio.Event().wait()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await clean_up()
+                    await in_callers_thread(replies.close)
+
+    swarm = Swarm(Source())
+    interrupted(swarm, Agent())
+    assert cleaning.is_set()
+    assert closed == []
+    gate.set()
+    until(lambda: closed)
+    assert closed == ["aswarm event loop"]
 
 
 @pytest.mark.parametrize("face", FACES)
 def test_in_a_notebook(face: str) -> None:
-    """The thread that waits for the portal is the main thread, to which Ctrl-C comes."""
+    """The thread that waits is the main thread, to which Ctrl-C comes."""
     began = threading.Event()
 
     async def hang() -> str:
@@ -189,7 +226,7 @@ def test_in_a_notebook(face: str) -> None:
 
     def press() -> None:
         began.wait()
-        interrupt_main()
+        interrupt()
 
     def cell() -> None:
         loop = asyncio.new_event_loop()  # `asyncio.run` would handle Ctrl-C in its own way
@@ -209,7 +246,7 @@ async def _async(work: Callable[[], Any]) -> Any:
     return work()
 
 
-def test_while_another_thread_steps_the_loop() -> None:
+def test_while_another_thread_waits() -> None:
     """Only the run of the main thread ends."""
     gate = threading.Event()
     began: list[str] = []
@@ -227,7 +264,7 @@ def test_while_another_thread_steps_the_loop() -> None:
 
     def press() -> None:
         until(lambda: len(began) == 2)
-        interrupt_main()
+        interrupt()
 
     texts: list[str] = []
     with Swarm(BlockingClient(call("wait_for_gate"))) as swarm:
@@ -284,3 +321,32 @@ def test_an_alarm_that_raises() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_between_two_waits() -> None:
+    """It is kept: raised where it is checked for, told to the next wait, raised at the latest when it is let through."""
+    told: list[str] = []
+    with Interrupts() as interrupts:
+        interrupt()
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+        interrupt()
+        with interrupts.notifying(lambda: told.append("told")):
+            assert told == ["told"]
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.call(lambda: told.append("called"))
+        assert told == ["told"]
+    with pytest.raises(KeyboardInterrupt), Interrupts():
+        interrupt()
+
+
+def test_in_another_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Python refuses to set a handler, Ctrl-C is what the host makes of it."""
+
+    def refuse(*_: object) -> None:
+        raise ValueError("signal only works in main thread of the main interpreter")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(signal, "signal", refuse)
+        with Interrupts() as interrupts:
+            assert interrupts.call(lambda: "called") == "called"

@@ -44,7 +44,7 @@ def start(place: str, code: str, **environment: str) -> subprocess.Popen[str]:
 
 def ends(program: subprocess.Popen[str]) -> tuple[int, str]:
     """Its exit code and what it said; on stderr it may not say anything."""
-    out, err = program.communicate(timeout=60)
+    out, err = program.communicate(timeout=30)
     assert not err
     return program.returncode, out
 
@@ -112,17 +112,36 @@ print("end")
     assert (status, sorted(out.splitlines())) == (0, ["cancelled", "closed", "end"])
 
 
+def test_the_thread_of_the_event_loop() -> None:
+    """It starts with the first run, not before; it is a daemon; and it is the only one, however many runs there are."""
+    code = """
+def others():
+    return [(thread.name, thread.daemon) for thread in threading.enumerate() if thread is not threading.main_thread()]
+
+async def quick():
+    return "quick"
+
+swarm = Swarm(BlockingClient(*[call("quick"), "Done"] * 2))
+print(others())
+for _ in range(2):
+    swarm.run(Agent(functions=[quick]), "Go")
+    print(others())
+"""
+    thread = "[('aswarm event loop', True)]"
+    assert ends(start("script", code)) == (0, f"[]\n{thread}\n{thread}\n")
+
+
 def test_the_end_with_daemon_threads() -> None:
     """One waits for an async function, one is in its plain function: both go without a word, as daemon threads do."""
     code = """
-began = threading.Barrier(3)
+began = threading.Semaphore(0)
 
 async def waits():
-    began.wait()
+    began.release()
     await asyncio.Event().wait()
 
 def sleeps():
-    began.wait()
+    began.release()
     time.sleep(60)
 
 def run(function):
@@ -130,30 +149,71 @@ def run(function):
 
 threading.Thread(target=run, args=[sleeps], daemon=True).start()
 threading.Thread(target=run, args=[waits], daemon=True).start()
-began.wait()
+began.acquire(), began.acquire()
 """
     assert ends(start("script", code)) == (0, "")
 
 
-def test_the_end_with_a_function_that_does_not_stop() -> None:
-    """An async function that refuses to be cancelled holds the end of the program for two seconds, not for ever."""
-    code = """
+@pytest.mark.parametrize("kind", ["refuse", "block"])
+def test_the_end_with_a_function_that_does_not_stop(kind: str) -> None:
+    """An async function that refuses to be cancelled, or that blocks the loop, holds the end for two seconds at most."""
+    code = f"""
 import aswarm._blocking.event_loop
-aswarm._blocking.event_loop._PATIENCE = 0.05
+aswarm._blocking.event_loop._END_SECONDS = 0.05
+began = threading.Event()
 
 async def refuse():
+    began.set()
     while True:
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             pass
 
-swarm = Swarm(BlockingClient(call("refuse")))
-stream = swarm.stream(Agent(functions=[refuse]), "Go").__enter__()
-while not isinstance(next(stream), ToolCallStarted):
-    pass
+async def block():
+    began.set()
+    time.sleep(60)
+
+swarm = Swarm(BlockingClient(call({kind!r})))
+threading.Thread(target=swarm.run, args=[Agent(functions=[{kind}]), "Go"], daemon=True).start()
+began.wait()
 """
     assert ends(start("script", code)) == (0, "")
+
+
+def test_runs_at_the_end_of_the_program() -> None:
+    """What is called before the loop has ended may still run agents; what is called after it is told why it cannot."""
+    code = """
+import atexit
+
+def run(name):
+    try:
+        print(name, swarm.run(Agent(), "Go").text)
+    except RuntimeError as error:
+        print(name, error)
+
+swarm = Swarm(BlockingClient("Hi", "Hi"))
+atexit.register(run, "after")
+run("main")
+atexit.register(run, "before")
+"""
+    expected = "main Hi\nbefore Hi\nafter the program is at its end, and runs no agents any more\n"
+    assert ends(start("script", code)) == (0, expected)
+
+
+def test_a_thread_that_outlives_the_main_thread() -> None:
+    """A thread that is no daemon goes on running agents when the main thread has ended."""
+    code = """
+swarm = Swarm(BlockingClient("Hi", "Hi"))
+print(swarm.run(Agent(), "Go").text)
+
+def later():
+    threading.main_thread().join()
+    print(swarm.run(Agent(), "Go").text)
+
+threading.Thread(target=later).start()
+"""
+    assert ends(start("script", code)) == (0, "Hi\nHi\n")
 
 
 @every_place
@@ -222,15 +282,45 @@ print(place(lambda: [message["content"] for message in swarm.run(Agent(functions
 
 
 @forks
+@every_place
+def test_a_function_that_forks_and_returns(place: str) -> None:
+    """In the child the run is over: it belongs to the parent, where it goes on."""
+    code = """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of os.fork, where there are threads
+
+def forks():
+    child = os.fork()
+    return str(os.waitpid(child, 0)[1] >> 8) if child else "never told"
+
+async def beside():
+    await asyncio.Event().wait()
+
+swarm, other = Swarm(BlockingClient(call("forks"), "Done")), Swarm(BlockingClient(call("beside")))
+stream = other.stream(Agent(functions=[beside]), "Go").__enter__()
+while not isinstance(next(stream), ToolCallStarted):
+    pass
+try:
+    print(place(lambda: [message["content"] for message in swarm.run(Agent(functions=[forks]), "Go").messages]))
+except RuntimeError as error:
+    print(error, flush=True)
+    sys.exit(4)
+"""
+    refused = "this run belongs to the process that began it, not to its fork"
+    assert ends(start(place, code)) == (0, f"{refused}\n[None, '4', 'Done']\n")
+
+
+@forks
 @pytest.mark.parametrize(
     ("client", "place"),
-    [("AsyncOpenAI()", "script"), ("AsyncOpenAI()", "notebook"), ("OpenAI()", "script"), ("None", "notebook")],
+    [("None", "script"), ("None", "notebook"), ("OpenAI()", "script"), ("AsyncOpenAI()", "notebook")],
 )
 def test_a_fork(client: str, place: str) -> None:
-    """Both processes go on with the same Swarm, and share no connection; a stream belongs to the one that began it."""
+    """Both processes go on with the same Swarm. It makes a client for each; one that was passed in, the child remakes."""
     code = f"""
 import gc, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # of os.fork, where there are threads
+warnings.simplefilter("ignore", ResourceWarning)  # of a client that was passed in, which nobody closes
 from openai import AsyncOpenAI, OpenAI
 swarm = Swarm({client})
 def ask(who): return place(lambda: swarm.run(Agent(), who).text)
@@ -239,6 +329,9 @@ stream = Swarm(BlockingClient("Hi")).run(Agent(), "Go", stream=True)
 place(lambda: next(stream))
 child = os.fork()
 who = "parent" if child else "child"
+if not child:
+    swarm.client = {client}
+    gc.collect()
 texts = [ask(who) for _ in range(5)]
 if not child:
     try:
@@ -248,7 +341,6 @@ if not child:
     stream.close()
     del stream
     gc.collect()
-    warnings.simplefilter("ignore", ResourceWarning)  # of what the parent had open
     print(texts, flush=True)
     sys.exit(5)
 _, status = os.waitpid(child, 0)

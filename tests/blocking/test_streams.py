@@ -24,6 +24,7 @@ from aswarm import (
     TextDelta,
     ToolCallFinished,
     ToolCallStarted,
+    tool,
 )
 from aswarm.testing import call, check_history
 
@@ -264,3 +265,28 @@ def test_steps_in_different_threads() -> None:
         reader.join()
         assert where == [reader.ident]
         assert stream.response.text == "Done"
+
+
+def test_functions_that_may_run_together_are_shown_as_they_end() -> None:
+    """In the caller's thread they run one after another: the end of the first is shown before the second begins."""
+    order: list[str] = []
+
+    @tool(thread=False, concurrent=True)
+    def work(what: str) -> str:
+        order.append(f"running {what}")
+        return what
+
+    calls = [call("work", what="a"), call("work", what="b"), call("work", what="c")]
+    with Swarm(BlockingClient(calls, "Done")) as swarm, swarm.stream(Agent(functions=[work]), "Go") as run:
+        order += (f"{kind.__name__} {event.index}" for event in run if (kind := type(event)) in TOOL_EVENTS)
+    assert order == [
+        "ToolCallStarted 0",
+        "ToolCallStarted 1",
+        "ToolCallStarted 2",
+        "running a",
+        "ToolCallFinished 0",
+        "running b",
+        "ToolCallFinished 1",
+        "running c",
+        "ToolCallFinished 2",
+    ]

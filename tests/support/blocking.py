@@ -19,7 +19,7 @@ from plain_client import BlockingClient, Step, as_answer
 
 from aswarm import Agent, Response, Swarm
 from aswarm._blocking.caller import Caller
-from aswarm._blocking.event_loop import SharedLoop
+from aswarm._blocking.event_loop import EventLoopThread
 from aswarm._blocking.interrupts import Interrupts
 from aswarm.testing import Answer, ScriptedModel, chunks, completion
 
@@ -78,7 +78,7 @@ def in_notebook(work: Callable[[], Any]) -> Any:
 PLACES: dict[str, Callable[[Callable[[], Any]], Any]] = {"script": in_script, "notebook": in_notebook}
 
 
-def do(loop: SharedLoop, work: Any) -> Any:
+def do(loop: EventLoopThread, work: Any) -> Any:
     """Have a coroutine function done on the loop, and wait."""
     loop.check()
     with Interrupts() as interrupts:

@@ -1,7 +1,7 @@
-"""The thread of the caller, who waits for a run: what blocks is carried out there, and not on the event loop.
+"""The thread that waits for a run: it waits for the event loop, and calls meanwhile what the run hands over.
 
-`Caller` is the waiting side: it has the run carried on by the loop, and does what the run hands over. `CallerThreadRunner` is
-the `FunctionRunner` of such a run. Which functions are handed over is decided where they are called.
+`CallerThreadRunner` is the `FunctionRunner` of such a run. Which functions are handed over is decided where they are
+called; when they begin is decided in `jobs`.
 """
 
 from __future__ import annotations
@@ -9,197 +9,186 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-from collections import deque
+import math
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
-
-import anyio
+from contextlib import suppress
+from typing import TypeVar
 
 from aswarm._agent import Response
 from aswarm._errors import RunError, set_attribute
-from aswarm._runtime.backend import TaskResult, wait_shielded
+from aswarm._runtime.backend import TaskResult
 from aswarm._runtime.threads import Slot, ThreadPool
 
-from .event_loop import SharedLoop, Visit
+from .event_loop import EventLoopThread
 from .interrupts import Interrupts
+from .jobs import Job, JobQueue, Signal, Waiter, Withdrawn, context_of_caller
 
 T = TypeVar("T")
 
-_caller: contextvars.ContextVar[Caller | None] = contextvars.ContextVar("aswarm_caller", default=None)
+# How long the thread that drops a stream waits until it is closed.
+_CLOSE_SECONDS = 2.0
+
+_caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("aswarm_caller")
 
 
 async def in_callers_thread(work: Callable[[], T]) -> T:
-    """Call `work` in the thread that waits for this run; where nobody waits any more, here."""
-    caller = _caller.get()
-    return work() if caller is None or caller.is_gone else await caller.do(_Job(work))
+    """Call `work` in the thread that waits for this run. If no thread waits any more, call it here."""
+    caller = _caller.get(None)
+    if caller is None or not caller.waits:
+        return work()
+    return await caller.jobs.do(Job(work, is_cleanup=True))
 
 
-async def for_nobody(work: Callable[[], Awaitable[None]]) -> None:
-    """Do `work` for a run whose caller is gone, whatever run the current code belongs to."""
-    _caller.set(None)
-    await work()
+class _Awaited(TaskResult[T]):
+    """What a thread waits for, as a task: a whole run, or the next event of it."""
 
-
-class _Job(TaskResult[T]):
-    """A function that was handed over."""
-
-    def __init__(self, work: Callable[[], T]) -> None:
+    def __init__(self, work: Callable[[], Awaitable[T]], caller: Caller, waiter: Waiter) -> None:
         super().__init__()
-        self._work = work
-        self._context = contextvars.copy_context()
-        self.is_over = anyio.Event()
-
-    def carry_out(self, interrupts: Interrupts) -> None:
-        """Call it, in the caller's thread and the run's context."""
-        try:
-            self.set_value(interrupts.call(functools.partial(self._context.run, self._work)))
-        except BaseException as error:  # noqa: BLE001 - the run decides what it means
-            self.set_error(error)
-
-    def end(self) -> None:
-        """Tell the run, on its loop. What was interrupted before it began has failed."""
-        if not self.is_there:
-            self.set_error(KeyboardInterrupt())
-        self.is_over.set()
-
-
-class _Errand(TaskResult[T]):
-    """Something that the run is to do: all of it, or the way to its next event."""
-
-    def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
-        super().__init__()
-        self._work = work
-        self.is_unwanted = False
-        self.is_cancelled = False
+        self.waiter = waiter
         self.task: asyncio.Task[None] | None = None
+        self._work = work
+        self._running = caller.loop.running
+        self._context = contextvars.copy_context()
+        self._context.run(context_of_caller.set, contextvars.copy_context())
+        self._context.run(_caller.set, caller)
 
-    async def carry_out(self) -> None:
-        """Do it, in a task of its own."""
+    def start(self) -> None:
+        """Start it, on the event loop."""
+        self._running.add(self)
+        self.task = asyncio.get_running_loop().create_task(self._run(), context=self._context)
+
+    async def _run(self) -> None:
         try:
             self.set_value(await self._work())
-        except BaseException as error:  # noqa: BLE001 - raised where the caller waits
+        except BaseException as error:  # noqa: BLE001 - raised where the thread waits
             self.set_error(error)
+        self._running.discard(self)
+        self.waiter.end()
 
 
 class Caller:
     """One run, as the thread sees it that waits for it."""
 
-    def __init__(self, loop: SharedLoop) -> None:
+    def __init__(self, loop: EventLoopThread) -> None:
         self.loop = loop
-        self.is_gone = False
-        self._jobs: deque[_Job[Any]] = deque()
-        self._given: _Job[Any] | None = None
-        self._waiting: tuple[_Errand[Any], Visit] | None = None
+        self.jobs = JobQueue(loop)
+        self._is_gone = False
 
-    # --- in the caller's thread ---
+    @property
+    def waits(self) -> bool:
+        """Whether the thread waits, or will wait again."""
+        return not self._is_gone and self.loop.is_usable
 
     def wait_for(self, work: Callable[[], Awaitable[T]], interrupts: Interrupts) -> T:
-        """Have `work` done on the loop, carrying out here what it hands over; its value or exception.
+        """Do `work` on the loop, and call here what it hands over; its value or exception.
 
         Ctrl-C cancels it, waits until it has ended, and raises KeyboardInterrupt; a second one does not wait.
         """
-        errand = _Errand(work)
+        awaited = _Awaited(work, self, Waiter())
         try:
-            self._serve(errand, interrupts)
+            self._serve(awaited.waiter, functools.partial(self._begin, awaited), interrupts)
             interrupts.check()
         except BaseException as error:
             if self.loop.is_usable:
-                self._end(errand, interrupts)
-                _hand_response(errand, error)
+                self._cancel(awaited, interrupts)
+                _set_response(awaited, error)
             raise
-        return self._result(errand)
+        return self._result(awaited)
 
-    def _result(self, errand: _Errand[T]) -> T:
+    def leave(self, close: Callable[[], Awaitable[T]], interrupts: Interrupts, *, seconds: float = math.inf) -> T:
+        """End the run by `close`, and wait until it has ended; but not after Ctrl-C, nor longer than these seconds."""
+        awaited = _Awaited(close, self, Waiter(seconds))
         try:
-            return errand.get()
-        except asyncio.CancelledError as error:  # not by this thread, where it would mean nothing
+            self._serve(awaited.waiter, functools.partial(self._begin_last, awaited), interrupts)
+        except BaseException:
+            self._abandon()
+            raise
+        return self._result(awaited)
+
+    def close_dropped(self, close: Callable[[], Awaitable[None]]) -> None:
+        """End a run to which no reference is left. For finalizers, which are called in any thread, at any point of code."""
+        if not self.waits:  # it ends by itself, or with the program
+            return
+        if self.loop.is_own_thread:
+            self._abandon()
+            self.loop.call(_Awaited(close, self, Waiter()).start)
+            return
+        with suppress(TimeoutError), Interrupts() as interrupts:
+            self.leave(close, interrupts, seconds=_CLOSE_SECONDS)
+
+    def _serve(self, waiter: Waiter, begin: Callable[[], None], interrupts: Interrupts) -> None:
+        """Call `begin` on the loop, and here what the run hands over, until the wait ends."""
+        with interrupts.notifying(waiter.interrupt):
+            self.loop.call(begin)
+            while (item := waiter.next()) is not Signal.ENDED:
+                if item is Signal.INTERRUPTED:
+                    interrupts.check()
+                else:
+                    item.run(interrupts)
+                    if not self.loop.is_usable:  # the function has forked, and this is the child; or the program ends
+                        item.get()
+                        self.loop.check()
+                    self.loop.call(functools.partial(self.jobs.end, item))
+
+    def _cancel(self, awaited: _Awaited[T], interrupts: Interrupts) -> None:
+        waiter = Waiter()
+        try:
+            self._serve(waiter, functools.partial(self._begin_cancelling, awaited, waiter), interrupts)
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        self._is_gone = True
+        self.loop.call(self.jobs.finish)
+
+    def _result(self, awaited: _Awaited[T]) -> T:
+        try:
+            return awaited.get()
+        except (asyncio.CancelledError, Withdrawn) as error:  # not by this thread, where it would mean nothing
             self.loop.check()
             cancelled = RunError("something that the run awaited was cancelled")
             cancelled.response = getattr(error, "response", None)
             raise cancelled from error
 
-    def _serve(self, errand: _Errand[Any], interrupts: Interrupts) -> None:
-        context = contextvars.copy_context()
-        context.run(_caller.set, self)
-        resume = functools.partial(self._resume, errand)
-        context.run(self.loop.wait, resume, interrupts)
-        while (job := self._given) is not None:
-            job.carry_out(interrupts)
-            if not self.loop.is_usable:  # the function has forked, and this is the child
-                job.get()
-                self.loop.check()
-            context.run(self.loop.wait, resume, interrupts)
-
-    def _end(self, errand: _Errand[Any], interrupts: Interrupts) -> None:
-        errand.is_unwanted = True
-        try:
-            self._serve(errand, interrupts)
-        except BaseException:
-            self.is_gone = True  # nobody waits any more
-            raise
-
     # --- on the loop ---
 
-    def _resume(self, errand: _Errand[Any], visit: Visit) -> None:
-        """Go on with the errand until it is over or there is a job for the caller; then end the visit."""
-        if self._given is not None:
-            self._given.end()
-            self._given = None
-        if errand.task is None and not errand.is_unwanted:
-            errand.task = self.loop.create_task(errand.carry_out())
-            errand.task.add_done_callback(functools.partial(self._over, errand))
-        if errand.task is None or errand.is_there:
-            visit.end()
+    def _begin(self, awaited: _Awaited[T]) -> None:
+        awaited.start()
+        # Its first step comes before this callback, and takes an event if there is one.
+        self.loop.call_soon(functools.partial(self._serve_jobs, awaited))
+
+    def _serve_jobs(self, awaited: _Awaited[T]) -> None:
+        if not awaited.is_there:
+            self.jobs.serve(awaited.waiter)
+
+    def _begin_last(self, awaited: _Awaited[T]) -> None:
+        self.jobs.leave()
+        self._begin(awaited)
+
+    def _begin_cancelling(self, awaited: _Awaited[T], waiter: Waiter) -> None:
+        self.jobs.leave()
+        # Not now: a task that is cancelled before its first step never enters its function, and would not end the wait.
+        self.loop.call_soon(functools.partial(self._cancel_task, awaited, waiter))
+
+    def _cancel_task(self, awaited: _Awaited[T], waiter: Waiter) -> None:
+        if awaited.task is None or awaited.is_there:
+            waiter.end()
             return
-        self._waiting = (errand, visit)
-        if errand.is_unwanted and not errand.is_cancelled:
-            errand.is_cancelled = errand.task.cancel()
-        if self._jobs:
-            self._tell_soon()
-
-    def _tell_soon(self) -> None:
-        # Not at once: what the run told before it handed the function over is told first.
-        self.loop.call_soon(self._give)
-
-    def _give(self) -> None:
-        if self._jobs and self._waiting is not None and not self._waiting[0].is_there:
-            self._given = self._jobs.popleft()
-            self._end_visit(self._waiting[1])
-
-    def _over(self, errand: _Errand[Any], _: asyncio.Task[None]) -> None:
-        if not errand.is_there:  # cancelled before it began
-            errand.set_error(asyncio.CancelledError())
-        if self._waiting is not None and self._waiting[0] is errand:
-            self._end_visit(self._waiting[1])
-
-    def _end_visit(self, visit: Visit) -> None:
-        self._waiting = None
-        visit.end()
-
-    async def do(self, job: _Job[T]) -> T:
-        """Hand the function over and wait for what it returns. A cancelled wait waits for one that has begun."""
-        self._jobs.append(job)
-        self._tell_soon()
-        try:
-            await job.is_over.wait()
-        except BaseException:
-            if job in self._jobs:
-                self._jobs.remove(job)
-            elif self.loop.is_usable:  # at the end of the program, a daemon thread is left where it is
-                await wait_shielded(job.is_over)
-            raise
-        return job.get()
+        awaited.waiter = waiter
+        self.jobs.serve(waiter)
+        awaited.task.cancel()
 
 
-def _hand_response(errand: _Errand[Any], error: BaseException) -> None:
-    """Give an interruption what the run has left, as any error of a run has it."""
-    response = errand.value if isinstance(errand.value, Response) else getattr(errand.error, "response", None)
-    if response is not None and errand.error is not error:
+def _set_response(awaited: _Awaited[T], error: BaseException) -> None:
+    """Give an interruption what the run has left, as every error of a run has it."""
+    response = awaited.value if isinstance(awaited.value, Response) else getattr(awaited.error, "response", None)
+    if response is not None and awaited.error is not error:
         set_attribute(error, "response", response)
 
 
 class CallerThreadRunner:
-    """The thread of the caller as a `FunctionRunner`. What must be apart from it goes to worker threads."""
+    """The caller's thread as a `FunctionRunner`. A function that needs a thread of its own gets a worker thread."""
 
     runs_everything = True
 
@@ -207,13 +196,25 @@ class CallerThreadRunner:
         self._threads = threads
 
     async def acquire(self, *, own_thread: bool = False) -> Slot:
-        """A place in the caller's thread, or a worker thread."""
-        return await self._threads.acquire() if own_thread else _CallersLease()
+        """A slot in the caller's thread, or in a worker thread."""
+        return await self._threads.acquire() if own_thread else _CallerSlot()
 
 
-class _CallersLease:
+class _CallerSlot:
+    """A place in the caller's thread, which calls one function after another."""
+
+    was_withdrawn = False
+
     async def run(self, work: Callable[[], T], **_: object) -> T:
-        return await in_callers_thread(work)
+        job = Job(work, is_cleanup=False)
+        try:
+            return await _caller.get().jobs.do(job)
+        except asyncio.CancelledError:
+            if not job.is_there:
+                raise
+            return job.get()  # the function was called, and has ended meanwhile
+        finally:
+            self.was_withdrawn = not job.has_begun
 
     def release(self) -> None:
         """There is no token to give back."""

@@ -1,4 +1,4 @@
-"""Ctrl-C while a thread waits: told to whoever waits, at a moment that it can stand; raised only in users' functions."""
+"""Ctrl-C while a thread waits for a run. Decides when it is raised: between two waits, or in the user's function."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 class Interrupts:
-    """Holds Ctrl-C back while it is entered: in the main thread, and unless the program handles it in its own way."""
+    """Holds Ctrl-C back while it is entered: in the main thread, and unless the program has a handler of its own."""
 
     def __init__(self) -> None:
-        self._pending = False
-        self._tell: Callable[[], None] | None = None
+        self._is_pending = False
+        self._notify: Callable[[], None] | None = None
         self._is_holding = False
 
     def __enter__(self) -> Self:
@@ -31,7 +31,7 @@ class Interrupts:
 
     def _hold(self) -> None:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            with suppress(ValueError):  # the main thread of another interpreter
+            with suppress(ValueError):  # this is the main thread of another interpreter
                 signal.signal(signal.SIGINT, self._on_signal)
                 self._is_holding = True
 
@@ -41,25 +41,25 @@ class Interrupts:
             self._is_holding = False
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self._pending = True
-        if self._tell is not None:
-            self._tell()
+        self._is_pending = True
+        if self._notify is not None:
+            self._notify()
 
     @contextmanager
-    def told_to(self, tell: Callable[[], None]) -> Generator[None]:
-        """While this is entered, `tell` is called at Ctrl-C, in the signal handler; at once if it came before."""
-        self._tell = tell
+    def notifying(self, notify: Callable[[], None]) -> Generator[None]:
+        """Within the block, Ctrl-C calls `notify` in the signal handler. If it came before the block, it does so at once."""
+        self._notify = notify
         try:
-            if self._pending:
-                tell()
+            if self._is_pending:
+                notify()
             yield
         finally:
-            self._tell = None
+            self._notify = None
 
     def call(self, work: Callable[[], T]) -> T:
-        """Call `work`; meanwhile Ctrl-C raises KeyboardInterrupt as it always does, at once if it came before."""
+        """Call `work`; meanwhile Ctrl-C raises KeyboardInterrupt there. If it came before, `work` is not called."""
         was_holding = self._is_holding
-        # No generator as a context manager: interrupted itself, it would hold again only when it is collected.
+        # Not a generator as a context manager: if that were interrupted, it would hold again only once it is collected.
         try:
             self._release()
             self.check()
@@ -69,7 +69,7 @@ class Interrupts:
                 self._hold()
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if Ctrl-C came and nobody was told."""
-        if self._pending:
-            self._pending = False
+        """Raise KeyboardInterrupt if Ctrl-C came and was not raised yet."""
+        if self._is_pending:
+            self._is_pending = False
             raise KeyboardInterrupt

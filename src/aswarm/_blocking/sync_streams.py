@@ -1,6 +1,6 @@
 """The two ways to watch a run without `await`: Swarm's dicts and typed events, from plain iterators.
 
-Each only waits for what its async twin gives. Between two events nothing of the run moves.
+Each one waits for the events of its async counterpart. Between two events only async functions of the run go on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aswarm._agent import Response
 from aswarm._events import Event
 from aswarm._run.streams import ClassicEvent, ClassicStream, EventStream
 
-from .caller import Caller, for_nobody
+from .caller import Caller
 from .interrupts import Interrupts
 
 logger = logging.getLogger("aswarm")
@@ -31,8 +31,9 @@ class _SyncStream(Generic[S]):
     def __init__(self, stream: S, caller: Caller) -> None:
         self._stream = stream
         self._caller = caller
-        self._is_read = threading.Lock()
-        self._when_dropped = weakref.finalize(self, _close_dropped, stream, caller)
+        self._reading = threading.Lock()
+        self._when_dropped = weakref.finalize(self, caller.close_dropped, functools.partial(_close, stream))
+        self._when_dropped.atexit = False  # the event loop closes what is open at the end of the program
 
     @property
     def response(self) -> Response:
@@ -53,36 +54,36 @@ class _SyncStream(Generic[S]):
                 self._when_dropped.detach()
                 raise StopIteration from None
             except BaseException:
-                self._end(interrupts)  # it has ended; unless Ctrl-C came at the very moment of an event
+                self._end(interrupts)  # the run has ended already, unless Ctrl-C came at the very moment of an event
                 raise
             finally:
-                self._is_read.release()
+                self._reading.release()
 
     def close(self) -> None:
         """End the run: close the response, cancel and await tools. `response` says what had happened."""
-        if not self._caller.loop.is_usable:  # in a fork, or at the end of the program
+        if not self._caller.loop.is_usable:  # this is a fork, or the end of the program
             return
         with Interrupts() as interrupts:
             self._begin_step()
             try:
                 self._end(interrupts)
             finally:
-                self._is_read.release()
+                self._reading.release()
 
     def close_if_idle(self) -> None:
-        """Close it, unless another thread, or a function further out, is reading it."""
-        if not self._is_read.locked():
+        """Close it, unless it is being read: by another thread, or by a caller of the current function."""
+        if not self._reading.locked():
             self.close()
 
     def _begin_step(self) -> None:
         self._caller.loop.check()
-        if not self._is_read.acquire(blocking=False):
+        if not self._reading.acquire(blocking=False):
             raise RuntimeError("this run is being read already; read and close it in one thread, one step at a time")
 
     def _end(self, interrupts: Interrupts) -> None:
-        # Where nobody waits any more, after a second Ctrl-C, it ends by itself.
-        if self._when_dropped.alive and self._caller.loop.is_usable and not self._caller.is_gone:
-            self._caller.wait_for(self._stream.aclose, interrupts)
+        # After a second Ctrl-C no thread waits for the run, which ends by itself.
+        if self._when_dropped.alive and self._caller.waits:
+            self._caller.leave(self._stream.aclose, interrupts)
         self._when_dropped.detach()
 
     def __enter__(self) -> Self:
@@ -94,15 +95,9 @@ class _SyncStream(Generic[S]):
         self.close()
 
 
-def _close_dropped(stream: ClassicStream | EventStream, caller: Caller) -> None:
-    caller.is_gone = True
-    with Interrupts():
-        caller.loop.leave(functools.partial(_close_for_nobody, stream))
-
-
-async def _close_for_nobody(stream: ClassicStream | EventStream) -> None:
+async def _close(stream: ClassicStream | EventStream) -> None:
     try:
-        await for_nobody(stream.aclose)
+        await stream.aclose()
     except Exception:
         logger.exception("a run that was dropped could not be closed cleanly")
 
@@ -126,7 +121,7 @@ class SyncClassicStream(_SyncStream[ClassicStream], Generator[ClassicEvent, None
 
 
 def _exception(typ: Any, val: Any, tb: Any) -> BaseException:
-    """What is to be thrown; Python itself takes it in one piece from now on."""
+    """The exception to throw, from the arguments of `throw`: one, or the three of older Pythons."""
     if isinstance(typ, BaseException):
         return typ
     error: BaseException = val if isinstance(val, BaseException) else typ() if val is None else typ(val)
@@ -134,7 +129,11 @@ def _exception(typ: Any, val: Any, tb: Any) -> BaseException:
 
 
 class SyncEventStream(_SyncStream[EventStream], Iterator[Event]):
-    """What `Swarm.stream()` returns: `with` it, then iterate over the typed events. Leaving the block ends the run."""
+    """What `Swarm.stream()` returns: enter it with `with`, then iterate over the typed events.
+
+    Leaving the block ends the run. A plain function whose `ToolCallStarted` was the last event that was read is then
+    not called, and its call stays open.
+    """
 
     _is_open = False
 

@@ -1,7 +1,7 @@
 """`Swarm`: the front for scripts, notebooks and code that comes from Swarm, without `await`.
 
-It has no loop of its own: it waits for the one engine of `AsyncSwarm`. What blocks (plain functions and instructions,
-hooks, blocking clients) runs in the thread of the caller, as in a script.
+It waits for runs of the one engine, `AsyncSwarm`. What blocks (plain functions and instructions, hooks, blocking
+clients) runs in the thread of the caller, as in a script.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from aswarm._tools.tool import is_async
 from aswarm._wire.request import CompletionSource
 
 from .caller import Caller, CallerThreadRunner, in_callers_thread
-from .event_loop import shared_loop
+from .event_loop import event_loop_thread
 from .interrupts import Interrupts
 from .sync_streams import SyncClassicStream, SyncEventStream
 
 S = TypeVar("S", bound=SyncClassicStream | SyncEventStream)
 
-# The methods of Swarm's `Swarm` that a subclass could override, and what takes their place.
+# The methods that a subclass of Swarm's `Swarm` could override, and what to do instead.
 _HOOKS = {
     "get_chat_completion": "pass a client, or a CompletionSource as the client",
     "handle_function_result": "return a Result, or rewrite failures with tool_error=",
@@ -51,16 +51,17 @@ class Swarm:
     `chat.completions.create`, or a `CompletionSource`. Without one, a blocking `OpenAI()` is made on first use, for each
     process, and closed by `close()`. A client that was passed in is never closed.
 
-    Plain functions, plain instructions, a plain `tool_error` and what a blocking client does run in the caller's thread,
-    except functions with `@tool(concurrent=True)`, `timeout` or `abandon_on_cancel`, which take a thread of their own.
-    Async functions run on one event loop, which the waiting callers step; where a loop runs already, as in a notebook, a
-    thread does. Ctrl-C cancels the run, waits until it has ended, and raises KeyboardInterrupt.
+    Plain functions, plain instructions, a plain `tool_error` and a blocking client run in the caller's thread, except
+    functions with `@tool(concurrent=True)`, `timeout` or `abandon_on_cancel`, which run in a thread of their own. Async
+    functions run on one event loop, in a thread of this process that starts with the first run and ends with the
+    program. Ctrl-C cancels the run, waits until it has ended, and raises KeyboardInterrupt; a second one does not wait.
 
-    The keywords are those of `AsyncSwarm`, but for `transport`: what waits for one run at a time needs no wide pool.
+    The keywords are those of `AsyncSwarm` without `transport`: a caller that waits for one run at a time needs no large
+    pool of connections. In a forked child process a Swarm makes a new client; replace one that was passed in.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Warn where a method of Swarm's is overridden that nobody calls here."""
+        """Warn about methods of Swarm's that are overridden, and that are never called here."""
         super().__init_subclass__(**kwargs)
         for name in sorted(_HOOKS.keys() & vars(cls).keys()):
             warnings.warn(f"{cls.__name__}.{name} is never called; {_HOOKS[name]}", UserWarning, stacklevel=2)
@@ -80,7 +81,7 @@ class Swarm:
         self._engine = _Engine(
             client,
             concurrent_tools=concurrent_tools,
-            tool_error=None if tool_error is None else functools.partial(_asked_in_callers_thread, tool_error),
+            tool_error=None if tool_error is None else functools.partial(_call_hook, tool_error),
             max_threads=max_threads,
             include_usage=include_usage,
             empty_content=empty_content,
@@ -184,7 +185,7 @@ class Swarm:
                 agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume=resume
             )
         run = functools.partial(self._engine.run, agent, messages, context_variables, model_override, False)
-        loop = shared_loop()
+        loop = event_loop_thread()
         loop.check()
         with Interrupts() as interrupts:
             return Caller(loop).wait_for(lambda: run(debug, max_turns, execute_tools, resume=resume), interrupts)
@@ -205,7 +206,7 @@ class Swarm:
         stream = self._engine.run_and_stream(
             agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume=resume
         )
-        return self._open(SyncClassicStream(stream, Caller(shared_loop())))
+        return self._open(SyncClassicStream(stream, Caller(event_loop_thread())))
 
     def stream(
         self,
@@ -226,12 +227,15 @@ class Swarm:
         """
         begin = functools.partial(self._engine.stream, agent, messages, context_variables, model_override)
         stream = begin(debug, max_turns, execute_tools, resume=resume, deltas=deltas)
-        return self._open(SyncEventStream(stream, Caller(shared_loop())))
+        return self._open(SyncEventStream(stream, Caller(event_loop_thread())))
 
     # --- closing ---
 
     def close(self) -> None:
-        """End the streams that are open, and close the client that was made here. The swarm may be used again."""
+        """End the open streams, except those that are being read, and close a client that this Swarm made.
+
+        The Swarm may be used again.
+        """
         with self._lock:
             streams = tuple(self._streams)
         for stream in streams:
@@ -254,13 +258,13 @@ class Swarm:
         self.close()
 
 
-async def _asked_in_callers_thread(hook: ToolErrorHook, failure: ToolFailure) -> str:
-    told = hook(failure) if is_async(hook) else await in_callers_thread(functools.partial(hook, failure))
-    return await told if inspect.isawaitable(told) else told
+async def _call_hook(hook: ToolErrorHook, failure: ToolFailure) -> str:
+    text = hook(failure) if is_async(hook) else await in_callers_thread(functools.partial(hook, failure))
+    return await text if inspect.isawaitable(text) else text
 
 
 class _Engine(AsyncSwarm):
-    """The one engine, for callers that wait: what blocks goes to their threads."""
+    """The engine for callers that wait: what blocks goes to their threads."""
 
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
@@ -271,7 +275,7 @@ class _Engine(AsyncSwarm):
         return self._client if self._client is not None else self.own_clients.get()
 
     def use(self, client: Any) -> None:
-        """Use this client from now on; None for one of its own."""
+        """Use this client from now on; with None, make one."""
         if client is not None:
             self._source_of(client)
         self._client = client

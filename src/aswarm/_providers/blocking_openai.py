@@ -15,8 +15,6 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from aswarm._runtime.forks import cut_in_forks
-
 from .compatible import BlockingCall
 
 
@@ -35,8 +33,6 @@ class BlockingPost:
     async def post(self, path: str, **options: Any) -> _BlockingResponse:
         """As `AsyncOpenAI.post`, for raw responses: the stream class, which is not used for them, may be async."""
         response = await self._call(functools.partial(self._client.post, path, **options))
-        if (connection := _connection_of(response)) is not None:
-            cut_in_forks(connection)
         return _BlockingResponse(response, self._call)
 
 

@@ -96,13 +96,13 @@ class ToolCaller:
             raise ToolNotFound(f"Tool {call.name} not found.")
         arguments = tool.schema.validate(parse_arguments(call.arguments))
         on_loop = tool.is_async or not (tool.thread or self._function_runner.runs_everything)
-        carry_out = _on_loop if on_loop else self._run_in_slot
+        carry_out = _on_loop if on_loop else functools.partial(self._run_in_slot, call)
         async with hold_token(tool.limiter):
             result = as_result(await carry_out(tool, arguments, context, started))
         return ToolOutcome(result.value, result)
 
     async def _run_in_slot(
-        self, tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], started: Started
+        self, call: ToolCall, tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], started: Started
     ) -> Any:
         may_be_left = takes_context(tool) and (tool.abandon_on_cancel or tool.timeout is not None)
         before = copy_containers(context) if may_be_left else context
@@ -116,6 +116,8 @@ class ToolCaller:
             raise _timed_out(tool, still_running=True) from error
         finally:
             slot.release()
+            if slot.was_withdrawn:  # it was announced, but its reader has left: it stays open
+                call.started = False
         value = await _await_value(tool, value, deadline)
         if may_be_left:
             merge_changes(context, before, own)

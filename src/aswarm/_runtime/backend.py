@@ -101,7 +101,7 @@ def task_spawner() -> Callable[[Work], object]:
     return functools.partial(call_soon, _start_task)
 
 
-async def wait_shielded(event: anyio.Event) -> None:
+async def wait_shielded(event: Event) -> None:
     """Wait for the event, however often the waiting task is cancelled meanwhile; the cancellation is raised after."""
     interrupted: BaseException | None = None
     with anyio.CancelScope(shield=True):

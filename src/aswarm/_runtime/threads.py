@@ -35,7 +35,12 @@ class DeadlinePassed(Exception):  # noqa: N818 - reads as what happened
 
 
 class Slot(Protocol):
-    """A place for one function. Whoever got it must `release` it."""
+    """A place for one function. Its owner must `release` it."""
+
+    @property
+    def was_withdrawn(self) -> bool:
+        """Whether the function was not called, and never will be, although `run` was."""
+        ...
 
     async def run(self, work: Callable[[], T], *, deadline: float = math.inf, abandon_on_cancel: bool = False) -> T:
         """Run `work` there; raises DeadlinePassed when the deadline (in the loop's clock) passes first.
@@ -82,6 +87,8 @@ class ThreadPool:
 
 class ThreadSlot:
     """One token. It is free again when it was left and the thread, if any, has really ended."""
+
+    was_withdrawn = False  # a thread may enter the function at any moment
 
     def __init__(self, tokens: anyio.CapacityLimiter, unbounded: anyio.CapacityLimiter) -> None:
         self._tokens = tokens
