@@ -41,6 +41,11 @@ class _SyncStream(Generic[S]):
         return self._stream.response
 
     @property
+    def run_id(self) -> str:
+        """The id of this run."""
+        return self._stream.run_id
+
+    @property
     def partial(self) -> str:
         """The text of a completion that has not finished, which is in no message."""
         return self._stream.partial
@@ -99,7 +104,7 @@ async def _close(stream: ClassicStream | EventStream) -> None:
     try:
         await stream.aclose()
     except Exception:
-        logger.exception("a run that was dropped could not be closed cleanly")
+        logger.exception("a run that was dropped could not be closed cleanly", extra={"run_id": stream.run_id})
 
 
 class SyncClassicStream(_SyncStream[ClassicStream], Generator[ClassicEvent, None, None]):

@@ -115,6 +115,7 @@ class Swarm:
         execute_tools: bool = True,
         *,
         resume: bool = False,
+        run_id: str | None = None,
     ) -> Response: ...
 
     @overload
@@ -130,6 +131,7 @@ class Swarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         resume: bool = False,
+        run_id: str | None = None,
     ) -> SyncClassicStream: ...
 
     @overload
@@ -145,6 +147,7 @@ class Swarm:
         execute_tools: bool = True,
         *,
         resume: bool = False,
+        run_id: str | None = None,
     ) -> SyncClassicStream: ...
 
     @overload
@@ -160,6 +163,7 @@ class Swarm:
         execute_tools: bool = True,
         *,
         resume: bool = False,
+        run_id: str | None = None,
     ) -> Response | SyncClassicStream: ...
 
     def run(
@@ -174,6 +178,7 @@ class Swarm:
         execute_tools: bool = True,
         *,
         resume: bool = False,
+        run_id: str | None = None,
     ) -> Response | SyncClassicStream:
         """Run until the model answers and return the `Response`; with `stream=True`, a generator of Swarm's events.
 
@@ -182,13 +187,22 @@ class Swarm:
         """
         if stream:
             return self.run_and_stream(
-                agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume=resume
+                agent,
+                messages,
+                context_variables,
+                model_override,
+                debug,
+                max_turns,
+                execute_tools,
+                resume=resume,
+                run_id=run_id,
             )
-        run = functools.partial(self._engine.run, agent, messages, context_variables, model_override, False)
+        begin = functools.partial(self._engine.run, agent, messages, context_variables, model_override, False)
+        run = functools.partial(begin, debug, max_turns, execute_tools, resume=resume, run_id=run_id)
         loop = event_loop_thread()
         loop.check()
         with Interrupts() as interrupts:
-            return Caller(loop).wait_for(lambda: run(debug, max_turns, execute_tools, resume=resume), interrupts)
+            return Caller(loop).wait_for(run, interrupts)
 
     def run_and_stream(
         self,
@@ -201,11 +215,11 @@ class Swarm:
         execute_tools: bool = True,
         *,
         resume: bool = False,
+        run_id: str | None = None,
     ) -> SyncClassicStream:
         """Swarm's name for `run(..., stream=True)`."""
-        stream = self._engine.run_and_stream(
-            agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume=resume
-        )
+        begin = functools.partial(self._engine.run_and_stream, agent, messages, context_variables, model_override)
+        stream = begin(debug, max_turns, execute_tools, resume=resume, run_id=run_id)
         return self._open(SyncClassicStream(stream, Caller(event_loop_thread())))
 
     def stream(
@@ -219,6 +233,7 @@ class Swarm:
         execute_tools: bool = True,
         *,
         resume: bool = False,
+        run_id: str | None = None,
         deltas: bool = True,
     ) -> SyncEventStream:
         """Run with typed events, live: `with swarm.stream(...) as run: for event in run: ...`.
@@ -226,7 +241,7 @@ class Swarm:
         Takes what `AsyncSwarm.stream` takes, and raises what `run` raises. `run.response` is valid however the block ended.
         """
         begin = functools.partial(self._engine.stream, agent, messages, context_variables, model_override)
-        stream = begin(debug, max_turns, execute_tools, resume=resume, deltas=deltas)
+        stream = begin(debug, max_turns, execute_tools, resume=resume, run_id=run_id, deltas=deltas)
         return self._open(SyncEventStream(stream, Caller(event_loop_thread())))
 
     # --- closing ---
