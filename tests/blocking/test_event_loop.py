@@ -280,9 +280,10 @@ def test_an_interruption_when_a_function_was_handed_over(monkeypatch: pytest.Mon
     """It is not called."""
     called: list[str] = []
     loop = EventLoopThread()
-    with monkeypatch.context() as patched, pytest.raises(TimeoutError):
+    with monkeypatch.context() as patched:
         patched.setattr(caller, "Waiter", Interrupted)
-        do(loop, lambda: call_function(called))
+        with pytest.raises(TimeoutError):
+            do(loop, lambda: call_function(called))
     assert called == ["Withdrawn, withdrawn: True"]
     assert do(loop, answer) == "answer"
     loop.close()

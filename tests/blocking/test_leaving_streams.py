@@ -33,9 +33,15 @@ def leave_by_break(swarm: Swarm, agent: Agent, name: str) -> SyncEventStream:
 
 
 def leave_by_an_error(swarm: Swarm, agent: Agent, name: str) -> SyncEventStream:
-    with pytest.raises(ZeroDivisionError), swarm.stream(agent, "Go") as run:
-        read_until(run, ToolCallStarted, name)
-        raise ZeroDivisionError
+    run = swarm.stream(agent, "Go")
+
+    def fail() -> None:
+        with run:
+            read_until(run, ToolCallStarted, name)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     return run
 
 

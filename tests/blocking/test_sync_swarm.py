@@ -120,3 +120,13 @@ def test_debug_prints(capsys: pytest.CaptureFixture[str]) -> None:
     with Swarm(BlockingClient("Done")) as swarm:
         swarm.run(Agent(), "Go", debug=True)
     assert "Getting chat completion for...:" in capsys.readouterr().out
+
+
+@every_face
+def test_the_id_of_a_run(face: str) -> None:
+    """The one that was given, or a new one; the streams have it too."""
+    with Swarm(BlockingClient(*["Hello"] * 5)) as swarm:
+        assert consume(swarm, Agent(), face, run_id="mine").run_id == "mine"
+        assert consume(swarm, Agent(), face).run_id
+        assert swarm.run(Agent(), "Go", stream=True, run_id="mine").run_id == "mine"
+        assert swarm.stream(Agent(), "Go", run_id="mine").run_id == "mine"

@@ -1,121 +1,113 @@
-"""What becomes of clients, connections and the shared event loop in a fork, as far as one process can show it."""
+"""What becomes of clients and of the event loop in a fork, as far as one process can show it."""
 
 from __future__ import annotations
 
-import asyncio
+import gc
 import os
-import socket
-from collections.abc import Coroutine
-from typing import Any
+import threading
+from collections.abc import Callable
 
 import pytest
 from blocking import do
 
 from aswarm._blocking.caller import in_callers_thread
-from aswarm._blocking.event_loop import SharedLoop
-from aswarm._runtime.forks import PerProcess, _cut, _cut_inherited, cut_in_forks
+from aswarm._blocking.event_loop import EventLoopThread
+from aswarm._runtime.forks import PerProcess
 
 
 async def answer() -> str:
     return "answer"
 
 
-def test_one_value_for_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fork makes its own, and is told of the parent's, which it keeps."""
-    inherited: list[object] = []
-    values = PerProcess(object, inherited.append)
-    first = values.get()
-    assert values.get() is first
-    parent = os.getpid()
-    monkeypatch.setattr(os, "getpid", lambda: parent + 1)
-    assert values.get() is not first
-    assert inherited == [first]
-    assert values.pop() is not first
+Fork = Callable[[], None]
+
+
+@pytest.fixture
+def fork(monkeypatch: pytest.MonkeyPatch) -> Fork:
+    """From its call on, this process has another id."""
+    ids = iter(range(os.getpid() + 1, os.getpid() + 10))
+
+    def become_child() -> None:
+        child = next(ids)
+        monkeypatch.setattr(os, "getpid", lambda: child)
+
+    return become_child
+
+
+def test_one_value_for_each_process(fork: Fork) -> None:
+    """A fork makes its own. What it inherited is kept: nothing of it is collected, and so closed."""
+    collected: list[str] = []
+
+    class Value:
+        def __del__(self) -> None:
+            collected.append("collected")
+
+    values = PerProcess(Value)
+    first = id(values.get())
+    assert id(values.get()) == first
+    fork()
+    assert id(values.get()) != first
+    assert collected == []
+    values.pop()
+    gc.collect()
+    assert collected == ["collected"]
     assert values.pop() is None
-    monkeypatch.setattr(os, "getpid", lambda: parent + 2)
-    assert values.get() is not None
-    assert inherited == [first]
+    fork()
+    assert values.pop() is None
+    assert values.get() is values.get()
+    assert collected == ["collected"]
 
 
-def connected() -> tuple[socket.socket, socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        ours = socket.create_connection(listener.getsockname())
-        return ours, listener.accept()[0]
+def test_a_fork_while_another_thread_makes_the_value(fork: Fork) -> None:
+    """The lock that the thread held at that moment does not hold up the child, in which there is no such thread."""
+    making, gate = threading.Event(), threading.Event()
+
+    def make() -> str:
+        if not making.is_set():
+            making.set()
+            gate.wait(10)
+        return "made"
+
+    values = PerProcess(make)
+    thread = threading.Thread(target=values.get)
+    thread.start()
+    making.wait(10)
+    fork()
+    assert values.get() == "made"
+    assert thread.is_alive()
+    gate.set()
+    thread.join()
 
 
-def test_cutting_connections() -> None:
-    """A copy of a connection that is cut looks ended, to this process only: the original goes on."""
-    ours, server = connected()
-    inherited = ours.dup()  # what a fork would have
-    closed = socket.socket()
-    closed.close()
-    with ours, server, inherited:
-        _cut([inherited, closed])
-        assert inherited.recv(1) == b""
-        ours.sendall(b"still here")
-        assert server.recv(10) == b"still here"
-        _cut([closed])
-
-
-def test_cutting_what_a_fork_inherits() -> None:
-    """Connections of blocking clients are cut in any fork at once."""
-    ours, server = connected()
-    inherited = ours.dup()
-    with ours, server, inherited:
-        cut_in_forks(inherited)
-        _cut_inherited()
-        assert inherited.recv(1) == b""
-
-
-def test_a_loop_in_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not used there, its connections are cut, and at the end it is closed as it is."""
-    ours, server = connected()
-    loop, unused = SharedLoop(), SharedLoop()
-
-    async def connect() -> asyncio.Transport:
-        running = asyncio.get_running_loop()
-        return (await running.create_connection(asyncio.Protocol, sock=ours))[0]
-
-    async def end() -> None:
-        transport.abort()
-        await asyncio.sleep(0)
-
-    transport = do(loop, connect)
-    with monkeypatch.context() as child:
-        parent = os.getpid()
-        child.setattr(os, "getpid", lambda: parent + 1)
+def test_an_event_loop_in_a_fork(monkeypatch: pytest.MonkeyPatch, fork: Fork) -> None:
+    """It is not used there, and closing it there does nothing to it: the parent goes on."""
+    loop = EventLoopThread()
+    assert do(loop, answer) == "answer"
+    with monkeypatch.context():
+        fork()
         assert not loop.is_usable
-        loop.leave(_never)
         with pytest.raises(RuntimeError, match="not to its fork"):
             do(loop, answer)
-        loop.abandon()
-        with socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as inherited:
-            assert inherited.recv(1) == b""
-        unused.close()
-        assert unused._loop.is_closed()
-    do(loop, end)
+        loop.close()
+        monkeypatch.undo()
+    assert do(loop, answer) == "answer"
     loop.close()
-    server.close()
 
 
 @pytest.mark.parametrize("raises", [False, True])
-def test_a_function_that_forks(raises: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_forks(raises: bool, monkeypatch: pytest.MonkeyPatch, fork: Fork) -> None:
     """In the child, what it raises leaves at once; the run is the parent's and does not go on here."""
 
-    def fork() -> None:
-        parent = os.getpid()
-        child.setattr(os, "getpid", lambda: parent + 1)
+    def function() -> None:
+        fork()
         if raises:
             raise SystemExit(4)
 
     async def work() -> None:
-        await in_callers_thread(fork)
+        await in_callers_thread(function)
 
-    loop = SharedLoop()
-    with monkeypatch.context() as child, pytest.raises(SystemExit if raises else RuntimeError):
+    loop = EventLoopThread()
+    with pytest.raises(SystemExit if raises else RuntimeError):
         do(loop, work)
+    monkeypatch.undo()
     loop.close()
-
-
-def _never() -> Coroutine[Any, Any, None]:
-    raise AssertionError("begun in a fork")

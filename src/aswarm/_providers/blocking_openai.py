@@ -1,6 +1,6 @@
-"""A blocking `OpenAI`, in the form of an `AsyncOpenAI`: what the first door needs of it, no more.
+"""A blocking `OpenAI` with the one method of an `AsyncOpenAI` that completions need.
 
-Decides nothing: it passes on, and its front says how what blocks is called.
+Decides only where the end of a response is read. `Swarm` decides where the code of the client is called.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .compatible import BlockingCall
 
 
 class BlockingPost:
-    """The one method of an `AsyncOpenAI` that is used, by means of a blocking `OpenAI`."""
+    """`AsyncOpenAI.post`, by means of a blocking `OpenAI`."""
 
     def __init__(self, client: Any, call: BlockingCall) -> None:
         self._client = client
@@ -31,13 +31,13 @@ class BlockingPost:
         return retries
 
     async def post(self, path: str, **options: Any) -> _BlockingResponse:
-        """As `AsyncOpenAI.post`, for raw responses: the stream class, which is not used for them, may be async."""
+        """Send a request; the response is raw. `stream_cls` among the options may be async: it is not used for those."""
         response = await self._call(functools.partial(self._client.post, path, **options))
         return _BlockingResponse(response, self._call)
 
 
 class _BlockingResponse:
-    """A blocking raw response, as an async one."""
+    """A blocking raw response with the methods of an async one."""
 
     def __init__(self, response: Any, call: BlockingCall) -> None:
         self._response = response
@@ -56,7 +56,7 @@ class _BlockingResponse:
     async def _read(self, read: Callable[[], bytes | None]) -> bytes | None:
         if anyio.current_effective_deadline() == math.inf:
             return await self._call(read)
-        # Nobody waits long for what follows the last event, so it is read where it can be left behind.
+        # What follows the last event is waited for briefly, so it is read in a thread that can be left behind.
         try:
             return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
         except anyio.get_cancelled_exc_class():
@@ -64,7 +64,7 @@ class _BlockingResponse:
             raise
 
     def _hang_up(self) -> None:
-        # Closing alone would leave the connection open for as long as the thread reads from it.
+        # `close` alone would leave the connection open as long as the thread reads from it.
         if (connection := _connection_of(self._response)) is not None:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -74,5 +74,5 @@ class _BlockingResponse:
 
 
 def _connection_of(response: Any) -> socket.socket | None:
-    stream = response.extensions.get("network_stream")  # httpx documents it; a transport of somebody's own has none
+    stream = response.extensions.get("network_stream")  # httpx documents it; another transport may have none
     return None if stream is None else stream.get_extra_info("socket")

@@ -216,7 +216,7 @@ def _takes_bytes(kind: type) -> bool:
 
 async def _first(pieces: AsyncGenerator[bytes, None]) -> bytes | None:
     # httpx nests generators, which begin here, and drops them half read; it is the response that is closed.
-    return await HiddenGenerators(anext(pieces, None), forgotten=True)
+    return await HiddenGenerators(anext(pieces, None), finalize=False)
 
 
 async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:

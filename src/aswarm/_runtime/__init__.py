@@ -1,4 +1,4 @@
-"""What anyio and processes do not give: tasks without a parent, one value for each event loop, bounded threads, forks.
+"""What neither anyio nor the standard library has: tasks without a parent, a value per event loop or process, threads.
 
-Knows nothing of agents, tools or models.
+Decides how work runs beside a run. Knows nothing of agents, tools or models.
 """

@@ -1,6 +1,6 @@
-"""The few things that anyio does not give on both backends: the loop's identity, tasks of nobody, waiting to the end.
+"""What anyio does not have for both backends: the identity of a loop, tasks without a parent, waits to the end.
 
-trio is never imported unless it runs already.
+Never imports trio: if the current loop is trio's, trio is loaded already.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sniffio
 
 T = TypeVar("T")
 
-# Tasks of the supervisors: asyncio itself keeps only weak references to tasks.
+# asyncio itself keeps only weak references to tasks.
 _tasks: set[asyncio.Task[None]] = set()
 
 
@@ -29,7 +29,7 @@ def _on_trio() -> bool:
 
 
 def current_loop() -> object:
-    """The running event loop, as something that can be told apart and weakly referred to."""
+    """An object that stands for the running event loop: hashable, and weakly referable."""
     return _trio().current_trio_token() if _on_trio() else asyncio.get_running_loop()
 
 
@@ -38,7 +38,7 @@ def _trio() -> Any:
 
 
 def scheduler() -> Callable[[Callable[[], None]], object]:
-    """A function that schedules a callback on this loop from any thread; it raises RuntimeError once the loop is gone."""
+    """A function that schedules a callback on this loop from any thread. It raises RuntimeError once the loop is closed."""
     if _on_trio():
         run_soon: Callable[[Callable[[], None]], object] = _trio().current_trio_token().run_sync_soon
         return run_soon
@@ -54,28 +54,28 @@ class Event(Protocol):
 
 
 def events() -> Callable[[], Event]:
-    """What makes events on this loop, for those who need many: anyio asks anew each time which loop that is."""
+    """A function that makes events of this loop, for callers that need many: anyio looks up the loop for each event."""
     return sys.modules["trio"].Event if _on_trio() else asyncio.Event
 
 
 def clock() -> Callable[[], float]:
-    """The clock of this loop, in seconds; as `events`."""
+    """The clock of this loop, in seconds; for callers that read it often."""
     return sys.modules["trio"].current_time if _on_trio() else asyncio.get_running_loop().time
 
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
-def _spawn(work: Work, never_begun: Callable[[], object]) -> None:
-    """Start a task that belongs to no scope of the caller's; it sees a copy of the caller's context variables.
+def _spawn(work: Work, on_done: Callable[[], object]) -> None:
+    """Start a task outside of the caller's cancel scopes, with a copy of the caller's context variables.
 
-    `never_begun` is called, perhaps for nothing, when it is over: asyncio cancels a task before its first step without
-    entering it, as happens when everything is cancelled at the end of `asyncio.run`. Trio enters every task.
+    `on_done` is called when an asyncio task is done, even if its work was never entered: asyncio does not enter a task
+    that is cancelled before its first step, as at the end of `asyncio.run`. Trio enters every task, and does not call it.
     """
     if _on_trio():
         _trio().spawn_system_task(work, context=contextvars.copy_context())
     else:
-        _start_task(work).add_done_callback(lambda _: never_begun())
+        _start_task(work).add_done_callback(lambda _: on_done())
 
 
 def _start_task(work: Work) -> asyncio.Task[None]:
@@ -86,14 +86,14 @@ def _start_task(work: Work) -> asyncio.Task[None]:
 
 
 def _start_system_task(work: Work) -> None:
-    with suppress(RuntimeError):  # trio.run is ending, starts no task, and closes what is open itself
+    with suppress(RuntimeError):  # trio.run is ending: it starts no task any more, and closes what is open itself
         _trio().spawn_system_task(work)
 
 
 def task_spawner() -> Callable[[Work], object]:
-    """A function that starts a task on this loop from anywhere: another thread, a finalizer.
+    """A function that starts a task on this loop from any thread, and from a finalizer.
 
-    It raises RuntimeError once the loop is gone.
+    It raises RuntimeError once the loop is closed.
     """
     if _on_trio():
         return functools.partial(_trio().current_trio_token().run_sync_soon, _start_system_task)
@@ -102,13 +102,13 @@ def task_spawner() -> Callable[[Work], object]:
 
 
 async def wait_shielded(event: Event) -> None:
-    """Wait for the event, however often the waiting task is cancelled meanwhile; the cancellation is raised after."""
+    """Wait for the event even if the waiting task is cancelled meanwhile; the cancellation is raised afterwards."""
     interrupted: BaseException | None = None
     with anyio.CancelScope(shield=True):
         while not event.is_set():
             try:
                 await event.wait()
-            except anyio.get_cancelled_exc_class() as error:  # a plain task.cancel() passes through the shield
+            except anyio.get_cancelled_exc_class() as error:  # a plain task.cancel() ignores the shield
                 interrupted = error
     if interrupted is not None:
         raise interrupted
@@ -137,14 +137,14 @@ class TaskResult(Generic[T]):
                 raise self.error
             finally:
                 self.error = None  # its traceback refers to this frame
-        return self.value  # type: ignore[return-value]  # pyright: ignore[reportReturnType] - set where no error is
+        return self.value  # type: ignore[return-value]  # pyright: ignore[reportReturnType] - set if there is no error
 
 
 class BackgroundTask(Generic[T]):
-    """Work in a task of its own, that ends only by itself or by `stop`.
+    """Work in a task of its own, which ends by itself or by `stop`.
 
-    A plain `task.cancel()` of the caller's task does not reach it, and inside it anyio's cancellation holds: shields,
-    and with them worker threads, are respected.
+    A plain `task.cancel()` of the caller's task does not reach it. `stop` cancels by an anyio scope, which respects
+    shields, and so waits for worker threads.
     """
 
     def __init__(self, work: Callable[[], Awaitable[T]], on_end: Callable[[], object] = lambda: None) -> None:
@@ -153,18 +153,18 @@ class BackgroundTask(Generic[T]):
         self._scope = anyio.CancelScope()
         self._ended = anyio.Event()
         self._outcome = TaskResult[T]()
-        _spawn(self._run, self._never_begun)
+        _spawn(self._run, self._end_unentered)
 
     async def _run(self) -> None:
         try:
             with self._scope:
                 self._outcome.set_value(await self._work())
-        except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
+        except BaseException as error:  # noqa: BLE001 - raised by `result`
             self._outcome.set_error(error)
         finally:
             self._end()
 
-    def _never_begun(self) -> None:
+    def _end_unentered(self) -> None:
         if not self._ended.is_set():
             self._outcome.set_error(asyncio.CancelledError())
             self._end()
@@ -174,12 +174,12 @@ class BackgroundTask(Generic[T]):
         self._ended.set()
 
     async def stop(self) -> None:
-        """Cancel what still runs and wait until it has ended, however often the waiting task is cancelled meanwhile."""
+        """Cancel the work and wait until it has ended, even if the waiting task is cancelled meanwhile."""
         self._scope.cancel()
         await wait_shielded(self._ended)
 
     async def result(self) -> T:
-        """Wait for the work; its value, or its exception as it was raised. A cancelled wait stops the work."""
+        """Wait for the work. Returns its value, or raises its exception. If this is cancelled, it stops the work."""
         try:
             await self._ended.wait()
         finally:
@@ -188,16 +188,17 @@ class BackgroundTask(Generic[T]):
 
 
 class HiddenGenerators(Generic[T]):
-    """Awaits, without the event loop's list of generators getting to know those that are begun meanwhile.
+    """Awaits a step, and hides the async generators that it begins from the event loop.
 
-    At its end the loop closes all it knows, at once: nested ones would find each other running. Only the outermost is
-    on the list, and closes the others from the outside in. `forgotten=True` is for generators of others that are
-    dropped half read and whose resources are freed in another way: no task is made to close them either.
+    At shutdown asyncio closes every generator it has seen, all at the same time; nested ones then fail with "already
+    running". So only the outermost is known to the loop, and it closes the inner ones in order. `finalize=False` is for
+    generators of other code that are dropped half read, and whose resources are freed in another way: the event loop
+    then starts no task to close them.
     """
 
-    def __init__(self, step: Awaitable[T], *, forgotten: bool = False) -> None:
+    def __init__(self, step: Awaitable[T], *, finalize: bool = True) -> None:
         self._step = step
-        self._hooks: dict[str, Any] = {"firstiter": None, **({"finalizer": _leave_it} if forgotten else {})}
+        self._hooks: dict[str, Any] = {"firstiter": None, **({} if finalize else {"finalizer": _do_nothing})}
 
     def __await__(self) -> Generator[Any, Any, T]:
         inner: Any = self._step.__await__()
@@ -218,12 +219,12 @@ class HiddenGenerators(Generic[T]):
                 resume, value = inner.throw, error
 
 
-def _leave_it(_: object) -> None:
-    """Finalize nothing; without any finalizer, Python would close the generator on the spot."""
+def _do_nothing(_: object) -> None:
+    """Stand in for a finalizer: without one, Python would close the generator as soon as it is collected."""
 
 
 class PerLoop(Generic[T]):
-    """One value for each event loop, made on first use there and gone with the loop."""
+    """One value for each event loop, made on first use there and forgotten with the loop."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -240,7 +241,7 @@ class PerLoop(Generic[T]):
             return self._values[loop]
 
     def _forget_closed(self) -> None:
-        # A client's connections refer to their loop, which would keep it here although nobody else does.
+        # The connections of a client refer to their loop, so a loop would be kept here by its own value.
         for loop in [known for known in self._values if isinstance(known, asyncio.AbstractEventLoop)]:
             if loop.is_closed():
                 del self._values[loop]

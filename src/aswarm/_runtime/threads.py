@@ -1,7 +1,7 @@
-"""Where plain functions run: in worker threads, bounded per swarm, never waited for by the runs that they start.
+"""Where plain functions run: in worker threads, of which a swarm has a bounded number.
 
-Decides when a function may enter a thread and when its token is free again. Knows nothing of tools. A blocking face has
-another `FunctionRunner` in place of the threads.
+Decides when a function may enter a thread and when its token is free again. Knows nothing of tools. `Swarm` has another
+`FunctionRunner`, which calls them in the thread of its caller.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from .backend import scheduler
 
 T = TypeVar("T")
 
-# How many tools are around this code: a run started inside a tool must not wait for the tokens of the run around it,
-# or a pool that is full of waiting outer runs would never move. So each depth has tokens of its own.
+# Nesting depth of tool calls. Each depth has its own tokens: a run inside a tool would otherwise wait for a token that
+# the run around it holds, and neither would end.
 _depth: contextvars.ContextVar[int] = contextvars.ContextVar("aswarm_depth", default=0)
 
 
 def enter_tool() -> None:
-    """Say that the current task is a tool from here on."""
+    """Count the current task as a tool from here on."""
     _depth.set(_depth.get() + 1)
 
 
-class DeadlinePassed(Exception):  # noqa: N818 - reads as what happened
+class DeadlinePassed(Exception):  # noqa: N818 - its name says what happened
     """The function did not return in time; it may still be running."""
 
 
@@ -43,26 +43,26 @@ class Slot(Protocol):
         ...
 
     async def run(self, work: Callable[[], T], *, deadline: float = math.inf, abandon_on_cancel: bool = False) -> T:
-        """Run `work` there; raises DeadlinePassed when the deadline (in the loop's clock) passes first.
+        """Run `work` there; raises DeadlinePassed if the deadline (in the loop's clock) passes first.
 
-        Without `abandon_on_cancel`, a cancellation from outside waits for the function. The waits must not be cut by a
-        plain `task.cancel()`, so the caller gives this a task of its own.
+        Without `abandon_on_cancel`, a cancellation from outside waits for the function. A plain `task.cancel()` would
+        interrupt that wait, so the caller calls this in a task of its own.
         """
         ...
 
     def release(self) -> None:
-        """The caller waits no longer."""
+        """Give the slot back: the caller waits for the function no longer."""
         ...
 
 
 class FunctionRunner(Protocol):
-    """Where plain functions run. `runs_everything`: those that never block (`@tool(thread=False)`) too."""
+    """Runs plain functions. `runs_everything`: also those that never block (`@tool(thread=False)`)."""
 
     @property
     def runs_everything(self) -> bool: ...
 
     async def acquire(self, *, own_thread: bool = False) -> Slot:
-        """Wait for a place. `own_thread`: one where the function may run beside others and may be left behind."""
+        """Wait for a slot. `own_thread`: one where the function may run beside others, and may be left running."""
         ...
 
 
@@ -74,11 +74,11 @@ class ThreadPool:
     def __init__(self, size: int) -> None:
         self._size = size
         self._tokens: dict[int, anyio.CapacityLimiter] = {}
-        # The bound is ours, because anyio gives a token back when the waiting ends, not when the thread does.
+        # anyio's own limit is not used, because it gives a token back when the wait ends, not when the thread does.
         self._unbounded = anyio.CapacityLimiter(math.inf)
 
     async def acquire(self, **_: object) -> ThreadSlot:
-        """Wait for a token. Every function has a thread of its own here."""
+        """Wait for a token. Here every function has a thread of its own."""
         tokens = self._tokens.setdefault(_depth.get(), anyio.CapacityLimiter(self._size))
         slot = ThreadSlot(tokens, self._unbounded)
         await tokens.acquire_on_behalf_of(slot)
@@ -86,7 +86,7 @@ class ThreadPool:
 
 
 class ThreadSlot:
-    """One token. It is free again when it was left and the thread, if any, has really ended."""
+    """One token. It is free again once the slot was released and the thread, if any, has really ended."""
 
     was_withdrawn = False  # a thread may enter the function at any moment
 
@@ -95,8 +95,8 @@ class ThreadSlot:
         self._unbounded = unbounded
         self._call_soon = scheduler()
         self._lock = threading.Lock()
-        self._left = False
-        self._running = False
+        self._is_released = False
+        self._is_running = False
 
     async def run(self, work: Callable[[], T], *, deadline: float = math.inf, abandon_on_cancel: bool = False) -> T:
         """Run `work` in a thread; see `Slot`."""
@@ -111,25 +111,25 @@ class ThreadSlot:
     def _enter(self, work: Callable[[], T]) -> list[T]:
         # In a list, because trio refuses a thread that returns a coroutine.
         with self._lock:
-            if self._left:  # cancelled before a thread was found: nobody waits for this any more
+            if self._is_released:  # cancelled before the function began: the result is not awaited any more
                 return []
-            self._running = True
+            self._is_running = True
         try:
             return [work()]
         finally:
             with self._lock:
-                self._running = False
-                left = self._left
-            if left:
-                with suppress(RuntimeError):  # the loop is gone, and its tokens with it
+                self._is_running = False
+                is_released = self._is_released
+            if is_released:
+                with suppress(RuntimeError):  # the loop is closed, and its tokens are not needed any more
                     self._call_soon(self._free)
 
     def release(self) -> None:
-        """The caller waits no longer."""
+        """Give the token back, now or when the thread has ended."""
         with self._lock:
-            self._left = True
-            running = self._running
-        if not running:
+            self._is_released = True
+            is_running = self._is_running
+        if not is_running:
             self._free()
 
     def _free(self) -> None:
