@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from documentation import PAGES, PROJECT, ModelServer, PageRun, blocks_of, model_server
+from starlette.testclient import TestClient
 
 README = PROJECT / "README.md"
 HOME = "https://github.com/aswarm-dev/aswarm"
@@ -90,6 +91,13 @@ def _without_code(page: Path) -> str:
 def _headings(page: Path) -> set[str]:
     titles = re.findall(r"^#+ (.*)$", _without_code(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_web_endpoint_of_the_readme_answers(page_run: PageRun) -> None:
+    """The application that the README shows streams the model's answer to a request."""
+    page_run.run(blocks_of(README))
+    with TestClient(page_run.namespaces[-1]["app"]) as browser:
+        assert browser.post("/chat", content="Good evening!").text == "Hello! How can I help?"
 
 
 def test_every_page_is_in_the_index() -> None:

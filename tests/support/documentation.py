@@ -37,11 +37,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio.from_thread
-from click.testing import CliRunner
 from loopback import Reply, serve, whole
 
 from aswarm import AsyncSwarm, Swarm
-from aswarm.cli._app import app
 from aswarm.testing import Answer, Failure, Request, ScriptedCall, ScriptedModel, call, chunks
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -169,11 +167,14 @@ def model_server() -> Iterator[ModelServer]:
 
 
 class PageRun:
-    """Runs the blocks of one page, in the current folder and with the environment that is set."""
+    """Runs the blocks of one page, in the current folder and with the environment that is set.
+
+    `namespaces`: what the programs of the page have defined, in order.
+    """
 
     def __init__(self, server: ModelServer) -> None:
         self._server = server
-        self._namespaces: list[dict[str, Any]] = []
+        self.namespaces: list[dict[str, Any]] = []
 
     def run(self, blocks: list[Block]) -> None:
         """Run them all; an error names the block."""
@@ -217,9 +218,9 @@ class PageRun:
 
     def _run_python(self, block: Block, runner: asyncio.Runner) -> str:
         if block.is_program:
-            self._namespaces.append({"__name__": "__main__"})
-        assert self._namespaces, "the first block of a page must begin with its imports"
-        namespace = self._namespaces[-1]
+            self.namespaces.append({"__name__": "__main__"})
+        assert self.namespaces, "the first block of a page must begin with its imports"
+        namespace = self.namespaces[-1]
         # As many empty lines in front that a traceback names the line of the page.
         source = "\n" * (block.line - 1) + block.code
         code = compile(source, str(block.page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
@@ -230,7 +231,7 @@ class PageRun:
         return stdout.getvalue()
 
     async def _close(self) -> None:
-        for namespace in self._namespaces:
+        for namespace in self.namespaces:
             for value in namespace.values():
                 if isinstance(value, AsyncSwarm):
                     await value.aclose()
@@ -259,6 +260,10 @@ def _commands(block: Block) -> Iterator[tuple[list[str], int]]:
 
 
 def _run_aswarm(words: list[str], exit_code: int) -> str:
+    from click.testing import CliRunner  # an extra, which most pages do without
+
+    from aswarm.cli._app import app
+
     done = CliRunner(env={"COLUMNS": "120", "NO_COLOR": "1"}).invoke(app, words[1:])
     assert done.exit_code == exit_code, f"{words}: exit code {done.exit_code}\n{done.output}"
     return done.stdout
