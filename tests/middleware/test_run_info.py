@@ -1,0 +1,309 @@
+"""What a middleware knows of its run, and the id of a run wherever it is shown."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+from faces import FACES, cancel_when, consume
+from middlewares import Chunks, around_calls, passed_on
+from sources import script_of
+
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    ConfigurationError,
+    Response,
+    RunError,
+    Swarm,
+    ToolError,
+    tool,
+)
+from aswarm.middleware import CompletionRequest, Handlers, RunInfo, Started, ToolCall, ToolHandler, ToolOutcome, retry
+from aswarm.testing import Failure, call
+
+pytestmark = pytest.mark.anyio
+
+
+async def look() -> str:
+    """Look."""
+    return "sunny"
+
+
+class Infos:
+    """A middleware that keeps what it knows of each run."""
+
+    def __init__(self) -> None:
+        self.runs: list[RunInfo] = []
+
+    def __call__(self, handlers: Handlers) -> Handlers:
+        self.runs.append(handlers.run)
+        return handlers
+
+
+# --- agent and context ------------------------------------------------------------------------------------------------
+
+
+async def test_the_agent_is_the_active_one() -> None:
+    """`run.agent` follows a handoff; `request.agent` is the one that asks."""
+    seen: list[tuple[str, str]] = []
+    b = Agent(name="B")
+    infos = Infos()
+
+    def note(handlers: Handlers) -> Handlers:
+        async def complete(request: CompletionRequest) -> Chunks:
+            seen.append((handlers.run.agent.name, request.agent.name))
+            async for chunk in passed_on(handlers.complete, request):
+                yield chunk
+
+        return replace(handlers, complete=complete)
+
+    swarm = AsyncSwarm(script_of([call("transfer_to_b"), "I am B."]).client(), middleware=[note, infos])
+    response = await swarm.run(Agent(name="A", functions=[b]), "Hi")
+    assert seen == [("A", "A"), ("B", "B")]
+    assert infos.runs[0].agent is b is response.agent
+
+
+async def test_the_context_can_be_read_and_not_written() -> None:
+    """`run.context_variables` shows what tools have changed; assigning to it is a TypeError."""
+    infos = Infos()
+    seen: list[dict[str, Any]] = []
+
+    async def note(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        seen.append(dict(infos.runs[0].context_variables))
+        outcome = await inner(call, context, started)
+        seen.append(dict(infos.runs[0].context_variables))
+        return outcome
+
+    def write(context_variables: dict[str, Any]) -> str:
+        context_variables["city"] = "Oslo"
+        return "done"
+
+    given = {"user": 1}
+    swarm = AsyncSwarm(script_of([call("write"), "Done."]).client(), middleware=[infos, around_calls(note)])
+    await swarm.run(Agent(functions=[write]), "Hi", given)
+    assert seen == [{"user": 1}, {"user": 1, "city": "Oslo"}]
+    assert given == {"user": 1}
+    view: Any = infos.runs[0].context_variables
+    with pytest.raises(TypeError):
+        view["user"] = 2
+    with pytest.raises(AttributeError):
+        infos.runs[0].agent = Agent()  # type: ignore[misc]
+
+
+# --- the call around a run --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["async", "thread", "own thread", "on the loop", "blocking"])
+async def test_a_run_inside_a_tool_knows_the_call(kind: str) -> None:
+    """`run.tool_call` is the call of the outer run in whose function the run was started, however that is done."""
+    infos, outer = Infos(), Infos()
+    inner_client = script_of(["inner"] * 3).client()
+    inner = AsyncSwarm(inner_client, middleware=[infos])
+
+    async def ask() -> str:
+        return (await inner.run(Agent(name="inner"), "Hi", run_id="inner")).text
+
+    def ask_in_thread() -> str:
+        return anyio.from_thread.run(ask)
+
+    def ask_blocking() -> str:
+        return Swarm(inner_client, middleware=[infos]).run(Agent(name="inner"), "Hi").text
+
+    functions: dict[str, Any] = {
+        "async": ask,
+        "thread": ask_in_thread,
+        "own thread": tool(timeout=30)(ask_in_thread),
+        "on the loop": tool(thread=False)(ask),
+        "blocking": ask_blocking,
+    }
+    if kind == "blocking":
+        inner_client = script_of(["inner"]).client()
+    function = functions[kind]
+    name = getattr(function, "__name__", "")
+    swarm = AsyncSwarm(script_of([call(name, call_id="the call"), "Done."]).client(), middleware=[outer])
+    response = await swarm.run(Agent(name="outer", functions=[function]), "Hi")
+    assert [message["content"] for message in response.messages if message["role"] == "tool"] == ["inner"]
+    (run,) = infos.runs
+    assert run.tool_call is not None
+    assert (run.tool_call.id, run.tool_call.name, run.tool_call.agent.name) == ("the call", name, "outer")
+    assert outer.runs[0].tool_call is None
+    assert run.id != response.run_id
+
+
+async def test_each_run_inside_knows_its_own_call() -> None:
+    """Calls of one group that start runs of their own are told apart, and so are runs two calls deep."""
+    infos = Infos()
+    leaf = AsyncSwarm(script_of(lambda request: "leaf").client(), middleware=[infos])
+
+    async def deep(number: int) -> str:
+        return (await leaf.run(Agent(), "Hi", run_id=f"leaf {number}")).text
+
+    middle_script = script_of(
+        lambda request: (
+            "middle"
+            if request.messages[-1]["role"] == "tool"
+            else call("deep", number=int(request.messages[-1]["content"]))
+        )
+    )
+    middle = AsyncSwarm(middle_script.client(), middleware=[infos])
+
+    async def ask(number: int) -> str:
+        return (await middle.run(Agent(functions=[deep]), str(number), run_id=f"middle {number}")).text
+
+    calls = [call("ask", number=number, call_id=f"ask {number}") for number in range(3)]
+    await AsyncSwarm(script_of([calls, "Done."]).client()).run(Agent(functions=[ask]), "Hi")
+    around = {run.id: run.tool_call for run in infos.runs}
+    assert len(around) == 6
+    for number in range(3):
+        in_middle, in_leaf = around[f"middle {number}"], around[f"leaf {number}"]
+        assert in_middle is not None
+        assert in_middle.id == f"ask {number}"
+        assert in_leaf is not None
+        assert in_leaf.name == "deep"
+        assert in_leaf.arguments == f'{{"number": {number}}}'
+
+
+async def test_the_items_of_a_batch_inside_a_tool_know_the_call() -> None:
+    """A batch that a function starts is inside of its call too."""
+    infos = Infos()
+    inner = AsyncSwarm(script_of(lambda request: "inner").client(), middleware=[infos])
+
+    async def ask() -> str:
+        async with inner.batch(Agent(), ["a", "b"]) as outcomes:
+            return str(len([outcome async for outcome in outcomes if outcome.response]))
+
+    await AsyncSwarm(script_of([call("ask", call_id="the call"), "Done."]).client()).run(Agent(functions=[ask]), "Hi")
+    assert [run.tool_call.id for run in infos.runs if run.tool_call] == ["the call"] * 2
+
+
+async def test_a_run_after_a_tool_is_in_no_call() -> None:
+    """Outside of functions there is no call: neither in the consumer of a stream, nor in the next run."""
+    infos = Infos()
+    swarm = AsyncSwarm(script_of(lambda request: "Done." if len(request.messages) > 2 else call("look")).client())
+    other = AsyncSwarm(script_of(lambda request: "other").client(), middleware=[infos])
+    async with swarm.stream(Agent(functions=[look]), "Hi") as run:
+        async for _ in run:
+            await other.run(Agent(), "Hi")
+    await other.run(Agent(), "Hi")
+    assert len(infos.runs) > 3
+    assert all(info.tool_call is None for info in infos.runs)
+
+
+# --- the id of a run --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", ["order 7", None])
+async def test_every_way_to_run_shows_the_id(given: str | None) -> None:
+    """`run_id=` is the id in the middleware, on the stream and on the response; without it there is a new one."""
+    infos = Infos()
+    swarm = AsyncSwarm(script_of(lambda request: "Hi").client(), middleware=[infos])
+    shown = [(await swarm.run(Agent(), "Hi", run_id=given)).run_id]
+    classic = swarm.run(Agent(), "Hi", stream=True, run_id=given)
+    before = classic.run_id
+    async for event in classic:
+        if "response" in event:
+            assert event["response"].run_id == before
+    again = swarm.run_and_stream(Agent(), "Hi", run_id=given)
+    async for _ in again:
+        pass
+    async with swarm.stream(Agent(), "Hi", run_id=given) as typed:
+        assert typed.response.run_id == typed.run_id
+        async for _ in typed:
+            pass
+    shown += [classic.run_id, again.run_id, typed.response.run_id]
+    assert shown == [run.id for run in infos.runs]
+    assert shown == [given] * 4 if given else len(set(shown)) == 4
+    assert all(shown)
+
+
+@pytest.mark.parametrize("wrong", ["", 7, b"id", ["id"], True], ids=repr)
+async def test_an_id_that_is_none_is_refused_at_once(wrong: Any) -> None:
+    """An id must be a str that is not empty; the text says so, before anything is sent."""
+    swarm = AsyncSwarm(script_of([]).client())
+    for start in (swarm.stream, swarm.run_and_stream, swarm.run):
+        with pytest.raises(ConfigurationError, match="run_id must be a str that is not empty, not "):
+            start(Agent(), "Hi", run_id=wrong)
+
+
+async def test_ids_do_not_repeat() -> None:
+    """10,000 runs have 10,000 ids."""
+    swarm = AsyncSwarm(script_of([]).client())
+    ids = {swarm.run(Agent(), "Hi", stream=True).run_id for _ in range(10_000)}
+    assert len(ids) == 10_000
+
+
+@pytest.mark.parametrize("face", FACES)
+async def test_a_failed_and_a_cancelled_run_have_their_id(face: str) -> None:
+    """The partial response of a run that was left early says which run it was."""
+    left: list[Response] = []
+    with pytest.raises(RunError) as caught:
+        await consume(AsyncSwarm(script_of([]).client()), Agent(), face, left, run_id="mine")
+    assert caught.value.response is not None
+    assert caught.value.response.run_id == left[0].run_id == "mine"
+
+    waits = anyio.Event()
+
+    async def wait() -> str:
+        waits.set()
+        await anyio.sleep(60)
+        return ""
+
+    slow = AsyncSwarm(script_of([call("wait")]).client())
+    assert (await cancel_when(waits.is_set, slow, Agent(functions=[wait]), face, run_id="mine")).run_id == "mine"
+
+
+async def test_a_response_does_not_depend_on_the_id() -> None:
+    """Two runs that say the same are equal, and equal when stored: the id is no part of `model_dump`."""
+    swarm = AsyncSwarm(script_of(lambda request: "Hi").client())
+    first, second = [await swarm.run(Agent(), "Hi", run_id=each) for each in ("one", "two")]
+    assert first == second
+    assert first.run_id != second.run_id
+    assert first.model_dump() == second.model_dump()
+    assert "run_id" not in first.model_dump()
+    assert first.model_dump_json() == second.model_dump_json()
+    assert first != first.model_copy(update={"stop": "error"})
+    assert Response() == Response(run_id="x")
+    assert Response().run_id == ""
+    assert first != "Hi"
+    assert Response.model_validate(first.model_dump()) == first
+
+
+async def test_log_records_of_a_run_have_its_id(caplog: pytest.LogCaptureFixture) -> None:
+    """Every record of the logger `aswarm` that is about a run has the attribute `run_id`."""
+
+    def fail() -> str:
+        raise ValueError("no")
+
+    async def refuse() -> str:
+        raise ToolError("No.")
+
+    steps = [Failure(500, headers={"retry-after-ms": "1"}), [call("fail"), call("refuse"), call("gone")], "Done."]
+    swarm = AsyncSwarm(script_of(steps).client(), middleware=[retry(2)])
+    with caplog.at_level(logging.DEBUG, logger="aswarm"):
+        await swarm.run(Agent(functions=[fail, refuse]), "Hi", debug=True, run_id="mine")
+    records = [record for record in caplog.records if record.name == "aswarm"]
+    assert len(records) > 6
+    assert {getattr(record, "run_id", None) for record in records} == {"mine"}
+    assert {record.levelno for record in records} == {logging.DEBUG, logging.INFO, logging.ERROR}
+
+
+async def test_log_records_of_the_items_of_a_batch_have_their_ids(caplog: pytest.LogCaptureFixture) -> None:
+    """The records of each item have the id of its run, which is that of its response."""
+
+    async def refuse() -> str:
+        raise ToolError("No.")
+
+    swarm = AsyncSwarm(
+        script_of(lambda request: "Done." if request.messages[-1]["role"] == "tool" else call("refuse")).client()
+    )
+    with caplog.at_level(logging.INFO, logger="aswarm"):
+        async with swarm.batch(Agent(functions=[refuse]), ["a", "b", "c"]) as outcomes:
+            ids = [outcome.response.run_id async for outcome in outcomes if outcome.response]
+    logged = [getattr(record, "run_id", None) for record in caplog.records if record.name == "aswarm"]
+    assert sorted(map(str, logged)) == sorted(ids)
+    assert len(set(ids)) == 3

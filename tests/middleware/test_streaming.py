@@ -1,0 +1,203 @@
+"""Streaming through middleware: chunks are live, and leaving a run closes the response behind any number of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from leaving import BOUND, nothing_left_behind, until
+from leaving import client_of as client_at
+from loopback import LoopbackServer, Reply, serve, sse
+from middlewares import Chunks, around_completions, passed_on
+
+from aswarm import Agent, AsyncSwarm, TextDelta
+from aswarm.middleware import CompletionHandler, CompletionRequest, Handlers
+from aswarm.testing import Answer
+
+pytestmark = pytest.mark.anyio
+
+
+class Gated:
+    """A source whose every chunk waits until the consumer has had the one before."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.news = anyio.Event()
+
+    def has_seen(self) -> None:
+        self.seen += 1
+        self.news.set()
+        self.news = anyio.Event()
+
+    async def complete(self, request: CompletionRequest) -> Chunks:
+        for number in range(5):
+            with anyio.fail_after(5):
+                while self.seen < number:
+                    await self.news.wait()
+            yield {"choices": [{"delta": {"content": str(number)}}]}
+        yield {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize("count", [1, 3, 20])
+@pytest.mark.parametrize("classic", [True, False])
+async def test_a_chunk_is_shown_before_the_next_is_asked_for(classic: bool, count: int) -> None:
+    """No middleware holds a chunk back: a source that waits for the consumer is never waited for in vain."""
+    source = Gated()
+    swarm = AsyncSwarm(source, middleware=[around_completions(passed_on)] * count)
+    seen: list[str] = []
+
+    def show(text: str) -> None:
+        seen.append(text)
+        source.has_seen()
+
+    if classic:
+        async for event in swarm.run(Agent(), "Hi", stream=True):
+            if event.get("content"):
+                show(event["content"])
+    else:
+        async with swarm.stream(Agent(), "Hi") as run:
+            async for each in run:
+                if isinstance(each, TextDelta):
+                    show(each.text)
+    assert seen == list("01234")
+
+
+# --- leaving ----------------------------------------------------------------------------------------------------------
+
+
+class Closed:
+    """How many generators of the middleware below are open."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self.open_now = 0
+
+    def middleware(self, handlers: Handlers) -> Handlers:
+        async def complete(request: CompletionRequest) -> Chunks:
+            self.opened += 1
+            self.open_now += 1
+            try:
+                async with aclosing(handlers.complete(request)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+            finally:
+                self.open_now -= 1
+
+        return replace(handlers, complete=complete)
+
+
+Leave = Callable[[AsyncSwarm, Callable[[], None]], Awaitable[None]]
+
+
+async def by_break(swarm: AsyncSwarm, left: Callable[[], None]) -> None:
+    async with swarm.stream(Agent(), "Hi") as run:
+        async for event in run:
+            if isinstance(event, TextDelta):
+                left()
+                break
+
+
+async def by_aclose(swarm: AsyncSwarm, left: Callable[[], None]) -> None:
+    run = swarm.run(Agent(), "Hi", stream=True)
+    async for event in run:
+        if event.get("content"):
+            break
+    left()
+    await run.aclose()
+
+
+async def by_dropping(swarm: AsyncSwarm, left: Callable[[], None]) -> None:
+    async for event in swarm.run(Agent(), "Hi", stream=True):
+        if event.get("content"):
+            left()
+            break
+
+
+async def by_an_error(swarm: AsyncSwarm, left: Callable[[], None]) -> None:
+    with suppress(KeyError):
+        async with swarm.stream(Agent(), "Hi") as run:
+            async for event in run:
+                if isinstance(event, TextDelta):
+                    left()
+                    raise KeyError
+
+
+async def by_a_timeout(swarm: AsyncSwarm, left: Callable[[], None]) -> None:
+    with anyio.move_on_after(5) as scope:
+        async with swarm.stream(Agent(), "Hi") as run:
+            async for event in run:
+                if isinstance(event, TextDelta):
+                    left()
+                    scope.cancel()
+
+
+async def while_it_waits(swarm: AsyncSwarm, left: Callable[[], None]) -> None:
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as group:
+
+            async def read() -> None:
+                await swarm.run(Agent(), "Hi")
+
+            group.start_soon(read)
+            await anyio.sleep(0.05)
+            left()
+            scope.cancel()
+
+
+LEAVING = [by_break, by_aclose, by_dropping, by_an_error, by_a_timeout, while_it_waits]
+
+
+def half(body: dict[str, Any]) -> Reply:
+    """Half an answer, and then nothing; a plain request is not answered at all."""
+    if not body["stream"]:
+        return Reply([], silent=True)
+    reply = sse(Answer("Hello"), cut=2)
+    return Reply(reply.pieces[:2], end="stall")
+
+
+@pytest.mark.parametrize("leave", LEAVING)
+async def test_leaving_closes_the_response_behind_three_middlewares(leave: Leave) -> None:
+    """The server sees the connection end within 200 ms, every generator is closed, and no task is left."""
+    closed = Closed()
+    left_at = math.inf
+
+    def left() -> None:
+        nonlocal left_at
+        left_at = anyio.current_time()
+
+    async def closing(server: LoopbackServer) -> None:
+        await until(lambda: server.closed_at)
+        assert server.closed_at[0] - left_at < BOUND
+
+    async with serve(half) as server, client_at(server) as client:
+        swarm = AsyncSwarm(client, middleware=[closed.middleware] * 3)
+        async with nothing_left_behind():
+            await leave(swarm, left)
+            await closing(server)
+    assert (closed.opened, closed.open_now) == (3, 0)
+    assert server.open_now == 0
+
+
+async def test_a_middleware_that_reads_ahead_is_closed_too() -> None:
+    """Leaving while a middleware holds chunks that the consumer has not seen closes it like any other."""
+    closed = Closed()
+
+    async def ahead(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
+        async with aclosing(inner(request)) as chunks:
+            first = [await anext(chunks), await anext(chunks)]
+            for chunk in first:
+                yield chunk
+            async for chunk in chunks:
+                yield chunk
+
+    async with serve(half) as server, client_at(server) as client:
+        swarm = AsyncSwarm(client, middleware=[closed.middleware, around_completions(ahead), closed.middleware])
+        async with nothing_left_behind():
+            await by_break(swarm, lambda: None)
+            await until(lambda: server.closed_at)
+    assert (closed.opened, closed.open_now) == (2, 0)
