@@ -88,7 +88,7 @@ class ToolCaller:
             # order, so this call may be cancelled before its run.
             await anyio.lowlevel.checkpoint()
             # The tool raised it itself, or awaited something that other code had cancelled.
-            return await self._failed(call, ToolError(f"Error: {_describe(error)}"))
+            return await self._failed(call, ToolError(_text_for_model(error)))
 
     async def _attempt(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         tool = call.tool
@@ -134,10 +134,15 @@ class ToolCaller:
         return ToolOutcome(text, error=error, still_running=isinstance(error, ToolTimeout) and error.still_running)
 
 
-def _text_for_model(error: Exception) -> str:
-    if isinstance(error, ToolError) and not isinstance(error, ToolNotFound | ToolArgumentsError | ToolTimeout):
-        return str(error)
-    return f"Error: {error if isinstance(error, ToolError) else _describe(error)}"
+def _text_for_model(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        if not isinstance(error, ToolError):
+            return f"Error: {name}: {error}"
+        is_of_aswarm = isinstance(error, ToolNotFound | ToolArgumentsError | ToolTimeout)
+        return f"Error: {error}" if is_of_aswarm else str(error)
+    except Exception:  # noqa: BLE001 - an exception without a text is still a failure of the tool
+        return f"Error: {name}"
 
 
 def _needs_own_thread(tool: Tool[..., Any]) -> bool:
@@ -189,13 +194,6 @@ async def _mark_started(tool: Tool[..., Any], started: Started) -> float:
 def _timed_out(tool: Tool[..., Any], *, still_running: bool = False) -> ToolTimeout:
     warning = " It may still be running." if still_running else ""
     return ToolTimeout(f"{tool.schema.name} timed out after {tool.timeout:g} s.{warning}", still_running=still_running)
-
-
-def _describe(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - an exception without a text is still a failure of the tool
-        return type(error).__name__
 
 
 # --- the calls of a turn ----------------------------------------------------------------------------------------------
