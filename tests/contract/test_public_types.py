@@ -1,0 +1,151 @@
+"""The public types as other libraries use them: their hints can be read, they name their package, they can be pickled."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import pickle
+import typing
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    CompletionFinished,
+    HandedOff,
+    ReasoningDelta,
+    RefusalDelta,
+    Response,
+    Result,
+    RunFinished,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    ToolTimeout,
+    TurnStarted,
+    Usage,
+)
+from aswarm.middleware import CompletionRequest, ToolOutcome
+from aswarm.testing import ScriptedModel, call
+
+PACKAGES = [
+    "aswarm",
+    "aswarm.batch",
+    "aswarm.evals",
+    "aswarm.graph",
+    "aswarm.middleware",
+    "aswarm.repl",
+    "aswarm.testing",
+]
+
+
+def exported() -> list[tuple[ModuleType, str, Any]]:
+    packages = [importlib.import_module(name) for name in PACKAGES]
+    return [(package, name, getattr(package, name)) for package in packages for name in package.__all__]
+
+
+TYPES = [(package, name, value) for package, name, value in exported() if isinstance(value, type)]
+FUNCTIONS = [(package, name, value) for package, name, value in exported() if inspect.isfunction(value)]
+
+
+def name_of(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+@pytest.mark.parametrize(("package", "name", "value"), TYPES + FUNCTIONS, ids=name_of)
+def test_a_public_name_reports_the_package_that_exports_it(package: ModuleType, name: str, value: Any) -> None:
+    """`__module__` is a public package, where the very object stands under its name; so a definition can be moved."""
+    assert value.__module__ in PACKAGES
+    assert getattr(importlib.import_module(value.__module__), name) is value
+
+
+@pytest.mark.parametrize(("package", "name", "value"), TYPES + FUNCTIONS, ids=name_of)
+def test_the_hints_of_a_public_name_can_be_read(package: ModuleType, name: str, value: Any) -> None:
+    """`typing.get_type_hints` works on classes and functions, as web frameworks and documentation call it."""
+    hints = typing.get_type_hints(value, include_extras=True)
+    assert not [hint for hint in hints.values() if isinstance(hint, str)]
+
+
+METHODS: list[tuple[str, Callable[..., Any]]] = [
+    (f"{name}.{key}", member)
+    for package, name, value in TYPES
+    for key, member in vars(value).items()
+    if inspect.isfunction(member) and (not key.startswith("_") or key == "__init__")
+]
+
+
+@pytest.mark.parametrize(("name", "method"), METHODS, ids=name_of)
+def test_the_hints_of_a_public_method_can_be_read(name: str, method: Callable[..., Any]) -> None:
+    """The same for methods, but for what stays unimported until it is used."""
+    if name == "ScriptedModel.client":  # returns an AsyncOpenAI, and openai is not imported with the module
+        return
+    typing.get_type_hints(method)
+
+
+# --- pickles ----------------------------------------------------------------------------------------------------------
+
+
+def look(city: str) -> str:
+    """Look."""
+    return city
+
+
+AGENT = Agent(name="A", functions=[look, Agent(name="B")])
+USAGE = Usage(prompt_tokens=1, completion_tokens=2, total_tokens=3)
+RESPONSE = Response(messages=[{"role": "assistant", "content": "Hi"}], agent=AGENT, usage=USAGE, run_id="mine")
+VALUES = [
+    AGENT,
+    USAGE,
+    RESPONSE,
+    Result(value=1, agent=AGENT, context_variables={"a": 1}),
+    TurnStarted(AGENT, 1),
+    TextDelta("a"),
+    ReasoningDelta("a"),
+    RefusalDelta("a"),
+    ToolCallDelta(0, "id", "name", "{}"),
+    CompletionFinished({"role": "assistant"}, "stop", USAGE),
+    ToolCallStarted(0, "id", "look", "{}", AGENT),
+    HandedOff(AGENT, AGENT),
+    RunFinished(RESPONSE),
+    ToolOutcome("text", Result(agent=AGENT)),
+    CompletionRequest(AGENT, {"stream": True}),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_a_value_can_be_pickled_and_copied(value: Any) -> None:
+    """Values of a run go to other processes and into caches: they come back equal, and of the same class."""
+    for again in (pickle.loads(pickle.dumps(value)), copy.deepcopy(value)):
+        assert type(again) is type(value)
+        assert again == value
+
+
+def test_a_pickle_names_public_places() -> None:
+    """What is stored does not name a private module, so that it can be read after one was moved."""
+    for value in VALUES:
+        assert b"aswarm._" not in pickle.dumps(value), value
+
+
+def test_an_event_with_an_error_can_be_pickled() -> None:
+    """Exceptions do not compare; class, text and attributes stay."""
+    error = ToolTimeout("late", still_running=True)
+    again = pickle.loads(pickle.dumps(ToolCallFinished(0, "id", "look", "late", error, True)))
+    assert type(again.error) is ToolTimeout
+    assert (str(again.error), again.error.still_running) == ("late", True)
+
+
+@pytest.mark.asyncio
+async def test_the_response_of_a_run_can_be_pickled_with_its_id() -> None:
+    """What a real run leaves, with calls, context and usage, comes back equal; the id too."""
+    swarm = AsyncSwarm(ScriptedModel([call("look", city="Oslo"), "Done."]).client())
+    response = await swarm.run(Agent(functions=[look]), "Hi", {"user": 1}, run_id="mine")
+    again = pickle.loads(pickle.dumps(response))
+    assert again == response
+    assert again.run_id == "mine"
+    assert again.text == "Done."

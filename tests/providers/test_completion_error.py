@@ -1,0 +1,160 @@
+"""`completion_error`: the exception of any SDK as a `CompletionError`, for a `CompletionSource` of a user's own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    CompletionError,
+    CompletionRequest,
+    CompletionSource,
+    ConfigurationError,
+    StreamInterrupted,
+    completion_error,
+)
+from aswarm._providers.openai import CompatibleClientSource, source_for
+from aswarm.middleware import retry
+from aswarm.testing import ScriptedModel
+
+REQUEST = httpx.Request("POST", "http://api.test/v1/chat/completions")
+
+
+class OtherStatusError(Exception):
+    """As an SDK of another provider has it: a status, headers on a response, a body."""
+
+    def __init__(self, status: Any, body: object = None, **headers: str) -> None:
+        super().__init__(f"status {status}")
+        self.status_code = status
+        self.body = body
+        self.response = SimpleNamespace(headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+class APITimeoutError(Exception):
+    """As every SDK that was generated like openai's names it."""
+
+
+def of_openai(status: int, **headers: str) -> openai.APIStatusError:
+    answer = httpx.Response(status, headers=headers, request=REQUEST)
+    return openai.APIStatusError("from openai", response=answer, body=None)  # type: ignore[arg-type,unused-ignore]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "retryable", "retry_after"),
+    [
+        (OtherStatusError(503), 503, True, None),
+        (OtherStatusError(429, retry_after="7"), 429, True, 7.0),
+        (OtherStatusError(400), 400, False, None),
+        (OtherStatusError(400, {"code": "tool_use_failed"}), 400, True, None),
+        (OtherStatusError(429, {"code": "insufficient_quota"}), 429, False, None),
+        (OtherStatusError("teapot"), None, False, None),
+        (of_openai(500), 500, True, None),
+        (of_openai(401), 401, False, None),
+        (APITimeoutError("took too long"), None, True, None),
+        (openai.APIConnectionError(request=REQUEST), None, True, None),  # type: ignore[arg-type,unused-ignore]
+        (ValueError("odd"), None, False, None),
+    ],
+    ids=str,
+)
+def test_an_exception_of_an_sdk(
+    error: Exception, status: int | None, retryable: bool, retry_after: float | None
+) -> None:
+    """Status, whether to try again, and when, are read from what SDKs put on their exceptions; the text has the type."""
+    made = completion_error(error)
+    assert isinstance(made, CompletionError)
+    assert (made.status_code, made.retryable, made.retry_after) == (status, retryable, retry_after)
+    assert str(made) == f"the provider failed: {type(error).__name__}: {error}"
+    assert made.response is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [CompletionError("busy", retryable=True), StreamInterrupted("broke"), ConfigurationError("no key")],
+    ids=str,
+)
+def test_an_error_of_aswarm_stays_as_it_is(error: Exception) -> None:
+    """So that it can be called on whatever was caught."""
+    assert completion_error(error) is error
+
+
+class OtherSource:
+    """A source as a user writes it, on an SDK that fails once."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        try:
+            if self.failures:
+                raise self.failures.pop(0)
+        except Exception as error:
+            raise completion_error(error) from error
+        yield {"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}
+
+
+@pytest.mark.anyio
+async def test_a_source_that_uses_it_is_retried() -> None:
+    """What it makes of an exception is what `retry` goes by; the exception of the SDK is the cause."""
+    source = OtherSource(OtherStatusError(503, retry_after_ms="1"))
+    response = await AsyncSwarm(source, middleware=[retry(2)]).run(Agent(), "Hello")
+    assert response.text == "Hi"
+    failure = OtherStatusError(400)
+    with pytest.raises(CompletionError) as caught:
+        await AsyncSwarm(OtherSource(failure), middleware=[retry(2)]).run(Agent(), "Hello")
+    assert caught.value.status_code == 400
+    assert caught.value.__cause__ is failure
+    assert caught.value.response is not None
+
+
+# --- what is a source, and what is a client ---------------------------------------------------------------------------
+
+
+class OldStyle:
+    """A client that has both: `complete` is the old API of many providers, and no `CompletionSource`."""
+
+    def __init__(self) -> None:
+        self.chat = SimpleNamespace(completions=SimpleNamespace(create=self._create))
+        self.asked: list[str] = []
+
+    async def _create(self, **body: Any) -> dict[str, Any]:
+        self.asked.append(body["model"])
+        return {"choices": [{"message": {"content": "from create"}, "finish_reason": "stop"}]}
+
+    def complete(self, prompt: str) -> str:
+        raise AssertionError("the old API was called")
+
+
+@pytest.mark.anyio
+async def test_a_client_with_both_is_a_client() -> None:
+    """`chat.completions.create` is what it is called through."""
+    client = OldStyle()
+    response = await AsyncSwarm(client).run(Agent(model="m"), "Hello")
+    assert response.text == "from create"
+    assert client.asked == ["m"]
+
+
+def test_a_subclass_of_a_real_client_with_complete_is_a_client() -> None:
+    """A helper method named `complete` on a subclass of `AsyncOpenAI` makes it no source."""
+
+    class Mine(openai.AsyncOpenAI):
+        def complete(self) -> None:
+            """A helper."""
+
+    assert type(source_for(Mine(api_key="x"))) is type(source_for(openai.AsyncOpenAI(api_key="x")))
+
+
+def test_the_protocol_is_looked_up_on_the_type() -> None:
+    """A source is used as it is; something with `complete` only as an attribute of the instance is no source."""
+    source = OtherSource()
+    assert source_for(source) is source
+    assert isinstance(source, CompletionSource)
+    with pytest.raises(ConfigurationError, match="SimpleNamespace"):
+        source_for(SimpleNamespace(complete=source.complete))
+    assert isinstance(source_for(SimpleNamespace(chat=ScriptedModel([]).client().chat)), CompatibleClientSource)
