@@ -111,7 +111,7 @@ async def test_a_retry_after_is_waited_for(face: str) -> None:
 @pytest.mark.anyio
 async def test_a_retry_after_that_is_too_short_or_nonsense_shortens_no_wait() -> None:
     """The own wait is the least, and a wait of more than a day counts as none."""
-    model = TimedModel([busy(0.01), busy(1e9), "Hello"])
+    model = TimedModel([busy(0.01), busy(90_000), "Hello"])
     await swarm_of(model).run(Agent(), "Hi")
     assert 0.5 <= model.times[1] <= 1
     assert model.times[2] <= 3
