@@ -1,9 +1,10 @@
-"""Kills a batch with SIGKILL at random moments and runs it again, until it has finished; then looks at what is left.
+"""Kills a batch with SIGKILL at random moments and runs it again, until it has finished; then checks what is left.
 
-    python tests/journal_kills.py ROUNDS SEED
+    python tests/journal/journal_kills.py ROUNDS SEED [KILLS]
 
-Every round is a batch of its own in a folder of its own. Its processes are forked from this one, which has no threads,
-so that a round takes a moment. Tools and the consumer append to files with O_APPEND, which outlive the process.
+Each round is a batch of its own in a folder of its own; it is killed at most KILLS times. Its processes are forked from
+this one, which has no threads, because a fork takes less time than a new interpreter. Tools and the consumer append
+lines to files, which outlive the process.
 """
 
 from __future__ import annotations
@@ -32,18 +33,22 @@ UNKNOWN = "cancelled; its outcome is unknown"
 Json = dict[str, Any]
 
 
+LINE = 128  # bytes; divides a page
+
+
 def append(path: Path, line: str) -> None:
-    """One write, which is there or is not."""
+    """Append a line, whole or not at all: SIGKILL can cut a write where a page ends, and no line crosses a page."""
+    data = f"{line:<{LINE - 1}}\n".encode()
+    assert len(data) == LINE, f"too long for a line: {line}"
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.write(file, f"{line}\n".encode())
+    os.write(file, data)
     os.close(file)
 
 
 class Model:
-    """Asks for two or three calls in each turn, named after the item and the turn; it is of two minds about which."""
+    """Asks for two or three calls in each turn, named after the item and the turn; which ones is random."""
 
-    def __init__(self, folder: Path, pause: float) -> None:
-        self._folder = folder
+    def __init__(self, pause: float) -> None:
         self._pause = pause
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -51,14 +56,13 @@ class Model:
         item = next(message["content"] for message in messages if message["role"] == "user")
         turn = sum(message["role"] == "assistant" for message in messages)
         await asyncio.sleep(random.random() * self._pause)
-        append(self._folder / "asked", f"{item} {turn}")
         yield {"choices": [{"index": 0, "message": _message(item, turn), "finish_reason": "stop"}]}
 
 
 def _message(item: str, turn: int) -> Json:
     if turn == TURNS:
         return {"role": "assistant", "content": f"{item} is done"}
-    # Another answer whenever it is asked again: what was recorded must be what counts.
+    # A repeated request gets another answer, so that only the recorded answer can lead to the recorded results.
     names = [random.choice(["together", "alone", "in_thread"]) for _ in range(random.choice([2, 3]))]
     names += ["over"] if turn == 1 else []
     draw = random.getrandbits(32)
@@ -97,15 +101,15 @@ def agents(folder: Path, pause: float) -> Agent:
 
 
 async def batch(folder: Path, concurrency: int, pause: float) -> None:
-    """Run all items, and append what each ended with to `results`."""
-    swarm, agent = AsyncSwarm(client=Model(folder, pause)), agents(folder, pause)
+    """Run all items, and append a fingerprint of each response to `results`."""
+    swarm, agent = AsyncSwarm(client=Model(pause)), agents(folder, pause)
     items = [(item, item) for item in NAMES]
     async with swarm.batch(agent, items, concurrency=concurrency, journal=folder / "run.sqlite") as outcomes:
         async for outcome in outcomes:
             if outcome.response is None or outcome.error is not None:
                 raise AssertionError(f"{outcome.id} failed") from outcome.error
             append(folder / "results", f"{os.getpid()} {outcome.id} {seal(outcome.response)}")
-    # Only a batch that came to its end says what it ended with.
+    # Reached only by a batch that was not killed.
     await check(folder, swarm, agent)
 
 
@@ -157,7 +161,7 @@ def _check_item(response: Response, effects: Counter[str], item: str) -> list[st
 
 
 def in_child(folder: Path, concurrency: int, pause: float) -> int:
-    """Begin a process with the batch in it."""
+    """Start a process that runs the batch; its id."""
     pid = os.fork()
     if pid:
         return pid
@@ -172,16 +176,17 @@ def in_child(folder: Path, concurrency: int, pause: float) -> int:
         os._exit(code)
 
 
-def one_round(folder: Path, luck: random.Random) -> int:
-    """Kill and run again until it ends by itself; how often it was killed."""
+def one_round(folder: Path, luck: random.Random, most: int) -> int:
+    """Kill the batch and run it again, until a process ends by itself; returns the number of kills."""
     concurrency, pause = luck.choice([1, 4, len(NAMES)]), luck.choice([0, 0.002, 0.01])
     patience = luck.uniform(0.005, 0.25)
     kills = 0
     while True:
         pid = in_child(folder, concurrency, pause)
-        time.sleep(luck.uniform(0, patience) if kills < 25 else 0)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL) if kills < 25 else None
+        if kills < most:
+            time.sleep(luck.uniform(0, patience))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         if os.WIFEXITED(status):
             assert os.WEXITSTATUS(status) == 0, f"a process failed, see above; its files are in {folder}"
@@ -189,13 +194,14 @@ def one_round(folder: Path, luck: random.Random) -> int:
         kills += 1
 
 
-def main(rounds: int, seed: int) -> None:
-    """Rounds, and a line of what was seen in them."""
+def main(rounds: int, seed: int, most: int = 25) -> None:
+    """Run the rounds, and print a line that says what was seen in them."""
     luck, seen, kills = random.Random(seed), Counter[str](), 0
     for _ in range(rounds):
         folder = Path(tempfile.mkdtemp(prefix="aswarm-kills-"))
-        kills += one_round(folder, luck)
-        seen.update(json.loads((folder / "told").read_text()))
+        kills += one_round(folder, luck, most)
+        # A process may be killed after its last line and before its end; the next one then adds its own line.
+        seen.update(json.loads((folder / "told").read_text().splitlines()[-1]))
         for path in folder.iterdir():
             path.unlink()
         folder.rmdir()
@@ -203,4 +209,4 @@ def main(rounds: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(*map(int, sys.argv[1:]))
