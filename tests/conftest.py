@@ -15,7 +15,7 @@ import pytest_asyncio
 from hypothesis import settings
 
 # These assert for the tests; what they compare shall be shown as if a test had asserted it.
-pytest.register_assert_rewrite("blocking", "documentation", "faces", "leaving", "leaving_moments", "wire_cases")
+pytest.register_assert_rewrite("blocking", "documentation", "ways_to_run", "run_scenes", "leave_points", "wire_cases")
 
 
 # A shell starts what runs in the background with SIGINT ignored, and programs that tests start would inherit that.

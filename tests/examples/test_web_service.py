@@ -16,8 +16,8 @@ import anyio
 import httpx
 import pytest
 import uvicorn
-from leaving import UNKNOWN, settle, until
 from loopback import LoopbackServer, Reply, serve, sse
+from run_scenes import UNKNOWN, settle, until
 from transcripts import EXAMPLES, Runs, Transcript, check_output, transcripts
 
 from aswarm.testing import Answer, call, check_history

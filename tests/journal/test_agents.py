@@ -11,12 +11,6 @@ from journaled import BATCH, Died, Script, calls, dies, noting, rerun, says
 from aswarm import Agent, ConfigurationError, Result
 from aswarm._journal import Journal
 
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "run.sqlite"
-
-
 # --- requests ---
 
 

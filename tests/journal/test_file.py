@@ -21,11 +21,6 @@ from aswarm._journal.sqlite import Found, JournalFile, Step
 KILLS = Path(__file__).with_name("journal_kills.py")
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "run.sqlite"
-
-
 @pytest.mark.anyio
 async def test_many_items_at_once(path: Path) -> None:
     """Items that run together share the writes, and each has its own record; a rerun gives all of them back."""

@@ -11,13 +11,13 @@ from typing import Any
 import anyio
 import pytest
 from journaled import BATCH, Died, Json, Script, calls, dies, noting, rerun, run, says
+from one_turn import contents
 
 from aswarm import (
     Agent,
     AsyncSwarm,
     CompletionError,
     CompletionRequest,
-    Response,
     Result,
     RunError,
     tool,
@@ -29,15 +29,6 @@ from aswarm._run.options import RunOptions
 from aswarm.testing import check_history
 
 UNKNOWN = "cancelled; its outcome is unknown"
-
-
-def contents(response: Response) -> list[Any]:
-    return [message["content"] for message in response.messages if message["role"] == "tool"]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "run.sqlite"
 
 
 @pytest.mark.anyio

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from journaled import BATCH, Died, Json, Script, calls, dies, noting, rerun, says
+from one_turn import contents
 
 from aswarm import (
     Agent,
@@ -24,15 +25,6 @@ from aswarm._run.options import RunOptions
 from aswarm._wire.accumulator import Accumulator
 
 UNKNOWN = "cancelled; its outcome is unknown"
-
-
-def contents(response: Response) -> list[Any]:
-    return [message["content"] for message in response.messages if message["role"] == "tool"]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "run.sqlite"
 
 
 @pytest.mark.anyio

@@ -28,11 +28,6 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "run.sqlite"
-
-
 async def made(path: Path) -> None:
     """A journal with one item that has ended, and one that has not."""
     await rerun(path, Script(says("Done")), Agent())

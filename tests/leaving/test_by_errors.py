@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import anyio
 import pytest
-from faces import FACES, answers, consume, swarm_of
-from leaving import UNKNOWN, USER, nothing_left_behind
+from run_scenes import UNKNOWN, USER, nothing_left_behind
+from ways_to_run import FACES, answers, consume, swarm_of
 
 from aswarm import Agent, AsyncSwarm, Response, RunError, ToolFailure, tool
 from aswarm.testing import ScriptedModel, call, check_history

@@ -9,8 +9,8 @@ from typing import Any
 
 import anyio
 import pytest
-from faces import FACES, answers, cancel_when, consume, swarm_of
-from leaving import UNKNOWN, USER, nothing_left_behind, until
+from run_scenes import UNKNOWN, USER, nothing_left_behind, until
+from ways_to_run import FACES, answers, cancel_when, consume, swarm_of
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, tool
 from aswarm.testing import Answer, ScriptedModel, call, check_history

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import anyio
 import openai
 import pytest
-from leaving import Journey, nothing_left_behind, settle, until
-from leaving_moments import MOMENTS, check_left, scene_of
+from leave_points import MOMENTS, check_left, scene_of
+from run_scenes import Journey, nothing_left_behind, settle, until
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.testing import ScriptedModel, call

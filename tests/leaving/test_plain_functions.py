@@ -8,8 +8,8 @@ from typing import Any
 
 import anyio
 import pytest
-from faces import FACES, answers, calls_then_done, cancel_when, swarm_of
-from leaving import UNKNOWN, USER, nothing_left_behind, until
+from run_scenes import UNKNOWN, USER, nothing_left_behind, until
+from ways_to_run import FACES, answers, calls_then_done, cancel_when, swarm_of
 
 from aswarm import Agent, AsyncSwarm, Result, tool
 from aswarm.testing import ScriptedModel

@@ -14,10 +14,10 @@ from typing import Any
 
 import anyio
 import pytest
-from held_events import EVENTS, Held
-from leaving import BOUND, USER, Scene, nothing_left_behind, settle, until
-from leaving_moments import check_continues, check_kept, scene_of
+from leave_at_events import EVENTS, Held
+from leave_points import check_continues, check_kept, scene_of
 from loopback import Reply, serve, sse
+from run_scenes import BOUND, USER, Scene, nothing_left_behind, settle, until
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Response
 from aswarm.testing import Answer

@@ -14,9 +14,9 @@ from typing import Any
 import anyio
 import pytest
 import uvicorn
-from leaving import BOUND, USER, Deeds, Scene, client_of, nothing_left_behind, until
-from leaving_moments import Moment, check_continues, check_kept, in_tools, scene_of
+from leave_points import Moment, check_continues, check_kept, in_tools, scene_of
 from loopback import Reply, serve, sse
+from run_scenes import BOUND, USER, Deeds, Scene, client_of, nothing_left_behind, until
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware

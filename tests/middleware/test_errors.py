@@ -9,10 +9,10 @@ from typing import Any
 
 import anyio
 import pytest
-from faces import FACES, answers, cancel_when, consume
-from leaving import nothing_left_behind
 from middlewares import Chunks, around_calls, around_completions, passed_on
+from run_scenes import nothing_left_behind
 from sources import KINDS, ForeignSource, client_of, script_of
+from ways_to_run import FACES, answers, cancel_when, consume
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, Response, RunError, StreamInterrupted
 from aswarm.middleware import (

@@ -12,10 +12,10 @@ from typing import Any
 import anyio
 import openai
 import pytest
-from leaving import client_of as client_at
 from loopback import serve, sse, whole
 from middlewares import Chunks, around_completions, asking_first
 from pydantic import BaseModel
+from run_scenes import client_of as client_at
 from sources import KINDS, ForeignSource, Json, MockClient, Script, client_of, script_of
 
 from aswarm import Agent, AsyncSwarm, CompletionError, function_to_json

@@ -11,9 +11,9 @@ from typing import Any
 import anyio
 import pytest
 from blocking import consume as consume_blocking
-from faces import FACES, consume
-from paced import TimedModel, busy, client_of
+from timed_models import TimedModel, busy, client_of
 from virtual_time import virtual_backend
+from ways_to_run import FACES, consume
 
 from aswarm import (
     Agent,

@@ -10,7 +10,7 @@ import anyio
 import httpx
 import pytest
 import trio
-from paced import FACES, TimedModel, busy, client_of, limited, run_all
+from timed_models import FACES, TimedModel, busy, client_of, limited, run_all
 from virtual_time import in_virtual_time
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, TextDelta, TurnStarted

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from paced import TimedModel, busy, client_of, limited, run_all
+from timed_models import TimedModel, busy, client_of, limited, run_all
 from virtual_time import in_virtual_time
 
 from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted

@@ -9,7 +9,7 @@ import anyio
 import openai
 import pytest
 from loopback import Reply, serve, sse, whole
-from paced import run_all
+from timed_models import run_all
 
 from aswarm import Agent, AsyncSwarm, RateLimits
 from aswarm._rate_limits.rate_limiter import RateLimiter

@@ -9,8 +9,8 @@ import sys
 import anyio
 import anyio.to_thread
 import pytest
-from leaving import until
 from loopback import LoopbackServer, Reply, serve, sse, whole
+from run_scenes import until
 from terminal import Terminal, terminal
 
 from aswarm.testing import Answer, call

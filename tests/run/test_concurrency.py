@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import anyio
 import pytest
-from turns import contents, run_turn
+from one_turn import contents, run_turn
 
 from aswarm import Agent, AsyncSwarm, RunError, ToolCallFinished, ToolFailure, tool
 from aswarm.testing import ScriptedModel, call, check_history

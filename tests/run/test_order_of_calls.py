@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from turns import contents, run_turn
+from one_turn import contents, run_turn
 
 from aswarm import Agent, AsyncSwarm, Result
 from aswarm.testing import ScriptedModel, call

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Optional
 
 import pytest
-from planned import AGENT, alone, call_of, changer, plain, reader, silent, untyped, writer
+from planned_tools import AGENT, alone, call_of, changer, plain, reader, silent, untyped, writer
 
 from aswarm import Agent, Result, tool
 from aswarm._run.plan import ToolCall, ToolOutcome, calls_of, plan

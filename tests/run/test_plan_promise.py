@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planned import AGENT, alone, call_of, changer, plain, reader, silent, untyped, writer
+from planned_tools import AGENT, alone, call_of, changer, plain, reader, silent, untyped, writer
 
 from aswarm import Agent, Result
 from aswarm._run.plan import ToolCall, plan

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from leaving import INTERRUPTED, UNKNOWN, USER, answered, made_calls, nothing_left_behind
+from run_scenes import INTERRUPTED, UNKNOWN, USER, answered, made_calls, nothing_left_behind
 
 from aswarm import Agent, AsyncSwarm, Response, Result
 from aswarm.testing import Answer, Request, ScriptedModel, Step, call, check_history

@@ -12,8 +12,8 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 import pytest
-from turns import contents
-from turns import run_turn as run_quick_turn
+from one_turn import contents
+from one_turn import run_turn as run_quick_turn
 
 from aswarm import Agent, AsyncSwarm, tool
 from aswarm.testing import ScriptedModel, call

@@ -26,7 +26,7 @@ def chunk(delta: object = None, finish: str | None = None, **more: Any) -> Json:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
 
 
-def fragment(name: str | None = None, arguments: str | None = None, **more: Any) -> Json:
+def fragment(name: str | None = None, arguments: Any = None, **more: Any) -> Json:
     """A tool-call fragment; what is None is left out."""
     given = {"name": name, "arguments": arguments}
     return {**more, "function": {key: value for key, value in given.items() if value is not None}}

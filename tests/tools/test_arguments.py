@@ -10,7 +10,20 @@ from typing import Annotated, Any, Literal, Optional, Union
 from uuid import UUID
 
 import pytest
-from hinted import Cat, Color, Dog, Level, Node, Options, Pair, Point, complaints, converted, parameters_of, taking
+from hint_schemas import (
+    Cat,
+    Color,
+    Dog,
+    Level,
+    Node,
+    Options,
+    Pair,
+    Point,
+    complaints,
+    converted,
+    parameters_of,
+    taking,
+)
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from aswarm._tools.schema import schema_of

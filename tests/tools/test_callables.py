@@ -7,7 +7,7 @@ from typing import Any
 
 import annotated_functions
 import pytest
-from hinted import Caller, Point, Service, complaints, parameters_of, refused
+from hint_schemas import Caller, Point, Service, complaints, parameters_of, refused
 
 from aswarm import ToolArgumentsError, function_to_json, tool
 from aswarm._tools.schema import schema_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from anyio import CapacityLimiter
-from turns import contents, run_turn
+from one_turn import contents, run_turn
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Result, Tool, function_to_json, function_tool, tool
 from aswarm._tools.tool import may_return_result, reads_context, writes_context

@@ -13,7 +13,7 @@ import typing
 from typing import Any
 
 import pytest
-from hinted import parameters_of
+from hint_schemas import parameters_of
 
 from aswarm import Agent, function_to_json, function_tool, tool
 from aswarm._tools.schema import schema_of

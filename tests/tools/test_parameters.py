@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hinted import complaints, parameters_of, refused, taking, with_signature
+from hint_schemas import complaints, parameters_of, refused, taking, with_signature
 
 from aswarm import function_to_json, tool
 from aswarm._tools.schema import schema_of

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Dict, List, Literal, Optional, TypedDict, Typ
 from uuid import UUID
 
 import pytest
-from hinted import (
+from hint_schemas import (
     Address,
     Cat,
     Color,

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from hinted import Caller, Color, Service, parameters_of, taking, with_signature
+from hint_schemas import Caller, Color, Service, parameters_of, taking, with_signature
 from pydantic import BaseModel
 
 from aswarm import Tool, function_to_json, tool

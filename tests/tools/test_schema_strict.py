@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Optional, Union
 from uuid import UUID
 
 import pytest
-from hinted import (
+from hint_schemas import (
     Address,
     Cat,
     Color,

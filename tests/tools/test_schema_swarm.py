@@ -5,7 +5,7 @@
 from typing import Any
 
 import pytest
-from hinted import SWARM_TYPES, Address, parameters_of, schema_of_hint, signatures, taking, with_signature
+from hint_schemas import SWARM_TYPES, Address, parameters_of, schema_of_hint, signatures, taking, with_signature
 from hypothesis import given
 
 from aswarm import function_to_json, tool

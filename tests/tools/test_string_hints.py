@@ -9,7 +9,7 @@ from typing import Any
 
 import annotated_functions
 import pytest
-from hinted import parameters_of, schema_of_hint
+from hint_schemas import parameters_of, schema_of_hint
 
 from aswarm import tool
 from aswarm._tools.schema import schema_of

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from anyio import CapacityLimiter
-from offered import Service, Slotted, Unhashable, find, look
+from sample_functions import Service, Slotted, Unhashable, find, look
 
 from aswarm import Agent, ConfigurationError, Tool, function_to_json, tool
 from aswarm._tools.tool import (

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, NewType, Protocol, TypeVar
 
 import annotated_functions
 import pytest
-from offered import Slotted, find, look
 from pydantic import BaseModel
+from sample_functions import Slotted, find, look
 from typing_extensions import TypedDict
 
 from aswarm import Agent, Result, Tool, tool

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from offered import Service, Slotted, Unhashable, find, look
+from sample_functions import Service, Slotted, Unhashable, find, look
 
 from aswarm import Agent, ConfigurationError, tool
 from aswarm._tools.tool import (

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
+import one_turn
 import pytest
-import turns
-from turns import contents
+from one_turn import contents
 
 from aswarm import Agent, AsyncSwarm, Response, Result, RunError, ToolFailure, tool
 from aswarm.testing import Answer, ScriptedModel, call
@@ -23,7 +23,7 @@ ON_ASYNCIO = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 
 async def run_turn(functions: Sequence[Any], calls: Sequence[Any], **options: Any) -> Response:
     """One turn with these calls, which never keeps the run from its answer."""
-    response = await turns.run_turn(functions, calls, **options)
+    response = await one_turn.run_turn(functions, calls, **options)
     assert (response.text, response.stop) == ("Done", "answer")
     return response
 

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+from agent_rings import ring
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
-from rings import ring
 
 from aswarm import Agent, AsyncSwarm, Response, Result, tool
 from aswarm.testing import ScriptedModel, call

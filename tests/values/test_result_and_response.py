@@ -7,8 +7,8 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
+from agent_rings import ring
 from pydantic import ValidationError
-from rings import ring
 
 from aswarm import Response, Result, Usage
 

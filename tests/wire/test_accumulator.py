@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from folding import Json, chunk, fold, whole
+from accumulated import Json, accumulate, whole
+from wire_cases import chunk
 
 from aswarm import CompletionError, StreamInterrupted, Usage
 from aswarm._wire.accumulator import Accumulator
@@ -18,7 +19,7 @@ def test_the_last_usage_that_is_not_null_counts() -> None:
         ),
         {"choices": [], "usage": None, "timings": {"n": 1}},
     ]
-    usage = fold(parts).usage
+    usage = accumulate(parts).usage
     assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens, usage.requests) == (5, 2, 7, 1)
     assert usage.details == {"cost": 0.5}
 
@@ -26,19 +27,19 @@ def test_the_last_usage_that_is_not_null_counts() -> None:
 def test_usage_inside_the_choice_counts() -> None:
     """Moonshot reports usage on the choice."""
     choice = {"index": 0, "delta": {}, "finish_reason": "stop", "usage": {"total_tokens": 3}}
-    assert fold([{"choices": [choice]}]).usage.total_tokens == 3
+    assert accumulate([{"choices": [choice]}]).usage.total_tokens == 3
 
 
 def test_no_usage_is_unknown() -> None:
     """Where no usage came the counts are 0 and one request is counted."""
-    usage = fold([chunk({"content": "a"}, "stop")]).usage
+    usage = accumulate([chunk({"content": "a"}, "stop")]).usage
     assert (usage.total_tokens, usage.requests, usage.details) == (0, 1, {})
 
 
 @pytest.mark.parametrize("usage", ["x", [1], 7, {"total_tokens": "many"}, {"total_tokens": [1], "x": None}])
 def test_usage_that_is_none_is_unknown(usage: object) -> None:
     """Usage that is no usage is unknown, and no error."""
-    assert fold([chunk({"content": "a"}, "stop", usage=usage)]).usage == Usage(requests=1)
+    assert accumulate([chunk({"content": "a"}, "stop", usage=usage)]).usage == Usage(requests=1)
 
 
 @pytest.mark.parametrize(
@@ -104,10 +105,11 @@ def test_nothing_at_all_is_an_interruption() -> None:
 def test_a_finish_reason_is_kept_from_being_erased() -> None:
     """A null finish reason after the real one (Azure's late chunks) does not take it back."""
     assert (
-        fold([chunk({"content": "a"}), chunk({}, "length"), chunk({"content": None}, None)]).finish_reason == "length"
+        accumulate([chunk({"content": "a"}), chunk({}, "length"), chunk({"content": None}, None)]).finish_reason
+        == "length"
     )
 
 
 def test_a_whole_message_needs_no_finish_reason() -> None:
     """A whole completion is whole: a mock or a server that leaves the finish reason out has still answered."""
-    assert fold([whole({"role": "assistant", "content": "Hi"}, None)]).message["content"] == "Hi"
+    assert accumulate([whole({"role": "assistant", "content": "Hi"}, None)]).message["content"] == "Hi"

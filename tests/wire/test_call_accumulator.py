@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from folding import Json, chunk, deltas_of, fold, message_of, whole, wire_call
+from accumulated import Json, accumulate, deltas_of, message_of, whole
+from wire_cases import chunk, fragment
 
 from aswarm._wire.accumulator import Accumulator
 
@@ -17,12 +18,12 @@ def calls_of(*deltas: object) -> list[tuple[str, str]]:
 def test_calls_interleaved_by_index() -> None:
     """Fragments go to the call of their index, also with no ids at all, and whatever the first index is."""
     fragments = [
-        wire_call("a", "", index=1),
-        wire_call("b", "", index=2),
-        wire_call(None, '{"x"', index=1),
-        wire_call(None, '{"y"', index=2),
-        wire_call(None, ":1}", index=1),
-        wire_call(None, ":2}", index=2),
+        fragment("a", "", index=1),
+        fragment("b", "", index=2),
+        fragment(None, '{"x"', index=1),
+        fragment(None, '{"y"', index=2),
+        fragment(None, ":1}", index=1),
+        fragment(None, ":2}", index=2),
     ]
     assert calls_of(*({"tool_calls": [item]} for item in fragments)) == [("a", '{"x":1}'), ("b", '{"y":2}')]
 
@@ -31,10 +32,10 @@ def test_calls_interleaved_by_index() -> None:
 def test_a_new_id_with_a_name_is_a_new_call(index: Json) -> None:
     """Without an index, with a null one, or with 0 for all: a new id with a name begins the next call."""
     fragments = [
-        wire_call("a", "{", id="1", **index),
-        wire_call(None, "}", **index),
-        wire_call("b", "", id="2", **index),
-        wire_call(None, "{}", id="", **index),
+        fragment("a", "{", id="1", **index),
+        fragment(None, "}", **index),
+        fragment("b", "", id="2", **index),
+        fragment(None, "{}", id="", **index),
     ]
     assert calls_of(*({"tool_calls": [item]} for item in fragments)) == [("a", "{}"), ("b", "{}")]
     assert calls_of({"tool_calls": fragments}) == [("a", "{}"), ("b", "{}")]
@@ -43,10 +44,10 @@ def test_a_new_id_with_a_name_is_a_new_call(index: Json) -> None:
 def test_without_an_index_a_fragment_continues_the_call_of_its_id() -> None:
     """Fragments without an index but with the id each time may be interleaved."""
     fragments = [
-        wire_call("a", "", id="1"),
-        wire_call("b", "", id="2"),
-        wire_call(None, '{"x":1}', id="1"),
-        wire_call(None, '{"y":2}', id="2"),
+        fragment("a", "", id="1"),
+        fragment("b", "", id="2"),
+        fragment(None, '{"x":1}', id="1"),
+        fragment(None, '{"y":2}', id="2"),
     ]
     assert calls_of(*({"tool_calls": [item]} for item in fragments)) == [("a", '{"x":1}'), ("b", '{"y":2}')]
 
@@ -75,9 +76,9 @@ def test_repeated_ids_types_and_names_are_shown_once() -> None:
 def test_a_name_in_pieces_is_appended_and_an_equal_one_is_a_repeat() -> None:
     """ "get_" + "weather" is one name; "get_weather" again is a repeat."""
     fragments = [
-        wire_call("get_", "", index=0, id="c"),
-        wire_call("weather", "", index=0),
-        wire_call("get_weather", "{}", index=0),
+        fragment("get_", "", index=0, id="c"),
+        fragment("weather", "", index=0),
+        fragment("get_weather", "{}", index=0),
     ]
     assert calls_of(*({"tool_calls": [item]} for item in fragments)) == [("get_weather", "{}")]
 
@@ -85,14 +86,14 @@ def test_a_name_in_pieces_is_appended_and_an_equal_one_is_a_repeat() -> None:
 def test_an_id_that_comes_late_is_taken() -> None:
     """A call whose id comes with a later fragment has that id."""
     message = message_of(
-        {"tool_calls": [wire_call("f", "", index=0)]}, {"tool_calls": [wire_call(None, "{}", index=0, id="c")]}
+        {"tool_calls": [fragment("f", "", index=0)]}, {"tool_calls": [fragment(None, "{}", index=0, id="c")]}
     )
     assert [made["id"] for made in message["tool_calls"]] == ["c"]
 
 
 def test_ids_are_made_where_none_came() -> None:
     """Calls without ids get ids, each its own."""
-    message = message_of({"tool_calls": [wire_call("f", "{}", index=0), wire_call("f", "{}", index=1)]})
+    message = message_of({"tool_calls": [fragment("f", "{}", index=0), fragment("f", "{}", index=1)]})
     ids = [made["id"] for made in message["tool_calls"]]
     assert all(isinstance(made, str) and made for made in ids)
     assert len(set(ids)) == 2
@@ -100,7 +101,7 @@ def test_ids_are_made_where_none_came() -> None:
 
 def test_without_ids_and_index_a_named_fragment_after_whole_arguments_is_the_next_call() -> None:
     """Whole calls one per chunk, with neither index nor id, are separate calls, also of the same function."""
-    fragments = [wire_call("f", '{"x":1}'), wire_call("f", '{"x":2}'), wire_call("g", "{}")]
+    fragments = [fragment("f", '{"x":1}'), fragment("f", '{"x":2}'), fragment("g", "{}")]
     expected = [("f", '{"x":1}'), ("f", '{"x":2}'), ("g", "{}")]
     assert calls_of(*({"tool_calls": [item]} for item in fragments)) == expected
     assert calls_of({"tool_calls": fragments}) == expected
@@ -108,14 +109,14 @@ def test_without_ids_and_index_a_named_fragment_after_whole_arguments_is_the_nex
 
 def test_without_ids_arguments_that_only_look_whole_go_on() -> None:
     """A fragment that repeats the name after the end of an inner object continues the call: that is no whole JSON."""
-    fragments = [wire_call("f", '{"x": {"y": 1}'), wire_call("f", "}")]
+    fragments = [fragment("f", '{"x": {"y": 1}'), fragment("f", "}")]
     assert calls_of(*({"tool_calls": [item]} for item in fragments)) == [("f", '{"x": {"y": 1}}')]
 
 
 @pytest.mark.parametrize("arguments", ["", None, "{}"])
 def test_several_named_calls_in_one_delta_are_several_calls(arguments: str | None) -> None:
     """Items of one list that each have a name are calls of their own, also with no index, no id and no arguments."""
-    assert calls_of({"tool_calls": [wire_call("a", arguments), wire_call("b", arguments)]}) == [
+    assert calls_of({"tool_calls": [fragment("a", arguments), fragment("b", arguments)]}) == [
         ("a", arguments or ""),
         ("b", arguments or ""),
     ]
@@ -123,13 +124,13 @@ def test_several_named_calls_in_one_delta_are_several_calls(arguments: str | Non
 
 def test_a_fragment_of_an_unknown_index_with_neither_id_nor_name_continues_the_last_call() -> None:
     """A server that gives the index in continuations only has still sent one call."""
-    first, second = wire_call("f", "", id="c", index=None), wire_call(None, "{}", index=0)
+    first, second = fragment("f", "", id="c", index=None), fragment(None, "{}", index=0)
     assert calls_of({"tool_calls": [first]}, {"tool_calls": [second]}) == [("f", "{}")]
 
 
 def test_arguments_sent_as_an_object_become_text() -> None:
     """Arguments that come as an object are their JSON, not escaped."""
-    assert calls_of({"tool_calls": [wire_call("f", {"city": "Zürich"}, index=0, id="c")]}) == [
+    assert calls_of({"tool_calls": [fragment("f", {"city": "Zürich"}, index=0, id="c")]}) == [
         ("f", '{"city": "Zürich"}')
     ]
 
@@ -151,9 +152,9 @@ def test_a_call_without_a_function_is_kept() -> None:
 def test_what_the_provider_put_on_a_call_is_kept() -> None:
     """Gemini's thought signature stands on the call and must come back."""
     extra = {"google": {"thought_signature": "s"}}
-    fragment = {**wire_call("f", "{}", index=0, id="c"), "extra_content": extra, "nothing": None}
+    sent = {**fragment("f", "{}", index=0, id="c"), "extra_content": extra, "nothing": None}
     accumulator = Accumulator()
-    delta = accumulator.feed(chunk({"tool_calls": [fragment]}, "tool_calls"))
+    delta = accumulator.feed(chunk({"tool_calls": [sent]}, "tool_calls"))
     assert delta is not None
     assert delta["tool_calls"][0]["extra_content"] == extra
     assert accumulator.finish().message["tool_calls"][0]["extra_content"] == extra
@@ -176,6 +177,6 @@ def test_empty_tool_calls_are_no_calls() -> None:
 @pytest.mark.parametrize("arguments", ['{"x": 1}', "", '{"x": '])
 def test_every_call_of_a_whole_message_is_a_call_of_its_own(fields: Json, arguments: str) -> None:
     """In a whole message the position tells calls apart: equal or missing ids, equal names, empty or cut arguments."""
-    calls = [{**wire_call("f", arguments), "type": "function", **fields} for _ in range(3)]
-    message = fold([whole({"role": "assistant", "content": None, "tool_calls": calls}, "tool_calls")]).message
+    calls = [{**fragment("f", arguments), "type": "function", **fields} for _ in range(3)]
+    message = accumulate([whole({"role": "assistant", "content": None, "tool_calls": calls}, "tool_calls")]).message
     assert [made["function"] for made in message["tool_calls"]] == [{"name": "f", "arguments": arguments}] * 3

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 
 import pytest
-from folding import Json, chunk, deltas_of, fold, message_of, wire_call
+from accumulated import Json, accumulate, deltas_of, message_of
+from wire_cases import chunk, fragment
 
 from aswarm._wire.accumulator import Accumulator
 
@@ -22,11 +23,11 @@ def test_a_message_has_four_own_keys_at_most() -> None:
 
 def test_an_empty_answer_with_a_finish_is_empty_text() -> None:
     """A finish with no content at all is an answer with empty text, for the provider said that it is whole."""
-    completion = fold([chunk({}, "stop")])
+    completion = accumulate([chunk({}, "stop")])
     assert (completion.message["content"], completion.finish_reason) == ("", "stop")
 
 
-@pytest.mark.parametrize("delta", [{"tool_calls": [wire_call("f", "{}", id="c")]}, {"refusal": "No."}])
+@pytest.mark.parametrize("delta", [{"tool_calls": [fragment("f", "{}", id="c")]}, {"refusal": "No."}])
 def test_no_text_beside_calls_or_a_refusal_is_null(delta: Json) -> None:
     """As OpenAI has it, the content of a message with calls or a refusal and no text is None."""
     assert message_of({"content": ""}, delta)["content"] is None
@@ -65,7 +66,7 @@ def test_a_chunk_without_a_delta_shows_nothing(nothing: Json) -> None:
 def test_only_the_first_choice_counts() -> None:
     """A second choice (n=2) is not mixed into the first."""
     second = {"choices": [{"index": 1, "delta": {"content": "other"}, "finish_reason": "stop"}]}
-    assert fold([chunk({"content": "one"}), second, chunk({}, "length")]).message["content"] == "one"
+    assert accumulate([chunk({"content": "one"}), second, chunk({}, "length")]).message["content"] == "one"
 
 
 def test_unknown_strings_are_joined_and_shown() -> None:
@@ -148,8 +149,8 @@ def test_text_around_parts_is_one_part_however_it_was_cut(pieces: list[str]) -> 
 def test_the_deprecated_function_call_beside_calls_is_dropped() -> None:
     """llama-cpp-python sends the first call twice, once as `function_call`: it is one call."""
     message = message_of(
-        {"function_call": {"name": "f", "arguments": "{"}, "tool_calls": [wire_call("f", "{", index=0, id="c")]},
-        {"function_call": {"name": "f", "arguments": "}"}, "tool_calls": [wire_call("f", "}", index=0, id="c")]},
+        {"function_call": {"name": "f", "arguments": "{"}, "tool_calls": [fragment("f", "{", index=0, id="c")]},
+        {"function_call": {"name": "f", "arguments": "}"}, "tool_calls": [fragment("f", "}", index=0, id="c")]},
     )
     assert "function_call" not in message
     assert message["tool_calls"] == [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]

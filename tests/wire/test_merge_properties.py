@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from folding import Json, chunk, fold, json_values, whole, wire_call
+from accumulated import Json, accumulate, json_values, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wire_cases import chunk, fragment
 
 from aswarm._wire.accumulator import Accumulator
 
@@ -57,9 +58,9 @@ def messages(draw: st.DrawFn) -> Json:
 def fragments_of(draw: st.DrawFn, made: Json) -> list[Json]:
     """One call in fragments: ids, types and names once or each time, names in pieces, arguments cut anywhere."""
     name, arguments = made["function"]["name"], made["function"]["arguments"]
-    parts = [wire_call(piece, draw(st.sampled_from([None, ""]))) for piece in draw(name_pieces(name))]
+    parts = [fragment(piece, draw(st.sampled_from([None, ""]))) for piece in draw(name_pieces(name))]
     always_named = len(parts) == 1 and draw(st.booleans())
-    parts += [wire_call(name if always_named else None, piece) for piece in draw(pieces_of(arguments))]
+    parts += [fragment(name if always_named else None, piece) for piece in draw(pieces_of(arguments))]
     repeated = draw(st.booleans())
     empty_id: Json = draw(st.sampled_from([{}, {"id": ""}, {"id": None}]))
     for number, part in enumerate(parts):
@@ -146,7 +147,7 @@ def without_made_ids(folded: Json, message: Json) -> Json:
 def test_any_cut_gives_the_same_message(data: st.DataObject) -> None:
     """However a completion is cut into chunks, the folded message is the one that was meant."""
     message = data.draw(messages())
-    completion = fold(data.draw(cut(message)))
+    completion = accumulate(data.draw(cut(message)))
     assert without_made_ids(completion.message, message) == expected_message(message)
 
 
@@ -154,7 +155,7 @@ def test_any_cut_gives_the_same_message(data: st.DataObject) -> None:
 @settings(max_examples=100)
 def test_a_whole_completion_gives_the_same_as_its_chunks(message: Json) -> None:
     """A whole completion gives the message that any of its cuts would give."""
-    completion = fold([whole(message, "tool_calls")])
+    completion = accumulate([whole(message, "tool_calls")])
     assert without_made_ids(completion.message, message) == expected_message(message)
 
 
@@ -165,7 +166,7 @@ def test_sequential_calls_need_no_index(data: st.DataObject) -> None:
     message = data.draw(messages().filter(lambda made: all("id" in item for item in made.get("tool_calls", ()))))
     same: Json = data.draw(st.sampled_from([{}, {"index": None}, {"index": 0}]))
     parts = [{**part, **same} for made in message.get("tool_calls", ()) for part in data.draw(fragments_of(made))]
-    completion = fold(
+    completion = accumulate(
         [chunk({"content": message["content"]}), *(chunk({"tool_calls": [part]}) for part in parts), chunk({}, "stop")]
     )
     assert completion.message["tool_calls"] == expected_message(message)["tool_calls"]
@@ -178,9 +179,9 @@ def merged_by_index(shown: Iterable[Json]) -> Json:
         for key, value in delta.items():
             if isinstance(value, str):
                 merged[key] = merged.get(key, "") + value
-        for fragment in delta["tool_calls"] or ():
-            made = merged["calls"].setdefault(fragment["index"], {"id": "", "type": "", "name": "", "arguments": ""})
-            for key, value in {**fragment, **fragment["function"]}.items():
+        for part in delta["tool_calls"] or ():
+            made = merged["calls"].setdefault(part["index"], {"id": "", "type": "", "name": "", "arguments": ""})
+            for key, value in {**part, **part["function"]}.items():
                 if key in made:
                     made[key] += value or ""
                 elif key == "extra_content":

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 
-from folding import Json, chunk, deltas_of, fold, json_values, whole, wire_call
+from accumulated import Json, accumulate, deltas_of, json_values, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wire_cases import chunk, fragment
 
 from aswarm import CompletionError
 from aswarm._wire.accumulator import Accumulator
@@ -88,7 +89,7 @@ def test_a_list_after_text_is_not_the_servers_own_list() -> None:
 @settings(max_examples=100)
 def test_a_key_of_a_whole_message_stays_as_it_is(value: object) -> None:
     """What only the provider knows is kept unchanged when it comes whole."""
-    message = fold([whole({"role": "assistant", "content": "a", "vendor": value})]).message
+    message = accumulate([whole({"role": "assistant", "content": "a", "vendor": value})]).message
     assert message.get("vendor", []) == value
 
 
@@ -97,7 +98,7 @@ def test_a_long_answer_costs_no_square() -> None:
     accumulator = Accumulator()
     for _ in range(30_000):
         accumulator.feed(
-            chunk({"content": "x", "reasoning_content": "y", "tool_calls": [wire_call(None, "z", index=0)]})
+            chunk({"content": "x", "reasoning_content": "y", "tool_calls": [fragment(None, "z", index=0)]})
         )
     accumulator.feed(chunk({}, "length"))
     message = accumulator.finish().message

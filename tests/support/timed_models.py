@@ -1,4 +1,4 @@
-"""Models and runs for the tests of limits: what was sent, and when."""
+"""Models that record when each request came, and runs over them, for the tests of rate limits."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
-from faces import consume
 from openai import AsyncOpenAI
+from ways_to_run import FACES, consume
 
 from aswarm import Agent, AsyncSwarm, RateLimits
 from aswarm.testing import Failure, Request, ScriptedModel, Step
 
-FACES = ("run", "run(stream=True)", "stream")
-
 
 class TimedModel(ScriptedModel):
-    """A scripted model that records when each request came, and the text of its last message."""
+    """A scripted model that records the time and the last message of each request."""
 
     def __init__(self, script: Callable[[Request], Step] | list[Any] | None = None) -> None:
         super().__init__(script or (lambda _: "Hi"))
@@ -37,14 +35,14 @@ def limited(model: ScriptedModel, requests: int | None = None, tokens: int | Non
 
 
 def client_of(model: ScriptedModel, **options: Any) -> AsyncOpenAI:
-    """A client that does not read the platform in a thread at its first request: a virtual clock would run on meanwhile."""
+    """A client that does not ask a thread for the platform at its first request: a virtual clock would run on."""
     client = model.client(**options)
     client._platform = "Linux"
     return client
 
 
 async def run_all(swarm: AsyncSwarm, count: int, agent: Agent | None = None) -> list[str]:
-    """So many runs at once, in all three ways to run; their instructions are "0", "1", ... in the order of their begin."""
+    """`count` runs at once, in all three ways to run, started in the order of their instructions ("0", "1", ...)."""
     texts: list[str] = []
 
     async def one(number: int) -> None:
@@ -60,6 +58,6 @@ async def run_all(swarm: AsyncSwarm, count: int, agent: Agent | None = None) -> 
 
 
 def busy(seconds: float | None = None, status: int = 429, **options: Any) -> Failure:
-    """A rejection, with or without a Retry-After."""
+    """A rejection, with or without a `Retry-After`."""
     headers = {} if seconds is None else {"retry-after": str(seconds)}
     return Failure(status, headers=headers, **options)

@@ -1,4 +1,4 @@
-"""Tools of every kind that the plan tells apart, and the groups that it makes of them."""
+"""One tool of each kind that the plan distinguishes."""
 
 from __future__ import annotations
 

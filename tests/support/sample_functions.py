@@ -1,4 +1,4 @@
-"""What the tests of tools offer: functions, methods, and objects that can be called."""
+"""Functions, methods and callable objects, for the tests of tools."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Service:
     @tool
     @classmethod
     def made(cls, city: str) -> str:
-        """Of the class."""
+        """A class method."""
         return f"{cls.__name__} {city}"
 
     @tool
     @staticmethod
     async def fixed(city: str) -> str:
-        """Of nobody."""
+        """A static method."""
         return f"fixed {city}"
 
 

@@ -1,4 +1,4 @@
-"""Types that hints name, and ways to ask for a schema or for what it makes of arguments."""
+"""Types for hints, and functions that give the schema of a hint, or validate arguments with it."""
 
 # No `from __future__ import annotations`: these hints are objects; annotated_functions.py has the ones that are text.
 

@@ -1,4 +1,4 @@
-"""Leaving a run: tools that note what they did, a scene over real sockets, a run in it, and what is left behind."""
+"""For tests that leave a run: tools that record what they did, a run over real sockets, and a check that nothing is left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def until(condition: Callable[[], object], seconds: float = 5) -> None:
 
 
 async def settle() -> None:
-    """Let everything in the event loop come to where it waits. (anyio's own waits 0.1 s on asyncio.)"""
+    """Let every task run until it waits. (anyio's own function waits 0.1 s on asyncio.)"""
     for _ in range(20):
         await anyio.lowlevel.checkpoint()
 
@@ -50,7 +50,7 @@ async def nothing_left_behind() -> AsyncIterator[None]:
     await settle()  # so that the tasks of a server around the block have begun
     before = {task.id for task in anyio.get_running_tasks()}
     yield
-    gc.collect(1)  # the young ones: a full collection would cost more than the rest of a test
+    gc.collect(1)  # the young generations: a full collection takes longer than the rest of a test
     with anyio.move_on_after(BOUND):
         while {task.id for task in anyio.get_running_tasks()} - before:
             await anyio.sleep(0.001)
@@ -59,11 +59,11 @@ async def nothing_left_behind() -> AsyncIterator[None]:
     assert not reported, f"the exception handler was called: {reported}"
 
 
-# --- tools that note what they did ------------------------------------------------------------------------------------
+# --- tools that record what they did -----------------------------------------------------------------------------------
 
 
 class Deeds:
-    """Tools that note what they did. The slow ones wait at `gate`; `token` is the one token of a limiter."""
+    """Tools that record what they did. The slow ones wait at `gate`; `token` is a limiter with one token."""
 
     def __init__(self) -> None:
         self.started: list[str] = []
@@ -131,7 +131,7 @@ class Deeds:
 
 @dataclass(eq=False)
 class Scene:
-    """A server, a swarm and an agent, in which one moment can be reached."""
+    """A server, a swarm and an agent that bring a run to one moment."""
 
     server: LoopbackServer
     swarm: AsyncSwarm
@@ -156,7 +156,7 @@ def client_of(server: LoopbackServer) -> AsyncOpenAI:
 
 
 class Journey:
-    """One run, as one face shows it. `response` and `partial` as the face gives them after the end."""
+    """One run, in one way to run. `response` and `partial` are those that it gives after the end."""
 
     def __init__(self, scene: Scene, face: str) -> None:
         self._scene = scene

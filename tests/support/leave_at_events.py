@@ -1,4 +1,4 @@
-"""Leaving a stream: the events that the consumer holds when it leaves, and the moment that each is."""
+"""The events at which a consumer can leave a stream, and what must hold after each."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from leaving import HANDOFF, INTERRUPTED, UNKNOWN
-from leaving_moments import Moment, asked, in_tools, says
+from leave_points import Moment, asked, in_tools, says
 from loopback import Reply, sse
+from run_scenes import HANDOFF, INTERRUPTED, UNKNOWN
 
 from aswarm import (
     CompletionFinished,
@@ -45,7 +45,7 @@ def nth(count: int, held: Held) -> Held:
 
 
 def half_then_more(stream: bool) -> Reply:
-    """Text that goes on for as long as one listens."""
+    """Text that does not end while the client reads."""
     return Reply([*sse(Answer("Hello, world"), cut=5).pieces[:2], *[b": more\n\n"] * 50], pause=0.005, end="stall")
 
 

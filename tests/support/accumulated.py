@@ -1,4 +1,4 @@
-"""Chunks as a server sends them, and what the fold makes of them."""
+"""What the accumulator makes of chunks: the completion, its message, and the deltas that are shown."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hypothesis import strategies as st
+from wire_cases import chunk
 
 from aswarm._wire.accumulator import Accumulator, Completion
 
 Json = dict[str, Any]
-
-
-def chunk(delta: object = None, finish: str | None = None, **more: Any) -> Json:
-    """One chunk with one choice."""
-    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
 
 
 def whole(message: Json, finish: str | None = "stop", **more: Any) -> Json:
@@ -22,13 +18,7 @@ def whole(message: Json, finish: str | None = "stop", **more: Any) -> Json:
     return {"choices": [{"index": 0, "message": message, "finish_reason": finish}], **more}
 
 
-def wire_call(name: str | None = None, arguments: Any = None, **more: Any) -> Json:
-    """A tool-call fragment; what is None is left out."""
-    given = {"name": name, "arguments": arguments}
-    return {**more, "function": {key: value for key, value in given.items() if value is not None}}
-
-
-def fold(chunks: Iterable[Mapping[str, Any]]) -> Completion:
+def accumulate(chunks: Iterable[Mapping[str, Any]]) -> Completion:
     """The completion of these chunks."""
     accumulator = Accumulator()
     for item in chunks:
@@ -38,11 +28,11 @@ def fold(chunks: Iterable[Mapping[str, Any]]) -> Completion:
 
 def message_of(*deltas: object) -> Json:
     """The message of these deltas, followed by a finish."""
-    return fold([*(chunk(delta) for delta in deltas), chunk({}, "stop")]).message
+    return accumulate([*(chunk(delta) for delta in deltas), chunk({}, "stop")]).message
 
 
 def deltas_of(*deltas: object) -> list[Json | None]:
-    """What is shown of these deltas."""
+    """The deltas that a caller is shown."""
     accumulator = Accumulator()
     return [accumulator.feed(chunk(delta)) for delta in deltas]
 

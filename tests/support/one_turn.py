@@ -1,4 +1,4 @@
-"""One turn of a scripted conversation, for tests that look at what its calls have left."""
+"""One turn of a scripted conversation, for tests that check the answers to its calls."""
 
 from __future__ import annotations
 
@@ -22,4 +22,5 @@ async def run_turn(functions: Sequence[Any], calls: Sequence[Any], *, seconds: f
 
 
 def contents(response: Response) -> list[str]:
+    """The answers to the calls, in the order of the history."""
     return [message["content"] for message in response.messages if message["role"] == "tool"]

@@ -1,4 +1,4 @@
-"""Leaving a run: the moments in which it can be left, and what must hold after each."""
+"""The moments at which a run can be left while it waits, and what must hold after each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
-from leaving import (
+from loopback import Reply, serve, sse, whole
+from run_scenes import (
     BOUND,
     HANDOFF,
     INTERRUPTED,
@@ -24,7 +25,6 @@ from leaving import (
     settle,
     until,
 )
-from loopback import Reply, serve, sse, whole
 
 from aswarm import Agent, AsyncSwarm, Response
 from aswarm.testing import Answer, call, check_history

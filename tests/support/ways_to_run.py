@@ -1,4 +1,4 @@
-"""A scripted run with tools, consumed in any of its three faces."""
+"""A scripted run with tools, consumed in each of the three ways to run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
-from leaving import USER, settle, until
+from run_scenes import USER, settle, until
 
 from aswarm import Agent, AsyncSwarm, Response
 from aswarm.testing import Answer, Request, ScriptedModel, Step, call, check_history
@@ -53,7 +53,7 @@ async def consume(swarm: AsyncSwarm, agent: Agent, face: str, left: list[Respons
 
 
 def answers(response: Response) -> dict[str, str]:
-    """What each function was answered with."""
+    """The answers to the calls, by function."""
     return {message["tool_name"]: message["content"] for message in response.messages if message["role"] == "tool"}
 
 

@@ -1,0 +1,13 @@
+"""What the tests of the journal share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The file of a journal that does not exist yet."""
+    return tmp_path / "run.sqlite"
