@@ -202,10 +202,10 @@ async def cancel_scope(world: World, face: str, keep: Keep, step: int) -> bool:
 async def check_every_step(leave: Leave, face: str, part: int, parts: int) -> None:
     """Leave after `part`, `part + parts`, … steps, until the run ends before it is left."""
     step, ended = part, 0
+    threads = threading.active_count()
     while ended < 2:  # threads make the number of steps vary
         world = World()
         left: list[Any] = []
-        threads = threading.active_count()
         async with nothing_left_behind():
             ended += not await leave(world, face, left.append, step)
             try:
@@ -213,7 +213,8 @@ async def check_every_step(leave: Leave, face: str, part: int, parts: int) -> No
             except BaseException as error:
                 error.add_note(f"left after step {step}; {json.dumps([world.started, world.finished])}")
                 raise
-        assert threading.active_count() <= threads + 2, "threads pile up"
+        # Over all steps, because how many threads wait for work after one of them depends on how busy the machine is.
+        assert threading.active_count() <= threads + 4, "threads pile up"
         step += parts
 
 
