@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from documentation import PAGES, PROJECT, ModelServer, PageRun, blocks_of, model_server
-from starlette.testclient import TestClient
 
 README = PROJECT / "README.md"
 HOME = "https://github.com/aswarm-dev/aswarm"
@@ -96,8 +97,14 @@ def _headings(page: Path) -> set[str]:
 def test_the_web_endpoint_of_the_readme_answers(page_run: PageRun) -> None:
     """The application that the README shows streams the model's answer to a request."""
     page_run.run(blocks_of(README))
-    with TestClient(page_run.namespaces[-1]["app"]) as browser:
-        assert browser.post("/chat", content="Good evening!").text == "Hello! How can I help?"
+    app = page_run.namespaces[-1]["app"]
+
+    async def ask() -> str:
+        browser = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service.test")
+        async with app.router.lifespan_context(app), browser:
+            return (await browser.post("/chat", content="Good evening!")).text
+
+    assert asyncio.run(ask()) == "Hello! How can I help?"
 
 
 def test_every_page_is_in_the_index() -> None:
