@@ -24,6 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # No test is timed: machines are shared.
 settings.register_profile("aswarm", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=10)  # --hypothesis-profile=quick
 settings.load_profile("aswarm")
 
 

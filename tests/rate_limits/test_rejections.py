@@ -14,6 +14,8 @@ from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
 from aswarm._rate_limits.policy import MINUTE
 from aswarm.testing import Answer, Failure, RawAnswer, Request
 
+pytestmark = pytest.mark.slow
+
 
 @in_virtual_time
 async def test_a_rejection_pauses_all_runs_and_none_of_them_notices() -> None:

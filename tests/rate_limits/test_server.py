@@ -15,7 +15,7 @@ from aswarm import Agent, AsyncSwarm, RateLimits
 from aswarm._rate_limits.rate_limiter import RateLimiter
 from aswarm.testing import Answer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 @dataclass

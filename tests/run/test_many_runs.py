@@ -15,6 +15,8 @@ import pytest
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Response, Result
 from aswarm.testing import Answer, ScriptedModel, call, check_history, chunks, completion
 
+pytestmark = pytest.mark.slow
+
 
 class Echo:
     """A source that answers from what it is asked, in three turns: note, then hand over, then say what was noted."""

@@ -13,7 +13,7 @@ from one_turn import contents, run_turn
 from aswarm import Agent, AsyncSwarm, Result
 from aswarm.testing import ScriptedModel, call
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def test_a_reader_sees_what_a_result_before_it_changed() -> None:

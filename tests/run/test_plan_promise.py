@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planned_tools import AGENT, alone, call_of, changer, plain, reader, silent, untyped, writer
@@ -13,6 +14,8 @@ from planned_tools import AGENT, alone, call_of, changer, plain, reader, silent,
 from aswarm import Agent, Result
 from aswarm._run.plan import ToolCall, plan
 from aswarm._tools.tool import Tool
+
+pytestmark = pytest.mark.slow
 
 # What a simulated tool does: the function whose signature it has, and what it returns and writes.
 _KINDS: dict[str, tuple[Any, bool, bool]] = {

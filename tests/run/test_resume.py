@@ -17,6 +17,8 @@ from run_scenes import INTERRUPTED, UNKNOWN, USER, answered, made_calls, nothing
 from aswarm import Agent, AsyncSwarm, Response, Result
 from aswarm.testing import Answer, Request, ScriptedModel, Step, call, check_history
 
+pytestmark = pytest.mark.slow
+
 FACES = ("run", "run(stream=True)", "stream")
 FIRST = ("quick", "slow", "write", "look", "note")
 SECOND = ("quick_too", "transfer_to_other", "last")

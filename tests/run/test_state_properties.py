@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recording import FUNCTIONS, USER, WHOLE, Json, complete, finish, told, wire_call
@@ -13,6 +14,8 @@ from aswarm._messages import normalize, to_wire
 from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._run.state import RunState
 from aswarm.testing import check_history
+
+pytestmark = pytest.mark.slow
 
 _ids = st.sampled_from(["x", "y", "z"])
 _calls = st.lists(

@@ -15,7 +15,7 @@ from one_turn import run_turn as run_quick_turn
 from aswarm import Agent, AsyncSwarm, tool
 from aswarm.testing import ScriptedModel, call, check_history
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 run_turn = functools.partial(run_quick_turn, seconds=20)  # threads may have to wait for a processor
 
 

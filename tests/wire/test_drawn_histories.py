@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 from histories import Message, made_call
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,8 @@ from aswarm._messages import (
     tool_message,
 )
 from aswarm.testing import check_history
+
+pytestmark = pytest.mark.slow
 
 ids = st.sampled_from(["", "a", "b", "call_1"])
 names = st.sampled_from(["f", "g"])

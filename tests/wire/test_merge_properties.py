@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+import pytest
 from accumulated import Json, accumulate, json_values, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_cases import chunk, fragment
 
 from aswarm._wire.accumulator import Accumulator
+
+pytestmark = pytest.mark.slow
 
 _arguments = st.dictionaries(st.text(max_size=4), json_values, max_size=3).map(
     lambda value: json.dumps(value, ensure_ascii=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 from accumulated import Json, accumulate, deltas_of, json_values, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,8 @@ from wire_cases import chunk, fragment
 
 from aswarm import CompletionError
 from aswarm._wire.accumulator import Accumulator
+
+pytestmark = pytest.mark.slow
 
 _keys = [
     "choices",

@@ -137,6 +137,7 @@ def events(draw: st.DrawFn) -> tuple[bytes, list[Json]]:
     return body + draw(st.sampled_from([b"", b"data: [DONE]", b"data: [DONE]\n\n"])), objects
 
 
+@pytest.mark.slow
 @given(events(), st.data())
 @settings(max_examples=200)
 def test_any_body_in_any_cut(made: tuple[bytes, list[Json]], data: st.DataObject) -> None:
@@ -154,6 +155,7 @@ def test_any_body_in_any_cut(made: tuple[bytes, list[Json]], data: st.DataObject
         max_size=12,
     )
 )
+@pytest.mark.slow
 @settings(max_examples=300)
 def test_any_bytes_in_any_cut(pieces: list[bytes]) -> None:
     """Any bytes at all give the same in one piece and in many, and raise nothing but a CompletionError."""
@@ -216,6 +218,7 @@ def test_a_character_that_the_server_cut_in_half_is_not_fatal() -> None:
     assert len(objects) == 2
 
 
+@pytest.mark.slow
 def test_many_small_pieces_cost_no_square() -> None:
     """A large event in small pieces is decoded in little time."""
     body = b'data: {"text": "' + b"x" * 400_000 + b'"}\n\n'
