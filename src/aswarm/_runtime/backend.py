@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -43,19 +43,6 @@ def scheduler() -> Callable[[Callable[[], None]], object]:
         run_soon: Callable[[Callable[[], None]], object] = _trio().current_trio_token().run_sync_soon
         return run_soon
     return asyncio.get_running_loop().call_soon_threadsafe
-
-
-class Event(Protocol):
-    """An event of one event loop. `wait` need not be a checkpoint."""
-
-    def is_set(self) -> bool: ...
-    def set(self) -> None: ...
-    def wait(self) -> Awaitable[object]: ...
-
-
-def events() -> Callable[[], Event]:
-    """A function that makes events of this loop, for callers that need many: anyio looks up the loop for each event."""
-    return sys.modules["trio"].Event if _on_trio() else asyncio.Event
 
 
 def clock() -> Callable[[], float]:

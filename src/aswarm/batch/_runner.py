@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -21,7 +21,7 @@ from aswarm._agent import Response
 from aswarm._errors import RunError
 from aswarm._run.handlers import Middleware
 from aswarm._run.options import RunOptions
-from aswarm._runtime.backend import Event, clock, events, scheduler
+from aswarm._runtime.backend import scheduler
 from aswarm._usage import Usage
 from aswarm.middleware._retry import Retries
 
@@ -40,9 +40,6 @@ class Run(Protocol):
     def __call__(
         self, options: RunOptions, journal: Middleware | None = None, retries: Middleware | None = None, /
     ) -> Awaitable[Response]: ...
-
-
-Entry = tuple[int, Any]  # the place in the batch, and what the caller gave
 
 
 class Limit(Protocol):
@@ -81,19 +78,15 @@ class Runner:
         self._held = 0  # items that are running, or whose outcome waits
         self._running = 0
         self._call_soon = scheduler()
-        self._clock = clock()
-        self._new_event = events()
-        self._room = self._new_event()
-        self._news = self._new_event()
+        self._room = anyio.Event()
+        self._news = anyio.Event()
         self.has_ended = False  # nothing more will be laid down
         self._failure: BaseException | None = None
         self.has_lost = False  # the journal cannot be written: what ran from here on would be lost in a crash
-        # The tasks. An item that runs has one to itself; one that has ended well may serve another item.
         self._group: TaskGroup
         self._feeding = anyio.CancelScope()
-        self._is_fed = False
-        self._idle: list[_Desk] = []
-        self._context: Context
+        # Every task of an item begins with a copy of it: it sees neither what reading the items nor what another item sets.
+        self._context = copy_context()
 
     # --- for the consumer's side ---
 
@@ -108,7 +101,7 @@ class Runner:
     async def wait(self) -> None:
         """Wait until something has changed."""
         if self._news.is_set():
-            self._news = self._new_event()
+            self._news = anyio.Event()
         await self._news.wait()
 
     def end(self) -> None:
@@ -142,14 +135,10 @@ class Runner:
 
     async def work(self) -> None:
         """Run until all outcomes are laid down."""
-        self._context = copy_context()
         self._limit.watch(lambda: self._running, self._wake)
         async with anyio.create_task_group() as self._group:
             with self._feeding:
                 await self._feed()
-            self._is_fed = True
-            for desk in self._idle:
-                desk.give(None)
 
     async def _feed(self) -> None:
         try:
@@ -160,7 +149,7 @@ class Runner:
             # Raises where the batch is cancelled or stops; else the items awaited something that was cancelled.
             await anyio.lowlevel.checkpoint()
             self._failure = self._failure or _told(error, "reading the items: ")
-        except BaseException as error:  # noqa: BLE001 - as `_work_at`
+        except BaseException as error:  # noqa: BLE001 - as `_work_on`
             self._end_with(error)
 
     async def _begin_all(self) -> None:
@@ -171,12 +160,12 @@ class Runner:
                     given = await anext(items, _END)
                     if given is _END or self._feeding.cancel_called:
                         return
-                    self._begin((index, given))
+                    self._begin(index, given)
                     index += 1
 
     async def _has_room(self) -> bool:
         while self._held >= self._limit.limit:
-            self._room = self._new_event()
+            self._room = anyio.Event()
             await self._room.wait()
         return not self._feeding.cancel_called
 
@@ -184,23 +173,17 @@ class Runner:
         with suppress(RuntimeError):  # the loop was closed over this batch
             self._call_soon(lambda: self._room.set())  # noqa: PLW0108 - the one that is waited for then
 
-    def _begin(self, entry: Entry) -> None:
+    def _begin(self, index: int, given: object) -> None:
         self._held += 1
         self._running += 1
-        if self._idle:
-            self._idle.pop().give(entry)
-        else:
-            # In the context of who opened the batch, whatever reading the items has left in this one.
-            self._context.run(self._group.start_soon, self._work_at, entry)
+        self._context.run(self._group.start_soon, self._work_on, index, given)
 
     # --- the tasks of the items ---
 
-    async def _work_at(self, entry: Entry | None) -> None:
+    async def _work_on(self, index: int, given: object) -> None:
         try:
-            while entry is not None:
-                self._deliver(await self._carry_out(*entry))
-                entry = await self._next()
-        except (Exception, anyio.get_cancelled_exc_class()):
+            self._deliver(await self._carry_out(index, given))
+        except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt and the like: raised to the reader
             self._end_with(error)
@@ -210,14 +193,6 @@ class Runner:
         self._failure = error
         self._shelf.clear()
         self._group.cancel_scope.cancel()
-
-    async def _next(self) -> Entry | None:
-        # What an item has left in the context variables of this task is not for the next one to see.
-        if self._is_fed or not _same(copy_context(), self._context):
-            return None
-        desk = _Desk(self._new_event())
-        self._idle.append(desk)
-        return await desk.next()
 
     def _deliver(self, outcome: Outcome) -> None:
         self._running -= 1
@@ -232,7 +207,7 @@ class Runner:
         return self.has_lost or self._options.on_error == "stop"
 
     async def _carry_out(self, index: int, given: object) -> Outcome:
-        begun = self._clock()
+        begun = anyio.current_time()
         attempts = Retries(self._options.attempts, f"item {index}: ")
         item = _NOTHING
         response: Response | None = None
@@ -253,7 +228,7 @@ class Runner:
                 index,
                 response,
                 error,
-                self._clock() - begun,
+                anyio.current_time() - begun,
                 attempts.made,
                 left.usage if isinstance(left, Response) else Usage(),
                 item.metadata,
@@ -277,30 +252,8 @@ _END = object()
 _NOTHING = Item("")
 
 
-class _Desk:
-    """Where a task that has nothing to do waits for an item, or for None: there will be no more."""
-
-    __slots__ = ("_entry", "_given")
-
-    def __init__(self, given: Event) -> None:
-        self._given = given
-        self._entry: Entry | None = None
-
-    def give(self, entry: Entry | None) -> None:
-        self._entry = entry
-        self._given.set()
-
-    async def next(self) -> Entry | None:
-        await self._given.wait()
-        return self._entry
-
-
 def _id_of(item: Item, index: int) -> str:
     return str(index if item.id is None else item.id)
-
-
-def _same(context: Context, other: Context) -> bool:
-    return len(context) == len(other) and all(context.get(variable) is value for variable, value in other.items())
 
 
 def _told(cancellation: BaseException, where: str = "") -> RunError:
