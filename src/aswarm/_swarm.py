@@ -31,7 +31,7 @@ from ._runtime.backend import PerLoop
 from ._runtime.threads import FunctionRunner, ThreadPool
 from ._wire.request import CompletionSource, RequestSettings
 from .batch._batch import Batch
-from .batch._options import Options
+from .batch._settings import BatchSettings, agents_by_name
 from .batch._source import Items
 
 
@@ -239,19 +239,41 @@ class AsyncSwarm:
         model_override: str | None = None,
         max_turns: float = math.inf,
         journal: str | PathLike[str] | None = None,
+        agents: Iterable[Agent] = (),
     ) -> Batch:
-        """Run the agent over many: `async with swarm.batch(...) as outcomes: async for outcome in outcomes: ...`.
+        """Run many conversations: `async with swarm.batch(...) as outcomes: async for outcome in outcomes: ...`.
 
-        `items`: a plain or async iterable of `Item`s, messages (a list, or a str) or pairs of id and messages, read only
-        while there is room. `concurrency`: how many are running, or finished and not yet taken; "auto" finds it out.
-        `ordered`: outcomes in the order of the items. `on_error="stop"`: begin no item after an outcome with an error.
-        `attempts`: requests for one completion that fails retryably, at most, 429s apart. `journal`: a file, to go on from
-        after a crash. The others are as for `run`. What they come to is said in `aswarm.batch`.
-        An item's failure is its outcome's `error`. What reading the items raises is raised after all outcomes. Raises
-        ConfigurationError for what is wrong with the batch itself: here, or, for a journal, where the block is entered.
+        `items`: a plain or async iterable of `Item`s, of messages (a list, or a str) or of pairs of id and messages; it is
+        read only as fast as items may begin. `concurrency`: how many items run, or have an outcome that was not taken;
+        "auto" adapts it to the provider. `ordered`: outcomes come in the order of the items. `on_error="stop"`: no item
+        begins after an outcome with an error. `attempts`: requests at most for one completion that fails retryably; 429s
+        do not count. `journal`: the path of a file that records every step, so that a rerun after a crash continues there.
+        `agents`: agents that the journal looks up by name before it searches `aswarm.graph`. The other arguments are those
+        of `run`. `aswarm.batch` describes the details.
+
+        The failure of an item is the `error` of its outcome. An exception from reading the items is raised after all
+        outcomes. Raises ConfigurationError for a mistake in the arguments: here, or for the journal when the block is
+        entered.
         """
-        options = Options(agent, concurrency, ordered, on_error, attempts, context_variables, model_override, max_turns)
-        return Batch(self._run_to_end, items, options, self._rate_limiter, self._require_client, journal)
+        settings = BatchSettings(
+            agent,
+            concurrency,
+            ordered,
+            on_error,
+            attempts,
+            context_variables,
+            model_override,
+            max_turns,
+            agents_by_name(agents),
+        )
+        return Batch(
+            items,
+            settings,
+            run_to_end=self._run_to_end,
+            require_client=self._require_client,
+            rate_limiter=self._rate_limiter,
+            journal=journal,
+        )
 
     def _classic_stream(self, options: RunOptions) -> ClassicStream:
         return ClassicStream(*self._prepare(options, deliver_after, stream=True))

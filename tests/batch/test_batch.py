@@ -267,6 +267,10 @@ def lone(**options: Any) -> None:
         ({"items": b"hello"}, "not bytes"),
         ({"items": 7}, "not int"),
         ({"items": {"a": "x"}}, "items()"),
+        ({"agents": Agent()}, "agents must be a list of Agents, not Agent"),
+        ({"agents": 7}, "agents must be a list of Agents, not int"),
+        ({"agents": ["Echo"]}, "one of them is str"),
+        ({"agents": [Agent(name="A"), Agent(name="A")]}, "agents has two agents named 'A'"),
     ],
 )
 async def test_what_is_wrong_with_the_batch_is_told_before_anything_is_sent(options: Any, told: str) -> None:

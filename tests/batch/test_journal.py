@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +69,37 @@ async def test_what_was_in_the_middle_goes_on(journal: Path) -> None:
     assert outcome.response is not None
     assert outcome.response.context_variables == {"paid": True}
     assert (outcome.attempts, outcome.usage.requests) == (1, 2)
+
+
+async def test_agents_that_only_the_list_has(journal: Path) -> None:
+    """A function may look its agent up where no graph sees it: `agents=[...]` lets a rerun find it."""
+    refunds = Agent(name="Refunds")
+    hidden = itertools.repeat(refunds)
+
+    def over() -> Agent:
+        return next(hidden)
+
+    async def gate(text: str) -> Any:
+        return answer("", [call("over")]) if text == "x" else answer("done")
+
+    triage = Agent(functions=[over])
+    [outcome] = await outcomes_of(Echo(gate), ["x"], triage, journal=journal)
+    assert isinstance(outcome.error, ConfigurationError)
+    assert "agents=[...]" in str(outcome.error)
+    for agents in (iter([refunds]), [refunds, refunds]):
+        [outcome] = await outcomes_of(Echo(gate), ["x"], triage, journal=journal, agents=agents)
+        assert text_of(outcome) == "done"
+        assert outcome.response is not None
+        assert outcome.response.agent is refunds
+    assert outcome.attempts == 0
+
+
+async def test_a_recorded_response_has_the_id_of_its_run(journal: Path) -> None:
+    """The id leads to the log records of the run that made the response."""
+    [first] = await outcomes_of(Echo(), ["x"], journal=journal)
+    [again] = await outcomes_of(Echo(), ["x"], journal=journal)
+    assert first.response is not None and again.response is not None
+    assert again.response.run_id == first.response.run_id != ""
 
 
 async def test_what_has_failed_is_tried_again_by_a_rerun(journal: Path) -> None:
@@ -197,35 +229,38 @@ async def test_a_journal_that_cannot_be_written_ends_the_batch(journal: Path, mo
     assert all(outcome.error is not None for outcome in taken)
 
 
-async def fail(outcomes: Any) -> None:
-    await anext(outcomes)
-    raise ZeroDivisionError
-
-
 @pytest.mark.parametrize("kind", ["finished", "outcome"])
-async def test_it_is_said_where_the_block_is_left_too(
-    journal: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
+@pytest.mark.parametrize("has_failed", [False, True])
+async def test_a_lost_journal_is_an_error_where_the_block_is_left(
+    journal: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str, has_failed: bool
 ) -> None:
-    """Also of the last lot, which is written then; a body that has failed raises what it raises, and this is logged."""
+    """Also for records that closing writes. A body that has failed raises its own error, and this one is logged."""
     fail_from(monkeypatch, kind)
+    go_on, asked_again = anyio.Event(), anyio.Event()
 
     async def pay() -> str:
+        await go_on.wait()
         return "paid"
 
     async def gate(text: str) -> Any:
+        if text == "paid":  # the outcome of the call was recorded just before
+            asked_again.set()
+            await anyio.sleep_forever()
         return answer("", [call("pay")]) if text == "x" and kind == "outcome" else None
 
-    def batch() -> Any:
-        return Echo(gate).swarm().batch(Agent(functions=[pay]), ["x", "y"], journal=journal)
-
-    with pytest.raises(RunError, match="cannot be written: disk full"):
-        async with batch() as outcomes:
+    async def leave() -> None:
+        async with Echo(gate).swarm().batch(Agent(functions=[pay]), ["x", "y"], journal=journal) as outcomes:
             await anext(outcomes)
-    journal.unlink()
-    with pytest.raises(ZeroDivisionError):
-        async with batch() as outcomes:
-            await fail(outcomes)
-    assert [record.levelname for record in caplog.records if "disk full" in record.message] == ["WARNING"]
+            if kind == "outcome":
+                go_on.set()
+                await asked_again.wait()
+            if has_failed:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) if has_failed else pytest.raises(RunError, match="written: disk full"):
+        await leave()
+    logged = [record.levelname for record in caplog.records if "disk full" in record.message]
+    assert logged == (["WARNING"] if has_failed else [])
 
 
 async def test_a_batch_whose_journal_was_in_use_may_be_opened_later(journal: Path) -> None:

@@ -70,7 +70,7 @@ def test_the_end_of_the_loop_ends_the_batch() -> None:
 
 
 # anyio calls the function of a task at once; where the task is cancelled before its first step, nobody awaits the call.
-@pytest.mark.filterwarnings("ignore:coroutine 'Runner._work_on' was never awaited:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:coroutine 'Runner._run_in_task' was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("steps", range(8))
 def test_the_end_of_the_loop_may_come_at_any_step(steps: int) -> None:
     """Also between the steps in which tasks are made and begun: the loop ends."""

@@ -9,7 +9,7 @@ import pytest
 from journaled import BATCH, Died, Script, calls, dies, noting, rerun, says
 
 from aswarm import Agent, ConfigurationError, Result
-from aswarm._journal import Journal
+from aswarm._journal import Journal, agent_lookup
 
 # --- requests ---
 
@@ -22,10 +22,10 @@ def agent_of(instructions: str = "Help.", **options: Any) -> Agent:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"instructions": "Help more."}, "other instructions"),
-        ({"model": "gpt-5"}, "other model"),
-        ({"functions": []}, "other tools"),
-        ({"instructions": None}, "other instructions"),
+        ({"instructions": "Help more."}, "its instructions"),
+        ({"model": "gpt-5"}, "its model"),
+        ({"functions": []}, "its tools"),
+        ({"instructions": None}, "its instructions"),
     ],
 )
 async def test_a_request_that_is_another_now(path: Path, change: dict[str, Any], named: str) -> None:
@@ -33,7 +33,7 @@ async def test_a_request_that_is_another_now(path: Path, change: dict[str, Any],
     with pytest.raises(Died):
         await rerun(path, Script(calls("one"), dies()), agent_of())
     model = Script()
-    with pytest.raises(ConfigurationError, match=f"'a' cannot be resumed: request 1 .*; {named}.*another id"):
+    with pytest.raises(ConfigurationError, match=f"'a' cannot be resumed: request 1 differs .* in {named}.*another id"):
         await rerun(path, model, agent_of().model_copy(update=change))
     assert not model.asked
     assert (await rerun(path, Script(says("Done")), agent_of())).text == "Done"
@@ -89,16 +89,19 @@ async def test_a_handoff_that_could_not_be_found_again(path: Path, name: str) ->
         return getattr(box, "pop")()  # noqa: B009 - what it returns shall not be seen
 
     first = Agent(name="First", functions=[over, twins[0]])
-    with pytest.raises(ConfigurationError, match=f"over handed off to the agent '{name}'.*aswarm graph") as caught:
+    with pytest.raises(
+        ConfigurationError, match=f"over handed off to the agent '{name}'.*agents=\\[\\.\\.\\.\\]"
+    ) as caught:
         await rerun(path, Script(calls("over")), first)
     assert caught.value.response is not None and caught.value.response.messages[-1]["role"] == "tool"
     if name == "Hidden":
         with pytest.raises(
-            ConfigurationError, match=r"the journal has a handoff to the agent 'Hidden', .*no such agent"
+            ConfigurationError,
+            match=r"the journal has a handoff to the agent 'Hidden'. .*no agent of this name .*aswarm graph",
         ):
             await rerun(path, Script(), first)
     seen = Agent(name="First", functions=[over, Agent(name="Hidden"), twins[0]])
-    with pytest.raises(ConfigurationError, match="other tools"):
+    with pytest.raises(ConfigurationError, match="in its tools"):
         await rerun(path, Script(says("Done")), seen)
 
 
@@ -113,6 +116,63 @@ async def test_an_agent_that_is_gone_does_not_take_the_results(path: Path) -> No
     await rerun(path, Script(calls("over"), says("Done")), Agent(functions=[over]))
     again = await rerun(path, Script(), Agent())
     assert (again.agent, again.text) == (None, "Done")
+
+
+# --- agents that the caller lists ---
+
+
+def hiding(*agents: Agent) -> Any:
+    """A function that hands off to the first of these agents, and then to the next; no graph can find them."""
+    waiting = iter(agents)
+
+    def over() -> Agent:
+        return next(waiting)
+
+    return over
+
+
+@pytest.mark.asyncio
+async def test_a_listed_agent_is_found(path: Path) -> None:
+    """A handoff to an agent that only the list has is recorded, resumed, and is the agent of the recorded response."""
+    hidden = Agent(name="Hidden")
+    listed = {"Hidden": hidden}
+    with pytest.raises(Died):
+        await rerun(path, Script(calls("over"), dies()), Agent(functions=[hiding(hidden)]), agents=listed)
+    first = Agent(functions=[hiding()])
+    response = await rerun(path, Script(says("Done")), first, agents=listed)
+    assert response.agent is hidden
+    assert [message.get("sender") for message in response.messages] == ["Agent", None, "Hidden"]
+    assert (await rerun(path, Script(), first, agents=listed)).agent is hidden
+
+
+@pytest.mark.asyncio
+async def test_an_agent_that_a_listed_one_reaches_is_found(path: Path) -> None:
+    """The search for a name goes on from the listed agents too."""
+    far = Agent(name="Far")
+    listed = {"Near": Agent(name="Near", functions=[far]), "Agent 2": Agent(name="Agent 2", functions=[far])}
+    agent = Agent(functions=[hiding(far)])
+    assert (await rerun(path, Script(calls("over"), says("Done")), agent, agents=listed)).agent is far
+    assert (await rerun(path, Script(), agent, agents=listed)).agent is far
+
+
+@pytest.mark.asyncio
+async def test_a_listed_name_is_not_searched_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph of a large program takes long; with the agents in the list it is not needed."""
+    searched: list[Agent] = []
+    monkeypatch.setattr(agent_lookup, "agent_graph", searched.append)
+    hidden = Agent(name="Hidden")
+    agent = Agent(functions=[hiding(hidden)])
+    await rerun(path, Script(calls("over"), says("Done")), agent, agents={"Hidden": hidden})
+    assert (await rerun(path, Script(), agent, agents={"Hidden": hidden})).agent is hidden
+    assert not searched
+
+
+@pytest.mark.asyncio
+async def test_another_agent_of_a_listed_name_is_refused(path: Path) -> None:
+    """A rerun would find the listed one, which is not the agent that has taken over."""
+    agent = Agent(functions=[hiding(Agent(name="Twin"))])
+    with pytest.raises(ConfigurationError, match=r"'Twin'.*`agents` lists another agent of this name"):
+        await rerun(path, Script(calls("over")), agent, agents={"Twin": Agent(name="Twin")})
 
 
 @pytest.mark.asyncio

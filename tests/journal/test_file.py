@@ -14,9 +14,10 @@ import pytest
 from journaled import BATCH, Script, calls, noting, run, says
 
 from aswarm import Agent
-from aswarm._journal import Entry, Journal
-from aswarm._journal.record import Place
-from aswarm._journal.sqlite import Found, JournalFile, Step
+from aswarm._journal import Journal
+from aswarm._journal.entry import JournalEntry
+from aswarm._journal.record import CallKey
+from aswarm._journal.sqlite import JournalFile, Step, StoredItem
 
 KILLS = Path(__file__).with_name("journal_kills.py")
 
@@ -63,9 +64,9 @@ def test_a_lot_is_written_whole(path: Path) -> None:
     file = JournalFile.open(path, BATCH)
     steps = [Step(1, "completion", turn, 0, "{}") for turn in range(400)]
     assert file.work([("a", "x"), ("a", "x"), ("b", "y")], steps, is_durable=True) == [
-        Found(1, "x"),
-        Found(1, "x", is_repeated=True),
-        Found(2, "y"),
+        StoredItem(1, "x"),
+        StoredItem(1, "x", is_repeated=True),
+        StoredItem(2, "y"),
     ]
     assert file.work([], [], is_durable=True) == []
     file.close()
@@ -82,10 +83,10 @@ def test_a_lot_is_written_whole(path: Path) -> None:
 def test_a_loop_that_is_gone(path: Path) -> None:
     """A loop that ends without closing the journal leaves nobody waiting; what was recorded is written."""
 
-    async def leave() -> Entry:
+    async def leave() -> JournalEntry:
         journal = await Journal(path, BATCH).__aenter__()
         entry = await journal.begin("a", Agent(), "Hi")
-        waiting = asyncio.ensure_future(entry.commit("started", Place(1, 0)))
+        waiting = asyncio.ensure_future(entry.commit("started", CallKey(1, 0)))
         await asyncio.sleep(0)
         waiting.cancel()
         return entry

@@ -18,9 +18,11 @@ from aswarm import (
     ConfigurationError,
     Response,
     Result,
+    ToolError,
 )
 from aswarm._journal import Journal
-from aswarm._journal.record import completion_data, whole
+from aswarm._journal.middleware import journal_middleware
+from aswarm._journal.record import as_one_chunk, completion_data, recorded_outcome
 from aswarm._run.options import RunOptions
 from aswarm._wire.accumulator import Accumulator
 
@@ -120,7 +122,7 @@ async def test_open_calls_at_the_start_are_recorded_too(path: Path) -> None:
         async with Journal(path, BATCH) as journal:
             entry = await journal.begin("a", agent, history)
             arguments = RunOptions(agent, history, resume=True)
-            return await AsyncSwarm(client=model)._run_to_end(arguments, entry.middleware)
+            return await AsyncSwarm(client=model)._run_to_end(arguments, journal_middleware(entry))
 
     with pytest.raises(Died):
         await attempt(Script(dies()))
@@ -148,13 +150,20 @@ def test_the_record_of_a_completion_is_what_the_provider_said() -> None:
     for message in messages:
         answer = {"choices": [{"message": message}]}
         for answers in ([answer], [answer, {"choices": []}]):
-            first, recorded = Accumulator(), whole(answers)
+            first, recorded = Accumulator(), as_one_chunk(answers)
             first.feed(recorded)
             replayed = Accumulator()
             replayed.feed(json.loads(completion_data({}, recorded))["chunk"])
             assert replayed.finish() == first.finish()
     without_ids = {"choices": [{"message": asking_without_ids()}]}
-    assert all(call["id"] for call in whole([without_ids])["choices"][0]["message"]["tool_calls"])
+    assert all(call["id"] for call in as_one_chunk([without_ids])["choices"][0]["message"]["tool_calls"])
+
+
+def test_the_error_of_a_recorded_call_is_a_tool_error() -> None:
+    """Whatever the function raised in the earlier process: the kind and the text of it are in the text."""
+    outcome = recorded_outcome({"content": "Error: ValueError: no ink", "error": "ValueError: no ink"}, None, {})
+    assert isinstance(outcome.error, ToolError)
+    assert (str(outcome.error), outcome.content) == ("ValueError: no ink", "Error: ValueError: no ink")
 
 
 @pytest.mark.parametrize(

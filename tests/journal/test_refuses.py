@@ -16,7 +16,7 @@ from journaled import BATCH, Script, calls, noting, rerun, run, says
 
 from aswarm import Agent, ConfigurationError, RunError
 from aswarm._journal import Journal
-from aswarm._journal.record import Place
+from aswarm._journal.record import CallKey
 from aswarm._journal.sqlite import JournalFile
 
 HOLD = """
@@ -57,7 +57,7 @@ async def test_the_journal_of_another_version(path: Path) -> None:
         connection.execute("PRAGMA user_version = 7")
     connection.close()
     with pytest.raises(
-        ConfigurationError, match=r"written by another version of aswarm .its format is 7, this one's is 1"
+        ConfigurationError, match=r"written by another version of aswarm .its format is 7, this version reads 1"
     ):
         async with Journal(path, BATCH):
             pass
@@ -70,7 +70,7 @@ async def test_a_database_of_something_else(path: Path) -> None:
         connection.execute("CREATE TABLE t (x)")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(ConfigurationError, match="a database, but no journal"):
+    with pytest.raises(ConfigurationError, match="a database of another program, not a journal"):
         async with Journal(path, BATCH):
             pass
     assert path.read_bytes() == before
@@ -80,7 +80,7 @@ async def test_a_database_of_something_else(path: Path) -> None:
 async def test_a_file_that_is_no_database(path: Path) -> None:
     """A file of another kind is refused, and not changed."""
     path.write_text("once upon a time, " * 100)
-    with pytest.raises(ConfigurationError, match="is no journal of aswarm: file is not a database"):
+    with pytest.raises(ConfigurationError, match="is not a journal of aswarm: file is not a database"):
         async with Journal(path, BATCH):
             pass
     assert path.read_text().startswith("once")
@@ -167,7 +167,7 @@ async def test_a_batch_whose_agent_has_no_name_in_utf_8(path: Path) -> None:
 async def test_an_id_that_is_no_text_is_the_trouble_of_that_item(path: Path) -> None:
     """The journal takes the others."""
     async with Journal(path, BATCH) as journal:
-        with pytest.raises(ConfigurationError, match="is no text that a journal can hold"):
+        with pytest.raises(ConfigurationError, match="the journal cannot hold the id"):
             await journal.begin("a\ud800", Agent(), "Hi")
         assert (await journal.begin("b", Agent(), "Hi")).response is None
 
@@ -198,7 +198,7 @@ async def test_another_item_under_the_same_id(path: Path, agent: str, messages: 
     """An item with other messages, or for another agent, is refused by itself; the others go on."""
     await made(path)
     async with Journal(path, BATCH) as journal:
-        with pytest.raises(ConfigurationError, match=r"'a' is not the one that the journal .*run\.sqlite has"):
+        with pytest.raises(ConfigurationError, match=r"'a' differs from the one that the journal .*run\.sqlite has"):
             await journal.begin("a", Agent(name=agent), messages)
         assert (await journal.begin("b", Agent(), messages)).response is None
 
@@ -210,7 +210,7 @@ async def test_one_id_twice(path: Path) -> None:
     async with Journal(path, BATCH) as journal:
         for item in ("a", "new"):
             await journal.begin(item, Agent(), "Hi")
-            with pytest.raises(ConfigurationError, match=f"two items have the id '{item}'"):
+            with pytest.raises(ConfigurationError, match=f"two items of the batch have the id '{item}'"):
                 await journal.begin(item, Agent(), "Hi")
 
 
@@ -264,7 +264,7 @@ async def test_nothing_is_written_after_a_hole(path: Path) -> None:
         entry = await journal.begin("a", Agent(), "Hi")
         file = journal._writer._file
         sound, file.work = file.work, work  # type: ignore[method-assign]
-        first = asyncio.ensure_future(entry.commit("started", Place(1, 0)))
+        first = asyncio.ensure_future(entry.commit("started", CallKey(1, 0)))
         await asyncio.to_thread(taken.wait)
         file.work = sound  # type: ignore[method-assign]
         second = asyncio.ensure_future(journal.begin("b", Agent(), "Hi"))

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Response
-from aswarm._journal import Entry, Journal
+from aswarm._journal import Journal
+from aswarm._journal.entry import JournalEntry
+from aswarm._journal.middleware import journal_middleware
 from aswarm._run.options import RunOptions
 
 Json = dict[str, Any]
@@ -57,19 +59,25 @@ class Script:
 
 
 async def run(
-    entry: Entry, model: Any, agent: Agent, messages: Any = "Hi", context: Json | None = None, **options: Any
+    entry: JournalEntry, model: Any, agent: Agent, messages: Any = "Hi", context: Json | None = None, **options: Any
 ) -> Response:
     """One attempt at an item."""
     arguments = RunOptions(agent, messages, context)
-    return await AsyncSwarm(client=model, **options)._run_to_end(arguments, entry.middleware)
+    return await AsyncSwarm(client=model, **options)._run_to_end(arguments, journal_middleware(entry))
 
 
 async def rerun(
-    path: Path, model: Any, agent: Agent, messages: Any = "Hi", context: Json | None = None, **options: Any
+    path: Path,
+    model: Any,
+    agent: Agent,
+    messages: Any = "Hi",
+    context: Json | None = None,
+    agents: Mapping[str, Agent] | None = None,
+    **options: Any,
 ) -> Response:
     """A batch of the one item "a": opened, run to its end, closed."""
     swarm = AsyncSwarm(client=model, **options)
-    async with Journal(path, BATCH) as journal:
+    async with Journal(path, BATCH, agents) as journal:
         return await journal.run("a", RunOptions(agent, messages, context), swarm._run_to_end)
 
 

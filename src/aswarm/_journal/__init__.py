@@ -1,36 +1,36 @@
-"""A file that remembers what the runs of a batch did, so that a rerun after a crash goes on where they were.
+"""A file that records what the runs of a batch did, so that a rerun after a crash continues where they were.
 
-SQLite, in one file (beside it, while it is open, a write-ahead log); for one machine and one process at a time. It is no
-queue. It sits in the two doors of a run, where a durable engine would sit, and the loop does not know of it.
+It is a SQLite file (with a write-ahead log beside it while it is open), for one machine and one process at a time. It is
+not a queue. To a run it is a middleware and nothing else: it wraps the two handlers, and the loop does not know of it.
 
-What is recorded, in this order, and when:
+What is recorded, in this order, and when it is written:
 
-    completion   whole, with its usage                        with whatever is written next
-    started      a function is about to run                   before it runs: the run waits until it is on the disk
-    outcome      what the call led to                         at once; the run does not wait
-    withdrawn    it was cancelled before the function ran     as an outcome
-    finished     the `Response` of the item                   before the item is given out: the run waits as above
+    completion   the whole completion, with its usage          together with the next record
+    started      a function is about to run                    before it runs: the run waits until the record is on disk
+    outcome      how the call ended                            at once; the run does not wait
+    withdrawn    the call was cancelled before its function ran  like an outcome
+    finished     the `Response` of the item                    before the outcome is given out: the run waits as above
 
-Everything goes through one writer, in the order in which it was recorded, many records at a time. So a record is never
-there without those that led to it, and whatever a crash takes with it is the end. What nobody waits for outlives the
-process as soon as it is written, and the power once the next `started` or `finished` is on the disk.
+One thread writes all records, in the order in which they were made, many in one transaction. So no record is there
+without the records before it, and a crash can lose only the last ones. A record survives a crash of the process once it
+is written, and a power failure once the next `started` or `finished` is on disk.
 
-| the process died | the rerun |
+| the process died | what the rerun does |
 |---|---|
-| before `started` was there | the function has not run: it runs |
-| after it, and before the outcome was there | nobody can tell: the call is answered "cancelled; its outcome is unknown" |
-| after the outcome was there | the call is answered from the record |
-| after `finished` was there | the recorded `Response` is given back, and nothing runs |
+| before `started` was written | the function has not run: it runs |
+| after `started`, before `outcome` was written | it cannot know: the call is answered "cancelled; its outcome is unknown" |
+| after `outcome` was written | the call is answered from the record |
+| after `finished` was written | the recorded `Response` is returned, and nothing runs |
 
-A call of an agent that stands in `functions` is not recorded: it has no effect, and says the same when it runs again.
+A call of an agent that stands in `functions` is not recorded, because it has no effect and gives the same answer again.
 
-A resumed item is run from its beginning: the loop asks for the same completions and calls, and the doors answer from the
-record as far as it goes. Requests are compared with what was asked then, and calls need no comparison, because they
-come from completions. What the record cannot hold is refused when it is met, not when it is needed: context variables
-that are set to what is not JSON, and handoffs to agents that could not be found again by their names. What a tool does
-to an object in the context (a client, a cart) is that object's, and is not seen.
+A rerun begins each item at its start: the loop makes the same requests and calls, and the middleware answers them from
+the record as far as the record goes. It compares each request with the recorded one. It need not compare calls, because
+they come from recorded completions. What the record cannot hold is refused when it happens, not when it is needed:
+context variables with values that JSON cannot hold, and handoffs to agents that a rerun could not find by name. The
+record does not see what a tool does to an object in the context (a client, a cart).
 """
 
-from .journal import Entry, Journal
+from .journal import Journal
 
-__all__ = ["Entry", "Journal"]
+__all__ = ["Journal"]

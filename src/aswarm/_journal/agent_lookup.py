@@ -1,50 +1,71 @@
-"""Agents by their names: a journal holds no functions, so a handoff is found again from the agent that it began with."""
+"""Agents by name: a journal holds no functions, so a rerun finds the agents of recorded handoffs by their names."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
 from aswarm.graph import agent_graph
 
 
-class Agents:
-    """The agents that can be reached from `start` without calling anyone's functions (see `aswarm.graph`)."""
+class AgentLookup:
+    """Finds the agents of one item by name.
 
-    def __init__(self, start: Agent) -> None:
+    First among `listed`, the agents that the caller listed; then among those that `aswarm.graph` finds from `start` and
+    from the listed ones, without calling any user function.
+    """
+
+    def __init__(self, start: Agent, listed: Mapping[str, Agent] | None = None) -> None:
         self.start = start
-        self._named: dict[str, list[Agent]] = {start.name: [start]}
+        self._listed = listed or {}
+        self._found: dict[str, list[Agent]] = {start.name: [start]}
 
     def find(self, name: str) -> Agent | None:
-        """The agent of that name; None where there is none, or several."""
-        if name not in self._named:
-            self._look()
-        agents = self._named.get(name, [])
+        """The agent of that name; None if there is none, or more than one."""
+        if name in self._listed:
+            return self._listed[name]
+        if name not in self._found:
+            self._search()
+        agents = self._found.get(name, [])
         return agents[0] if len(agents) == 1 else None
 
     def check(self, agent: Agent, function: str) -> None:
-        """Raise ConfigurationError where `agent`, to which `function` has handed off, could not be found again."""
+        """Raise ConfigurationError if a rerun could not find `agent`, to which `function` has handed off."""
+        if self.find(agent.name) is not agent and agent.name not in self._listed:
+            self._search()  # the agents may have changed since the last search
         if self.find(agent.name) is not agent:
-            self._look()  # the agents may be others by now
-        if self.find(agent.name) is not agent:
-            raise ConfigurationError(self._advice(agent.name, f"{function} handed off to"))
+            raise ConfigurationError(self._advice(agent.name, f"{function} handed off to the agent"))
 
     def get(self, name: str) -> Agent:
-        """The agent of that name. Raises ConfigurationError where there is none, or several."""
+        """The agent of that name. Raises ConfigurationError if there is none, or more than one."""
         agent = self.find(name)
         if agent is None:
-            raise ConfigurationError(self._advice(name, "the journal has a handoff to"))
+            raise ConfigurationError(self._advice(name, "the journal has a handoff to the agent"))
         return agent
 
-    def _look(self) -> None:
-        self._named = {}
-        for node in agent_graph(self.start).agents:
-            self._named.setdefault(node.agent.name, []).append(node.agent)
+    def _search(self) -> None:
+        found: dict[int, Agent] = {}
+        for root in (self.start, *self._listed.values()):
+            if id(root) not in found:
+                found.update({id(node.agent): node.agent for node in agent_graph(root).agents})
+        self._found = {}
+        for agent in found.values():
+            self._found.setdefault(agent.name, []).append(agent)
 
     def _advice(self, name: str, what: str) -> str:
-        found = len(self._named.get(name, []))
-        why = f"{found} agents of that name can be" if found > 1 else "no such agent can be"
-        return (
-            f"{what} the agent {name!r}, which the journal holds by its name, but {why} found from {self.start.name!r}. "
-            "Give each agent a name of its own, and let it be seen: in the functions of an agent that can be reached, or "
-            "as a variable that the function returns (`aswarm graph` shows what is found)"
-        )
+        count = len(self._found.get(name, ()))
+        if name in self._listed:
+            why = "`agents` lists another agent of this name. Give each agent its own name"
+        elif count > 1:
+            why = (
+                f"{count} agents of this name can be found from {self.start.name!r}. Give each agent its own name, or "
+                "pass the right one to the batch: agents=[...]"
+            )
+        else:
+            why = (
+                f"no agent of this name can be found from {self.start.name!r}. Pass the agent to the batch: agents=[...]. "
+                "Or let it be found: in the `functions` of an agent, or as a variable that the function returns (`aswarm "
+                "graph` shows which agents can be found)"
+            )
+        return f"{what} {name!r}. The journal records an agent by its name, and {why}"

@@ -1,4 +1,4 @@
-"""Fingerprints: whether an item, or a request, is still the one that was recorded."""
+"""Fingerprints: they show whether an item, or a request, is still the recorded one."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from aswarm._messages import normalize
 from aswarm._wire.request import CompletionRequest
 
 
-def content_of(agent: Agent, messages: Any, context_variables: Mapping[str, Any] | None) -> str:
-    """The fingerprint of an item: its messages, its own context variables, the name of the agent that gets them.
+def item_fingerprint(agent: Agent, messages: Any, context_variables: Mapping[str, Any] | None) -> str:
+    """The fingerprint of an item: its messages, its own context variables, the name of its first agent.
 
-    Raises ConfigurationError for what are no messages.
+    Raises ConfigurationError for invalid messages.
     """
-    given = [_variables(context_variables)] if context_variables else []
-    return _digest([agent.name, normalize(messages), *given])
+    own = [_variables(context_variables)] if context_variables else []
+    return _digest([agent.name, normalize(messages), *own])
 
 
-def asked_of(request: CompletionRequest) -> dict[str, str]:
-    """The fingerprints of what decides an answer, each under its name."""
+def request_fingerprint(request: CompletionRequest) -> dict[str, str]:
+    """The fingerprints of the parts of a request that decide its answer, by the name of the part."""
     body = request.body
     messages: list[Any] = body["messages"]
     is_instructed = bool(messages) and messages[0].get("role") == "system"
@@ -36,27 +36,27 @@ def asked_of(request: CompletionRequest) -> dict[str, str]:
     }
 
 
-def differences(recorded: Mapping[str, str], asked: Mapping[str, str]) -> list[str]:
-    """The names of what is asked otherwise now."""
-    return [name for name, fingerprint in asked.items() if recorded.get(name) != fingerprint]
+def differences(recorded: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
+    """The names of the parts in which two fingerprints of a request differ."""
+    return [name for name, fingerprint in current.items() if recorded.get(name) != fingerprint]
 
 
 def _variables(context: Mapping[str, Any]) -> str:
-    # Of what is no JSON, a set say, only the kind: its text may be another in the next process.
+    # Of a value that JSON cannot hold only the type counts: the text of a set may differ in the next process.
     try:
-        return json.dumps(dict(context), default=_kind, sort_keys=True, skipkeys=True)
-    except (TypeError, ValueError, RecursionError):  # keys that have no order, a container in itself
+        return json.dumps(dict(context), default=_type_name, sort_keys=True, skipkeys=True)
+    except (TypeError, ValueError, RecursionError):  # keys that cannot be sorted, a container inside itself
         return ""
 
 
 def _digest(value: Any) -> str:
     try:
-        text = to_json(value, fallback=_kind)
+        text = to_json(value, fallback=_type_name)
     except ValueError:  # half a surrogate pair
-        text = json.dumps(value, default=_kind).encode()
+        text = json.dumps(value, default=_type_name).encode()
     return blake2b(text, digest_size=8).hexdigest()
 
 
-def _kind(value: object) -> str:
-    # What is no JSON is for the provider's client to send, or to refuse; its kind is all that can be compared.
+def _type_name(value: object) -> str:
+    # The provider's client sends such a value, or refuses it; only its type can be compared here.
     return type(value).__name__

@@ -1,10 +1,8 @@
-"""`Journal`: the journal of one batch, and `Entry`: what it has of one item."""
+"""`Journal`: the journal of one batch."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from os import PathLike, fspath
 from types import TracebackType
@@ -12,59 +10,63 @@ from typing import Any, Self, TypeAlias
 
 from aswarm._agent import Agent, Response
 from aswarm._errors import AswarmError, ConfigurationError
-from aswarm._run.handlers import Handlers, Middleware
+from aswarm._run.handlers import Middleware
 from aswarm._run.options import RunOptions
 
-from .agent_lookup import Agents
-from .fingerprints import content_of
-from .middleware import JournalMiddleware
-from .record import Place, Tape, recorded_response, response_data
-from .sqlite import JournalFile, Step
-from .writer import Writer
+from .agent_lookup import AgentLookup
+from .entry import JournalEntry
+from .fingerprints import item_fingerprint
+from .middleware import journal_middleware
+from .record import ItemRecord
+from .sqlite import JournalFile
+from .writer import JournalWriter
 
-# Runs to the end, with this middleware.
-Run: TypeAlias = Callable[[RunOptions, Middleware], Awaitable[Response]]
-_AGENTS_KEPT = 64  # a batch may make an agent for every item
+# Runs a conversation to its end with this middleware.
+RunWithMiddleware: TypeAlias = Callable[[RunOptions, Middleware], Awaitable[Response]]
+_LOOKUPS_KEPT = 64  # a batch may make an agent for every item
 
 
 class Journal:
-    """The journal of one batch. Belongs to one event loop; `async with` opens it, or makes it, and closes it.
+    """The journal of one batch. It belongs to one event loop; `async with` opens the file, or makes it, and closes it.
 
         async with Journal("run.sqlite", {"agent": agent.name}) as journal:
-            response = await journal.run("item 7", RunOptions(agent, messages), swarm._run_to_end)
+            response = await journal.run("item 7", RunOptions(agent, messages), run_with_middleware)
 
-    Opening raises ConfigurationError for the journal of another batch or of another version, for one that another process
-    has open, and for a file that is something else. What `begin` and `run` raise is the trouble of that item alone, unless
+    Opening raises ConfigurationError for the journal of another batch or of another version, for a journal that another
+    process has open, and for a file of another kind. An exception of `begin` or `run` concerns that item alone, unless
     `failure` is set: then the journal cannot be written any more, and the batch must end.
     """
 
-    def __init__(self, path: str | PathLike[str], fingerprint: Mapping[str, str]) -> None:
-        """`fingerprint`: what tells this batch from others, under names that an error message can use."""
+    def __init__(
+        self, path: str | PathLike[str], fingerprint: Mapping[str, str], agents: Mapping[str, Agent] | None = None
+    ) -> None:
+        """`fingerprint` tells this batch from others; its keys stand in error messages. `agents`: see `AgentLookup`."""
         self.path = fspath(path)
-        self._writer = Writer(partial(JournalFile.open, self.path, fingerprint))
-        self._agents: dict[int, Agents] = {}
+        self._writer = JournalWriter(partial(JournalFile.open, self.path, fingerprint))
+        self._agents = agents
+        self._lookups: dict[int, AgentLookup] = {}
 
     @property
     def failure(self) -> Exception | None:
-        """Why nothing can be recorded any more, or None."""
+        """Why the journal cannot be written any more, or None."""
         return self._writer.failure
 
     async def run(
         self,
         item_id: str,
         options: RunOptions,
-        run: Run,
+        run: RunWithMiddleware,
         own_context: Mapping[str, Any] | None = None,
     ) -> Response:
-        """Run an item, or what is left of it, or give back the `Response` that it had.
+        """Run an item, or the rest of it; or return the recorded `Response` if the item has finished.
 
-        `run`: runs with the middleware of the journal. `own_context`: the context variables by which the item is known,
-        among those of `options`. Raises what `begin`, `run` and `Entry.finish` raise.
+        `own_context`: those of the context variables in `options` that identify the item. Raises what `begin`, `run` and
+        `JournalEntry.finish` raise.
         """
         entry = await self.begin(item_id, options.agent, options.messages, options.context_variables, own_context)
         if (recorded := entry.response) is not None:
             return recorded
-        response = await run(options, entry.middleware)
+        response = await run(options, journal_middleware(entry))
         try:
             await entry.finish(response)
         except AswarmError as error:
@@ -79,38 +81,39 @@ class Journal:
         messages: Any,
         context_variables: Mapping[str, Any] | None = None,
         own_context: Mapping[str, Any] | None = None,
-    ) -> Entry:
-        """Begin an item: its id, and what it is run with; `context_variables` must stay as they are until its end.
+    ) -> JournalEntry:
+        """Find the item in the file, or add it. The caller must not change `context_variables` until the item ends.
 
-        Raises ConfigurationError for an item that was recorded with other messages, another agent or another
-        `own_context`, and for an id that is no text or that this batch has had already; RunError where the journal
-        cannot be written.
+        Raises ConfigurationError if the item was recorded with other messages, another agent or another `own_context`,
+        and for an id that is not valid text or that this batch has had before; RunError if the file cannot be written.
         """
         _check_id(item_id)
-        content = content_of(agent, messages, own_context)
-        found = await self._writer.find(item_id, content)
-        if found.content != content:
+        content = item_fingerprint(agent, messages, own_context)
+        stored = await self._writer.find(item_id, content)
+        if stored.content != content:
             raise ConfigurationError(
-                f"the item {item_id!r} is not the one that the journal {self.path} has under this id: its messages, its "
-                "context variables or its agent are others. Give it an id of its own, or another journal to the batch"
+                f"the item {item_id!r} differs from the one that the journal {self.path} has under this id: in its "
+                "messages, its context variables or the name of its agent. Give the item another id, or the batch another "
+                "journal"
             )
-        if found.is_repeated:
+        if stored.is_repeated:
             raise ConfigurationError(
-                f"two items have the id {item_id!r}; with a journal, each must have one of its own"
+                f"two items of the batch have the id {item_id!r}; with a journal, each item needs an id of its own"
             )
-        tape = Tape(found.steps)
-        return Entry(item_id, found.number, tape, self._agents_of(agent), context_variables or {}, self._writer)
+        steps = ItemRecord(stored.steps)
+        return JournalEntry(item_id, stored.number, steps, self._lookup(agent), context_variables or {}, self._writer)
 
-    def _agents_of(self, start: Agent) -> Agents:
-        known = self._agents.get(id(start))
+    def _lookup(self, start: Agent) -> AgentLookup:
+        known = self._lookups.get(id(start))
         if known is None:
-            if len(self._agents) >= _AGENTS_KEPT:
-                self._agents.clear()
-            known = self._agents[id(start)] = Agents(start)  # which holds `start`, so that the id stays its own
+            if len(self._lookups) >= _LOOKUPS_KEPT:
+                self._lookups.clear()
+            # It holds a reference to `start`, so no other agent can get this id.
+            known = self._lookups[id(start)] = AgentLookup(start, self._agents)
         return known
 
     async def aclose(self) -> None:
-        """Write what is left and close the file."""
+        """Write the remaining records and close the file."""
         await self._writer.aclose()
 
     async def __aenter__(self) -> Self:
@@ -123,58 +126,10 @@ class Journal:
         await self.aclose()
 
 
-@dataclass(slots=True)
-class Entry:
-    """What the journal has of one item, and what it will have."""
-
-    id: str
-    number: int
-    tape: Tape
-    agents: Agents
-    context: Mapping[str, Any]
-    writer: Writer
-
-    @property
-    def response(self) -> Response | None:
-        """The `Response` of a finished item, made anew; None where it has not finished.
-
-        Its context variables are those given to `begin`, with what the run changed. Its `agent` is None where no agent
-        of the recorded name can be found.
-        """
-        if self.tape.finished is None:
-            return None
-        record = json.loads(self.tape.finished)
-        agent = None if record["agent"] is None else self.agents.find(record["agent"])
-        return recorded_response(record, agent, self.context)
-
-    def middleware(self, handlers: Handlers) -> Handlers:
-        """The handlers of one attempt: they answer from the record, and record what comes after it."""
-        wrapped = JournalMiddleware(self, handlers)
-        return Handlers(wrapped.complete, wrapped.call_tool, handlers.run)
-
-    async def finish(self, response: Response) -> None:
-        """Record that the item is done, and wait until that is on the disk: only then may it be given out.
-
-        Raises ConfigurationError for context variables that cannot be recorded, RunError where nothing can.
-        """
-        await self.commit("finished", Place(0, 0), response_data(response, self.context))
-
-    def record(self, kind: str, place: Place, data: str = "") -> None:
-        """Record one step; see `Tape`."""
-        step = Step(self.number, kind, *place, data)
-        # A completion is followed by the start of a call, or by the end of the item, which are written at once.
-        self.writer.put(step, at_once=kind != "completion")
-        self.tape.take(step)
-
-    async def commit(self, kind: str, place: Place, data: str = "") -> None:
-        """Record one step, and wait until it and all before it are on the disk."""
-        step = Step(self.number, kind, *place, data)
-        self.tape.take(step)
-        await self.writer.commit(step)
-
-
 def _check_id(item_id: str) -> None:
     try:
         item_id.encode()
     except UnicodeEncodeError as error:
-        raise ConfigurationError(f"the id {item_id!r} is no text that a journal can hold: {error.reason}") from error
+        raise ConfigurationError(
+            f"the journal cannot hold the id {item_id!r}: {error.reason}. Use an id that UTF-8 can encode"
+        ) from error

@@ -1,115 +1,116 @@
-"""The two doors of a run, answering from the record of its item as far as that goes, and recording from there on.
+"""The middleware of the journal: it answers from the record of an item as far as that goes, and then records.
 
-Decides the order of record and effect: see the package. What is recorded, and how, is the tape's business.
+Decides the order of record and effect; the package describes it. `record` decides the form of the records.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from aswarm._context import copy_containers
 from aswarm._errors import AswarmError, ConfigurationError
-from aswarm._run.handlers import Handlers, Started
+from aswarm._run.handlers import Handlers, Middleware, Started
 from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._tools.tool import writes_context
 from aswarm._wire.request import CompletionRequest
 
-from .agent_lookup import Agents
-from .fingerprints import asked_of, differences
-from .record import Place, Tape, completion_data, outcome_data, recorded_outcome, whole
+from .entry import JournalEntry
+from .fingerprints import differences, request_fingerprint
+from .record import CallKey, as_one_chunk, completion_data, outcome_data, recorded_outcome
 
 
-class Recorder(Protocol):
-    """What the doors need of an item."""
+def journal_middleware(entry: JournalEntry) -> Middleware:
+    """The middleware for the runs of one item. Each run begins at the start of the record."""
 
-    @property
-    def id(self) -> str: ...
-    @property
-    def tape(self) -> Tape: ...
-    @property
-    def agents(self) -> Agents: ...
-    def record(self, kind: str, place: Place, data: str = "") -> None: ...
-    def commit(self, kind: str, place: Place) -> Awaitable[None]: ...
+    def wrap(handlers: Handlers) -> Handlers:
+        journaled = _JournalHandlers(entry, handlers)
+        return replace(handlers, complete=journaled.complete, call_tool=journaled.call_tool)
+
+    return wrap
 
 
-class JournalMiddleware:
-    """The doors of one attempt at an item. Every attempt has its own: it begins at the start of the record."""
+class _JournalHandlers:
+    """The two handlers of one run."""
 
-    def __init__(self, item: Recorder, handlers: Handlers) -> None:
-        self._item = item
+    def __init__(self, entry: JournalEntry, handlers: Handlers) -> None:
+        self._entry = entry
         self._handlers = handlers
         self._turn = 0
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Yield the completion as one whole chunk: as it was recorded, or as it is recorded now."""
+        """Yield the completion as one whole chunk: the recorded one, or a new one that is then recorded."""
         self._turn += 1
-        asked = asked_of(request)
-        recorded = self._item.tape.completion(self._turn)
+        fingerprint = request_fingerprint(request)
+        recorded = self._entry.steps.completion(self._turn)
         if recorded is not None:
-            if changed := differences(recorded["asked"], asked):
-                raise ConfigurationError(self._is_another(changed))
+            if changed := differences(recorded["asked"], fingerprint):
+                raise ConfigurationError(self._cannot_resume(changed))
             yield recorded["chunk"]
             return
         async with aclosing(self._handlers.complete(request)) as chunks:
-            chunk = whole([chunk async for chunk in chunks])
+            chunk = as_one_chunk([chunk async for chunk in chunks])
         yield chunk
-        # Asked for more, and so by a loop that could read it: what is no completion is not recorded.
-        self._item.record("completion", Place(self._turn, 0), completion_data(asked, chunk))
+        # The loop comes back only if it could read the chunk: an answer that is no completion is not recorded.
+        self._entry.record("completion", CallKey(self._turn, 0), completion_data(fingerprint, chunk))
 
-    def _is_another(self, changed: list[str]) -> str:
+    def _cannot_resume(self, changed: list[str]) -> str:
         return (
-            f"the item {self._item.id!r} cannot be resumed: request {self._turn} is not the one that the journal has; "
-            f"other {' and '.join(changed)}. Resume with the agents that it began with (instructions that change "
-            "from day to day belong into the messages), or run the item anew under another id: its tools then run again"
+            f"the item {self._entry.id!r} cannot be resumed: request {self._turn} differs from the recorded one in its "
+            f"{' and '.join(changed)}. Resume with the agents that the item began with (put what changes from day to day, "
+            "such as the date, into the messages and not into the instructions), or run the item again under another id: "
+            "its tools then run again"
         )
 
     async def call_tool(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         """Answer from the record, or carry out the call and record it."""
-        place = Place(self._turn, call.position)
-        if not self._item.tape.knows(place):
-            return await self._carry_out(place, call, context, started)
-        recorded = self._item.tape.outcome(place)
+        key = CallKey(self._turn, call.position)
+        if not self._entry.steps.has_call(key):
+            return await self._carry_out(key, call, context, started)
+        recorded = self._entry.steps.outcome(key)
         name = recorded.get("agent")
-        return recorded_outcome(recorded, None if name is None else self._item.agents.get(name), context)
+        return recorded_outcome(recorded, None if name is None else self._entry.agents.get(name), context)
 
-    async def _carry_out(self, place: Place, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+    async def _carry_out(self, key: CallKey, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         before = copy_containers(context) if call.tool is not None and writes_context(call.tool) else None
+        # It has no effect, and gives the same answer in a rerun.
+        is_handoff = call.tool is not None and call.tool.is_handoff
 
-        is_handoff = call.tool is not None and call.tool.is_handoff  # has no effect, and says the same again
-
-        async def begin() -> None:
+        async def record_start() -> None:
             if not is_handoff:
-                await self._item.commit("started", place)
+                await self._entry.commit("started", key)
             await started()
 
         try:
-            outcome = await self._handlers.call_tool(call, context, begin)
+            outcome = await self._handlers.call_tool(call, context, record_start)
         except BaseException:
-            self._left(place, call, before, context)
+            self._record_exit(key, call, before, context)
             raise
         if not is_handoff or outcome.error is not None:
-            self._ended(place, call, outcome, before, context)
+            self._record_outcome(key, call, outcome, before, context)
         return outcome
 
-    def _ended(
+    def _record_outcome(
         self,
-        place: Place,
+        key: CallKey,
         call: ToolCall,
         outcome: ToolOutcome,
         before: Mapping[str, Any] | None,
         context: dict[str, Any],
     ) -> None:
-        call.outcome = outcome  # should it be refused here, the run still knows what happened
-        self._item.record("outcome", place, outcome_data(outcome, before, context))
+        call.outcome = outcome  # the run knows how the call ended, even if the journal cannot record it
+        self._entry.record("outcome", key, outcome_data(outcome, before, context))
         if outcome.agent is not None:
-            self._item.agents.check(outcome.agent, call.name)
+            self._entry.agents.check(outcome.agent, call.name)
 
-    def _left(self, place: Place, call: ToolCall, before: Mapping[str, Any] | None, context: dict[str, Any]) -> None:
-        """The run ends in the middle of the call. What cannot be recorded now has an unknown outcome later."""
-        with suppress(AswarmError):  # what ends the run is more important
-            if call.outcome is not None:  # `tool_error` ended it, after the function had ended
-                self._item.record("outcome", place, outcome_data(call.outcome, before, context))
-            elif self._item.tape.is_running(place) and not call.started:
-                self._item.record("withdrawn", place)
+    def _record_exit(
+        self, key: CallKey, call: ToolCall, before: Mapping[str, Any] | None, context: dict[str, Any]
+    ) -> None:
+        """An exception leaves the call. If this cannot be recorded, the outcome of the call is unknown later."""
+        with suppress(AswarmError):  # the exception that leaves the call is more important
+            if call.outcome is not None:  # `tool_error` raised it, after the function had ended
+                self._entry.record("outcome", key, outcome_data(call.outcome, before, context))
+            elif self._entry.steps.is_running(key) and not call.started:
+                self._entry.record("withdrawn", key)

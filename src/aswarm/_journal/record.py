@@ -1,6 +1,6 @@
-"""What is recorded of one item: its steps as text, and what they say when the item is run again.
+"""The record of one item: its steps as text, and what they mean when the item runs again.
 
-Decides the form of every record and what may be in one. Never waits and never writes.
+Decides the form of every record and what a record may hold. Never waits and never writes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from aswarm._agent import Agent, Response, Result
 from aswarm._context import changes, copy_containers
-from aswarm._errors import ConfigurationError
+from aswarm._errors import ConfigurationError, ToolError
 from aswarm._json import is_array, is_object, shown
 from aswarm._messages import OUTCOME_UNKNOWN, Message
 from aswarm._run.plan import ToolOutcome
@@ -24,80 +24,83 @@ from .sqlite import Step
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _USAGE = (*_COUNTS, "requests", "details")
-# A provider's client may leave objects in a message; they are recorded as they would be sent.
+# A provider's client may put objects into a message; they are recorded in the form in which they would be sent.
 _write = json.JSONEncoder(separators=(",", ":"), default=to_jsonable_python).encode
 
 
-class Place(NamedTuple):
-    """Which call: `turn` counts the completions before it, `position` the calls of its message."""
+class CallKey(NamedTuple):
+    """Identifies a call in its item: `turn` counts the completions before it, `position` the calls of its message."""
 
     turn: int
     position: int
 
 
-class RecordedFailure(Exception):  # noqa: N818 - reads as what it is
-    """What went wrong in a call of an earlier process, as text."""
+class RecordedToolError(ToolError):
+    """A tool call of an earlier process failed. The text has the type and the message of its error.
+
+    Also for a call that had started and whose outcome was not recorded: the text says that it is unknown.
+    """
 
 
-class Tape:
-    """The record of one item, as far as it goes."""
+class ItemRecord:
+    """The steps of one item that are recorded so far."""
 
     def __init__(self, steps: Iterable[Step] = ()) -> None:
         self.finished: str | None = None
         self._completions: dict[int, str] = {}
-        self._calls: dict[Place, str | None] = {}  # None: started, and nothing is known of its end
+        self._calls: dict[CallKey, str | None] = {}  # None: the call was started, and its outcome is unknown
         for step in steps:
-            self.take(step)
+            self.add(step)
 
-    def take(self, step: Step) -> None:
-        """Take in one step, as it is recorded or as it is read."""
-        place = Place(step.turn, step.position)
+    def add(self, step: Step) -> None:
+        """Add one step: it was read from the file, or is being recorded now."""
+        key = CallKey(step.turn, step.position)
         match step.kind:
             case "completion":
                 self._completions[step.turn] = step.data
             case "started":
-                self._calls[place] = None
+                self._calls[key] = None
             case "withdrawn":
-                del self._calls[place]
+                del self._calls[key]
             case "outcome":
-                self._calls[place] = step.data
-            case _:
+                self._calls[key] = step.data
+            case _:  # "finished"
                 self.finished = step.data
 
     def completion(self, turn: int) -> Mapping[str, Any] | None:
-        """What was recorded of this completion (see `completion_data`), or None."""
+        """The recorded completion of this turn (see `completion_data`), or None."""
         return json.loads(self._completions[turn]) if turn in self._completions else None
 
-    def knows(self, place: Place) -> bool:
-        """Whether this call has ended, or may have begun: then it must not run."""
-        return place in self._calls
+    def has_call(self, key: CallKey) -> bool:
+        """Whether the call has ended, or may have begun: then it must not run again."""
+        return key in self._calls
 
-    def outcome(self, place: Place) -> Mapping[str, Any]:
-        """What was recorded of a known call (see `outcome_data`)."""
-        data = self._calls[place]
+    def outcome(self, key: CallKey) -> Mapping[str, Any]:
+        """The record of how the call ended (see `outcome_data`). `has_call(key)` must be true."""
+        data = self._calls[key]
         return {"content": OUTCOME_UNKNOWN, "error": OUTCOME_UNKNOWN} if data is None else json.loads(data)
 
-    def is_running(self, place: Place) -> bool:
+    def is_running(self, key: CallKey) -> bool:
         """Whether the call was started and has no outcome."""
-        return place in self._calls and self._calls[place] is None
+        return key in self._calls and self._calls[key] is None
 
 
 # --- completions ---
 
 
-def whole(chunks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """A completion as one chunk, of which the same message is made whenever it is read.
+def as_one_chunk(chunks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """A completion as one chunk that gives the same message each time it is read.
 
-    Raises CompletionError where the chunks are no completion; one chunk that came alone is for its reader to judge.
+    Raises CompletionError if the chunks are not a completion. A single whole chunk is returned as it is: its reader checks it.
     """
-    if len(chunks) == 1 and _is_settled(chunks[0]):
+    if len(chunks) == 1 and _is_complete(chunks[0]):
         return chunks[0]
     accumulator = Accumulator()
     for chunk in chunks:
         accumulator.feed(chunk)
     completion = accumulator.finish()
     calls: list[Message] = completion.message["tool_calls"] or []
-    # Numbered, so that they stay apart however odd their ids and names are.
+    # The numbers keep the calls apart, however odd their ids and names are.
     numbered: list[Message] = [{"index": position, **call} for position, call in enumerate(calls)]
     message: Message = {**completion.message, "tool_calls": numbered or None}
     usage = completion.usage
@@ -105,25 +108,25 @@ def whole(chunks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     return {"choices": [{"index": 0, "message": message, "finish_reason": completion.finish_reason}], "usage": counts}
 
 
-def _is_settled(chunk: Mapping[str, Any]) -> bool:
-    """Whether it is a whole completion in which nothing is left to be made up, as the id of a call may be."""
+def _is_complete(chunk: Mapping[str, Any]) -> bool:
+    """Whether the chunk is a whole completion with the ids of all calls: a missing id would be made up at each reading."""
     message = whole_message(chunk)
     calls: Any = () if message is None else message.get("tool_calls") or ()
     return message is not None and is_array(calls) and all(is_object(call) and bool(call.get("id")) for call in calls)
 
 
-def completion_data(asked: Mapping[str, str], chunk: Mapping[str, Any]) -> str:
-    """The record of a completion: what was asked, and the answer as one whole chunk."""
-    return _write({"asked": asked, "chunk": {"choices": chunk["choices"], "usage": chunk.get("usage")}})
+def completion_data(fingerprint: Mapping[str, str], chunk: Mapping[str, Any]) -> str:
+    """The record of a completion: the fingerprint of its request, and the answer as one whole chunk."""
+    return _write({"asked": fingerprint, "chunk": {"choices": chunk["choices"], "usage": chunk.get("usage")}})
 
 
 # --- tool calls ---
 
 
 def outcome_data(outcome: ToolOutcome, before: Mapping[str, Any] | None, context: Mapping[str, Any]) -> str:
-    """The record of how a call ended. `before`: a copy of the context from before it, where it could write to it.
+    """The record of how a call ended. `before`: a copy of the context from before the call, if the call may write to it.
 
-    Raises ConfigurationError where a context variable cannot be recorded.
+    Raises ConfigurationError if a context variable cannot be recorded.
     """
     merged = outcome.result.context_variables if outcome.result else {}
     written, removed = ({}, []) if before is None else _recordable(before, context)
@@ -135,25 +138,25 @@ def outcome_data(outcome: ToolOutcome, before: Mapping[str, Any] | None, context
         "context": merged,
         "written": written,
         "removed": removed,
-        "error": None if outcome.error is None else _text(outcome.error),
+        "error": None if outcome.error is None else _error_text(outcome.error),
         "still_running": outcome.still_running,
     }
     return _write({key: value for key, value in record.items() if value})
 
 
 def recorded_outcome(record: Mapping[str, Any], agent: Agent | None, context: dict[str, Any]) -> ToolOutcome:
-    """The outcome of the call, which did to `context` what it does to it now."""
+    """The recorded outcome of a call. The recorded changes of the context are applied to `context`."""
     _change(context, record.get("written", {}), record.get("removed", ()))
     content = record.get("content", "")
-    error = RecordedFailure(record["error"]) if "error" in record else None
+    error = RecordedToolError(record["error"]) if "error" in record else None
     result = None if error else Result(value=content, agent=agent, context_variables=record.get("context", {}))
     return ToolOutcome(content, result, error, bool(record.get("still_running")))
 
 
-def _text(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - an exception of which no text can be made
+    except Exception:  # noqa: BLE001 - str() of the exception may raise
         return type(error).__name__
 
 
@@ -161,7 +164,10 @@ def _text(error: Exception) -> str:
 
 
 def response_data(response: Response, context: Mapping[str, Any]) -> str:
-    """The record of a finished item. `context`: what the item began with. Raises ConfigurationError as `outcome_data`."""
+    """The record of a finished item. `context`: the context variables that it began with.
+
+    Raises ConfigurationError if a context variable cannot be recorded.
+    """
     written, removed = _recordable(context, response.context_variables)
     return _write(
         {
@@ -171,12 +177,13 @@ def response_data(response: Response, context: Mapping[str, Any]) -> str:
             "removed": removed,
             "usage": {key: getattr(response.usage, key) for key in _USAGE},
             "stop": response.stop,
+            "run_id": response.run_id,
         }
     )
 
 
 def recorded_response(record: Mapping[str, Any], agent: Agent | None, context: Mapping[str, Any]) -> Response:
-    """The `Response` of a finished item; `context` is what it begins with."""
+    """The `Response` of a finished item. `context`: the context variables that the item begins with."""
     variables = copy_containers(context)
     _change(variables, record["written"], record["removed"])
     return Response(
@@ -185,6 +192,7 @@ def recorded_response(record: Mapping[str, Any], agent: Agent | None, context: M
         context_variables=variables,
         usage=Usage(**record["usage"]),
         stop=record["stop"],
+        run_id=record.get("run_id", ""),  # the first journals have none
     )
 
 
@@ -206,7 +214,10 @@ def _recordable(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[di
 
 def _check_json(value: object, place: object) -> None:
     if not isinstance(place, str):
-        raise ConfigurationError(f"the context variable {place!r} cannot be recorded in the journal: its key is no str")
+        raise ConfigurationError(
+            f"the journal cannot record the context variable {place!r}, because its key is not a str. Use a str, or run "
+            "without a journal"
+        )
     if type(value) is dict:
         for key, item in cast("dict[object, object]", value).items():
             _check_json(item, f"{place}[{key!r}]" if isinstance(key, str) else key)
@@ -215,6 +226,7 @@ def _check_json(value: object, place: object) -> None:
             _check_json(item, f"{place}[{position}]")
     elif not (value is None or type(value) in (str, int, float, bool)):
         raise ConfigurationError(
-            f"the context variable {place} was set to {shown(value, 80)}, which the journal cannot hold: it records what "
-            "JSON has (dict with str keys, list, str, int, float, bool, None). Set it to that, or run without a journal"
+            f"the context variable {place} was set to {shown(value, 80)}, which the journal cannot record. It records "
+            "values that JSON can hold (dict with str keys, list, str, int, float, bool, None). Set the variable to such a "
+            "value, or run without a journal"
         )

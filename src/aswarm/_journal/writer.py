@@ -1,7 +1,8 @@
-"""The one thread that has the file of a journal: what is recorded reaches the disk in order, many records at a time.
+"""The thread that writes the file of a journal: records reach the disk in order, many in one transaction.
 
-Decides when. While one lot is being written the next gathers, so that the cost is that of a few writes a second and not
-of one for each record. Belongs to one event loop, which never waits for the disk; a run that must, awaits `commit`.
+Decides when to write. While some records are being written the next ones gather, so that the cost is that of a few
+transactions a second, not of one for each record. It belongs to one event loop. The loop never waits for the disk; a run
+that must wait awaits `commit`.
 """
 
 from __future__ import annotations
@@ -17,69 +18,69 @@ import anyio
 from aswarm._errors import RunError
 from aswarm._runtime.backend import scheduler, wait_shielded
 
-from .sqlite import Found, JournalFile, Step
+from .sqlite import JournalFile, Step, StoredItem
 
-# How long a lot gathers where one has just been written. A completion takes a hundred times as long; a write costs as
-# much as fifty records.
+# How long records gather if the thread has just written some. A completion takes a hundred times as long, and one
+# transaction costs as much as fifty records.
 _GATHER_SECONDS = 0.001
 _BUSY_SECONDS = 0.01
 
 
 @dataclass(slots=True)
-class _Signal:
-    """Something that happens once in the thread, and that the event loop may wait for."""
+class _ThreadEvent:
+    """Happens once, in the thread; the event loop may wait for it."""
 
     _event: anyio.Event | None = None
-    _tell: Callable[[Callable[[], None]], object] | None = None
+    _call_soon: Callable[[Callable[[], None]], object] | None = None
 
     @property
-    def is_waited_for(self) -> bool:
+    def is_awaited(self) -> bool:
         return self._event is not None
 
-    def event(self) -> anyio.Event:
-        """What is set then, on the running loop."""
+    def on_loop(self) -> anyio.Event:
+        """The event of the running loop that is then set."""
         if self._event is None:
-            self._event, self._tell = anyio.Event(), scheduler()
+            self._event, self._call_soon = anyio.Event(), scheduler()
         return self._event
 
-    def give(self) -> None:
-        """It has happened; from any thread."""
-        if self._event is not None and self._tell is not None:
-            with suppress(RuntimeError):  # the loop is gone, and nobody waits
-                self._tell(self._event.set)
+    def set(self) -> None:
+        """Set it, from any thread."""
+        if self._event is not None and self._call_soon is not None:
+            with suppress(RuntimeError):  # the loop is closed, so no task waits
+                self._call_soon(self._event.set)
 
 
 @dataclass(slots=True)
-class _Lot:
-    """What is written together. `is_durable`: somebody acts on its being on the disk."""
+class _WriteBatch:
+    """What is written in one transaction. `is_durable`: a task waits until it is on disk."""
 
-    asked: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    wanted: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     steps: list[Step] = field(default_factory=list[Step])
-    found: list[Found] = field(default_factory=list[Found])
+    found: list[StoredItem] = field(default_factory=list[StoredItem])
     is_durable: bool = False
-    written: _Signal = field(default_factory=_Signal)
+    written: _ThreadEvent = field(default_factory=_ThreadEvent)
 
 
-class Writer:
-    """Writes in a thread of its own, from `open` to `aclose`. `failure`: why nothing can be written any more, or None."""
+class JournalWriter:
+    """Writes in a thread of its own, from `open` to `aclose`. `failure`: why the file cannot be written, or None."""
 
     def __init__(self, open_file: Callable[[], JournalFile]) -> None:
         self.failure: Exception | None = None
         self._open_file = open_file
         self._file: JournalFile
-        self._news = threading.Condition()
-        self._lot = _Lot()
+        self._changed = threading.Condition()
+        self._pending = _WriteBatch()
         self._is_closing = False
         self._busy_until = 0.0
-        self._opened = _Signal()
+        self._opened = _ThreadEvent()
         self._has_ended = False
-        self._ended = _Signal()
+        self._ended = _ThreadEvent()
 
     # --- on the event loop ---
 
     async def open(self) -> None:
-        """Have the file opened, once. Raises what `open_file` raises."""
-        opened = self._opened.event()
+        """Start the thread and wait until it has opened the file. Raises what `open_file` raises."""
+        opened = self._opened.on_loop()
         threading.Thread(target=self._work, name="aswarm journal", daemon=True).start()
         try:
             await opened.wait()
@@ -90,38 +91,41 @@ class Writer:
             raise self.failure
 
     def put(self, step: Step, *, at_once: bool = True) -> None:
-        """Record a step; or have it wait for the next one. Raises RunError where the journal cannot be written any more."""
-        with self._news:
-            self._check()
-            self._lot.steps.append(step)
+        """Record a step. `at_once=False`: it is written together with the next one.
+
+        Raises RunError if the file cannot be written.
+        """
+        with self._changed:
+            self._check_open()
+            self._pending.steps.append(step)
             if at_once:
-                self._news.notify()
+                self._changed.notify()
 
     async def commit(self, step: Step) -> None:
-        """Record a step, and wait until it and all before it are on the disk. Raises RunError where it cannot be written."""
-        with self._news:
-            self._check()
-            self._lot.steps.append(step)
-            self._lot.is_durable = True
-            written = self._lot.written.event()
-            self._news.notify()
+        """Record a step, and wait until it and all before it are on disk. Raises RunError if the file cannot be written."""
+        with self._changed:
+            self._check_open()
+            self._pending.steps.append(step)
+            self._pending.is_durable = True
+            written = self._pending.written.on_loop()
+            self._changed.notify()
         await written.wait()
         self._check_failure()
 
-    async def find(self, item_id: str, content: str) -> Found:
-        """The item as the journal knows it; from now on it does. Raises RunError where it cannot be written."""
-        with self._news:
-            self._check()
-            lot = self._lot
-            place = len(lot.asked)
-            lot.asked.append((item_id, content))
-            written = lot.written.event()
-            self._news.notify()
+    async def find(self, item_id: str, content: str) -> StoredItem:
+        """Look the item up, and add it if it is new. Raises RunError if the file cannot be written."""
+        with self._changed:
+            self._check_open()
+            writes = self._pending
+            position = len(writes.wanted)
+            writes.wanted.append((item_id, content))
+            written = writes.written.on_loop()
+            self._changed.notify()
         await written.wait()
         self._check_failure()
-        return lot.found[place]
+        return writes.found[position]
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         if self._is_closing:
             raise RunError("the journal is closed")
         self._check_failure()
@@ -131,13 +135,13 @@ class Writer:
             raise RunError(f"the journal cannot be written: {self.failure}") from self.failure
 
     async def aclose(self) -> None:
-        """Write what is left and close the file, however often the waiting task is cancelled meanwhile."""
-        with self._news:
+        """Write the remaining records and close the file, however often the waiting task is cancelled meanwhile."""
+        with self._changed:
             self._is_closing = True
             if self._has_ended:
                 return
-            ended = self._ended.event()
-            self._news.notify()
+            ended = self._ended.on_loop()
+            self._changed.notify()
         await wait_shielded(ended)
 
     # --- in the thread ---
@@ -148,40 +152,40 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - raised by `open`
             self.failure = error
         else:
-            self._opened.give()
-            self._serve()
-            with suppress(Exception):  # everything was written; what fails here is tidying up
+            self._opened.set()
+            self._write_all()
+            with suppress(Exception):  # all records are written; only the clean-up of SQLite can fail here
                 self._file.close()
-        with self._news:
+        with self._changed:
             self._has_ended = True
-            self._opened.give()
-            self._ended.give()
+            self._opened.set()
+            self._ended.set()
 
-    def _serve(self) -> None:
-        while (lot := self._next()) is not None:
-            if self.failure is None:  # a record must not be there without those before it
-                self._write(lot)
-            lot.written.give()
+    def _write_all(self) -> None:
+        while (writes := self._next_writes()) is not None:
+            if self.failure is None:  # no record may be there without the records before it
+                self._write(writes)
+            writes.written.set()
             self._busy_until = time.monotonic() + _BUSY_SECONDS
 
-    def _write(self, lot: _Lot) -> None:
+    def _write(self, writes: _WriteBatch) -> None:
         try:
-            lot.found = self._file.work(lot.asked, lot.steps, is_durable=lot.is_durable)
-        except Exception as error:  # noqa: BLE001 - told to everybody who waits, and to whoever comes later
+            writes.found = self._file.work(writes.wanted, writes.steps, is_durable=writes.is_durable)
+        except Exception as error:  # noqa: BLE001 - raised to each task that waits, and to each later caller
             self.failure = error
 
-    def _next(self) -> _Lot | None:
-        """The next lot, once there is something in it; None at the end."""
-        with self._news:
+    def _next_writes(self) -> _WriteBatch | None:
+        """Wait until there is something to write, and return it; None at the end."""
+        with self._changed:
             while not (self._has_work() or self._is_closing):
-                self._news.wait()
+                self._changed.wait()
             if not self._has_work():
                 return None
         if time.monotonic() < self._busy_until:
             time.sleep(_GATHER_SECONDS)
-        with self._news:
-            lot, self._lot = self._lot, _Lot()
-        return lot
+        with self._changed:
+            writes, self._pending = self._pending, _WriteBatch()
+        return writes
 
     def _has_work(self) -> bool:
-        return bool(self._lot.steps) or self._lot.written.is_waited_for
+        return bool(self._pending.steps) or self._pending.written.is_awaited

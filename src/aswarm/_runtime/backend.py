@@ -45,11 +45,6 @@ def scheduler() -> Callable[[Callable[[], None]], object]:
     return asyncio.get_running_loop().call_soon_threadsafe
 
 
-def clock() -> Callable[[], float]:
-    """The clock of this loop, in seconds; for callers that read it often."""
-    return sys.modules["trio"].current_time if _on_trio() else asyncio.get_running_loop().time
-
-
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -88,7 +83,7 @@ def task_spawner() -> Callable[[Work], object]:
     return functools.partial(call_soon, _start_task)
 
 
-async def wait_shielded(event: Event) -> None:
+async def wait_shielded(event: anyio.Event | asyncio.Event) -> None:
     """Wait for the event even if the waiting task is cancelled meanwhile; the cancellation is raised afterwards."""
     interrupted: BaseException | None = None
     with anyio.CancelScope(shield=True):

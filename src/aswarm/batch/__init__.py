@@ -1,31 +1,44 @@
-"""Thousands of conversations at once: what `AsyncSwarm.batch` takes and gives.
+"""Thousands of conversations at once: what `AsyncSwarm.batch` takes, and what it gives.
 
     async with swarm.batch(agent, tickets, concurrency=200, journal="tickets.sqlite") as outcomes:
         async for outcome in outcomes:
             print(outcome.id, outcome.error or outcome.response.text)
 
-Items are read one at a time, and only while there is room: there may be millions, or no end. A plain iterable is read on
-the event loop, which waits for it: one that blocks (a slow file, a queue) belongs into an async iterable. Both are read
-in one task, and closed at the end.
+**Items.** An item is a conversation: a text, a list of messages, a pair of id and messages, or an `Item`. The batch reads
+one item at a time, and only while `concurrency` allows another one, so there may be millions of them, or no end. A plain
+iterable is read on the event loop: if it blocks (a slow file, a queue), use an async iterable. The batch reads all items
+in one task and closes the iterator at the end.
 
-`concurrency` is how many items are in memory: running, or finished and not yet taken. So whoever takes outcomes slowly is
-waited for. With `ordered=True` a slow item holds up those behind it, and their places; more concurrency makes up for it.
+**Concurrency.** `concurrency` is the number of items in memory: those that run, and those whose outcome waits for the
+consumer. A slow consumer therefore slows the batch down. With `ordered=True` one slow item delays the outcomes behind it,
+and those count too; use a higher concurrency then. `"auto"` starts with 10 and follows the answers of the provider.
 
-A completion that fails in a way that may pass (5xx, a lost connection) is asked for again, `attempts` times in all,
-with pauses of about 1, 2, 4... up to 60 seconds; the client's own `max_retries` does not count here. A refusal for the
-rate (429, or Retry-After) is no attempt: all runs of the swarm pause, and it is asked for again up to ten times; less
-often where the others are taken meanwhile, for then it waits alone. The run goes on where it was: no tool call is
-carried out twice. Ids are the caller's and need not differ, but for a journal, in which each item must have its own.
-What an item leaves in Python's context variables is not seen by another.
+**Failures.** The batch retries a completion that failed in a way that may pass (a 5xx, a lost connection): at most
+`attempts` requests, with waits of about 1, 2, 4... up to 60 seconds. The client's own `max_retries` is not used. A 429
+or a Retry-After does not count as an attempt: all runs of the swarm pause, and the request is sent up to ten times, or
+fewer if the provider accepts other requests meanwhile. A retry repeats one completion, so no tool call runs twice.
 
-| what happens | what comes of it |
+| what happens | what the batch does |
 |---|---|
-| an item fails, or is no conversation | the `error` of its outcome, with `.response`; the others go on |
-| the same, with `on_error="stop"` | no item is begun any more; those that run are finished and come out |
-| reading the items raises | what has begun is finished and comes out; then that is raised, as it was |
-| the journal cannot be written | the same: a RunError says so at the end |
-| `break`, an exception, a timeout, cancellation | what runs is cancelled and awaited, the items are closed |
-| KeyboardInterrupt, SystemExit in an item | the same, and it is raised |
+| an item fails, or is not a conversation | its outcome has the `error`; the other items run |
+| the same, with `on_error="stop"` | it begins no further item; items that run are finished, and their outcomes come out |
+| reading the items raises | items that have begun are finished, their outcomes come out, then it raises that exception |
+| the journal cannot be written | the same; the exception is a RunError |
+| `break`, an exception, a timeout, cancellation | it cancels all items that run, waits for their end, closes the items |
+| KeyboardInterrupt or SystemExit in an item | the same, then it raises that exception |
+
+**Journal.** With `journal=` the batch records every step in a SQLite file. After a crash, run the same batch with the
+same file. Items that have finished give their recorded response, and the others continue where they were: a recorded
+completion is not requested again, and a recorded tool call does not run again. A call that had begun, and whose result
+was not recorded, is answered "cancelled; its outcome is unknown". Ids are the caller's; without a journal several items
+may have the same id, with a journal each item needs its own.
+
+**Agents in a journal.** The journal records an agent by its name. A rerun looks for the name first in `agents=[...]`, then
+among the agents that `aswarm.graph` finds from the agent of the item and from the listed ones. List the agents that the
+graph cannot find, such as those that a function looks up in a dict. A handoff to an agent that a rerun could not find is
+an error at once, and its text says so. The graph is not searched for a name that is listed.
+
+Each item runs in a copy of the `contextvars` context in which the batch was opened: no item sees what another one sets.
 """
 
 from aswarm import _public

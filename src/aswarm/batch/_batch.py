@@ -1,7 +1,7 @@
-"""`Batch`: the reading side of a batch. Opens it, gives its outcomes, and ends it however the reader leaves.
+"""`Batch`: the reading side of a batch. It opens the batch, gives its outcomes, and ends it however the reader leaves.
 
-No task group or cancel scope is open in the reader's frames while it holds an outcome: what runs belongs to a task of
-its own.
+No task group and no cancel scope is open in the reader's frames while the reader holds an outcome: the items run in a
+task of their own.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from aswarm._rate_limits.rate_limiter import RateLimiter
 from aswarm._runtime.backend import BackgroundTask
 
 from ._item import Outcome
-from ._options import Options
-from ._runner import Fixed, Limit, Run, Runner
+from ._runner import ConcurrencyLimit, FixedLimit, Runner, RunToEnd
+from ._settings import BatchSettings
 from ._source import Items, check_items
 
 if TYPE_CHECKING:
@@ -30,60 +30,60 @@ logger = logging.getLogger("aswarm")
 class Batch(AsyncIterator[Outcome]):
     """What `AsyncSwarm.batch()` returns: `async with` it, then iterate over the outcomes.
 
-    Leaving the block, in whatever way, ends the batch: what runs is cancelled and awaited, the items are closed, and
-    outcomes that were not taken are dropped. Several tasks may read one batch; each outcome goes to one of them.
+    Leaving the block, in whatever way, ends the batch: it cancels all items that run, waits for their end, closes the
+    items, and drops outcomes that were not taken. Several tasks may read one batch; each outcome goes to one of them.
     """
 
     def __init__(
         self,
-        run: Run,
         items: Items,
-        options: Options,
-        pacing: RateLimiter,
-        prepare: Callable[[], object],
+        settings: BatchSettings,
+        *,
+        run_to_end: RunToEnd,
+        require_client: Callable[[], object],
+        rate_limiter: RateLimiter,
         journal: str | PathLike[str] | None,
     ) -> None:
+        """`require_client` makes the client of the running event loop, or raises, before any item is read."""
         check_items(items)
-        self._run = run
         self._items = items
-        self._options = options
-        self._rate_limiter = pacing
-        self._prepare = prepare
+        self._settings = settings
+        self._run_to_end = run_to_end
+        self._require_client = require_client
+        self._rate_limiter = rate_limiter
         self._journal = journal
         self._was_opened = self._is_open = False
         self._runner: Runner
-        self._supervised: BackgroundTask[None]
-        self._opened: AsyncExitStack
+        self._supervisor: BackgroundTask[None]
+        self._resources: AsyncExitStack
 
     async def __aenter__(self) -> Self:
         if self._was_opened:
-            raise RuntimeError("a batch is opened once; make another one with swarm.batch(...)")
-        self._prepare()
+            raise RuntimeError("a batch can be opened only once; call swarm.batch(...) again")
+        self._require_client()
         async with AsyncExitStack() as stack:
             limit = stack.enter_context(self._limit())
-            journal = (
-                None if self._journal is None else await stack.enter_async_context(self._journal_at(self._journal))
-            )
-            self._runner = Runner(self._run, self._items, self._options, limit, journal)
-            self._opened = stack.pop_all()
-        self._supervised = BackgroundTask(self._runner.work, on_end=self._runner.end)
+            journal = None if self._journal is None else await stack.enter_async_context(self._open(self._journal))
+            self._runner = Runner(self._run_to_end, self._items, self._settings, limit, journal)
+            self._resources = stack.pop_all()
+        self._supervisor = BackgroundTask(self._runner.work, on_end=self._runner.end)
         self._was_opened = self._is_open = True
         return self
 
     @contextmanager
-    def _limit(self) -> Generator[Limit, None, None]:
-        # Also where the number stays: a 429 pauses all runs of the swarm while there is a batch.
-        if self._options.concurrency == "auto":
+    def _limit(self) -> Generator[ConcurrencyLimit, None, None]:
+        # The rate limiter is in use with a fixed number too: a 429 then pauses all runs of the swarm.
+        if self._settings.concurrency == "auto":
             with self._rate_limiter.adaptive() as limit:
                 yield limit
         else:
             with self._rate_limiter.in_use():
-                yield Fixed(self._options.concurrency)
+                yield FixedLimit(self._settings.concurrency)
 
-    def _journal_at(self, path: str | PathLike[str]) -> Journal:
-        from aswarm._journal import Journal  # noqa: PLC0415 - sqlite3 is for those who want one
+    def _open(self, path: str | PathLike[str]) -> Journal:
+        from aswarm._journal import Journal  # noqa: PLC0415 - sqlite3 is imported only for a journal
 
-        return Journal(path, self._options.fingerprint)
+        return Journal(path, self._settings.fingerprint, self._settings.agents)
 
     def __aiter__(self) -> Self:
         return self
@@ -98,7 +98,7 @@ class Batch(AsyncIterator[Outcome]):
         runner = self._runner
         while (outcome := runner.take()) is None:
             if runner.has_ended:
-                await self._supervised.result()
+                await self._supervisor.result()
                 runner.raise_failure()
                 raise StopAsyncIteration
             await runner.wait()
@@ -108,14 +108,14 @@ class Batch(AsyncIterator[Outcome]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._is_open = False
-        async with self._opened:
-            await self._supervised.stop()
+        async with self._resources:
+            await self._supervisor.stop()
         self._runner.clear()
-        self._runner.look_at_journal()  # its last lot was written just now
+        self._runner.check_journal()  # closing it has written its last records
         try:
             self._runner.raise_failure()
         except Exception as failure:
-            if error is None and self._runner.has_lost:
+            if error is None and self._runner.has_lost_journal:
                 raise
-            # Who leaves early wants no more items; whether they had been read so far is chance.
-            logger.warning("the batch failed, after it had been left: %s", failure, exc_info=True)
+            # A reader that leaves early needs no further items, and how many had been read by then is chance.
+            logger.warning("the batch failed after its reader had left: %s", failure, exc_info=True)

@@ -1,6 +1,6 @@
-"""What goes into a batch and what comes out of it: `Item` and `Outcome`.
+"""`Item` and `Outcome`: what goes into a batch, and what comes out of it.
 
-Decides what counts as an item. Whether its messages are messages is for the run to say.
+Decides what counts as an item. Whether its messages are valid is checked by the run.
 """
 
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ from aswarm._json import is_array, shown
 from aswarm._run.options import Messages
 from aswarm._usage import Usage
 
-_LINE = 80  # how much of a value an error message shows
+_SHOWN = 80  # how many characters of a value an error message shows
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
     """One conversation of a batch.
 
-    `messages`: as for `AsyncSwarm.run`. `id`: the caller's name for it; its place in the batch, from 0, where it has
-    none. `agent`: in place of the batch's. `context_variables`: laid over the batch's, key by key. `metadata`: anything;
-    comes back on the outcome.
+    `messages`: as for `AsyncSwarm.run`. `id`: the caller's name for the item; by default its place in the batch, from 0.
+    `agent`: used in place of the batch's agent. `context_variables`: laid over those of the batch, key by key.
+    `metadata`: any object; the outcome has it too.
     """
 
     messages: Messages
@@ -36,13 +36,12 @@ class Item:
 class Outcome:
     """How one item ended: with a `response`, or with an `error`.
 
-    `id`: the item's, as text. `index`: its place in the batch, from 0. `error`: what `AsyncSwarm.run` would have raised;
-    its `.response` is what had happened until then, or None where the run had not begun. `duration`: seconds from the
-    item's first step to its last, waits for another attempt and for limits included. `attempts`: 1, and one more
-    whenever a completion that had failed was asked for again; refusals for the rate (429, Retry-After) are not counted.
-    0 where nothing was run, because the item was no conversation or the journal had its response. `usage`: tokens of the
-    completions that came, as far as the provider told; what it may count for attempts that failed is not in it.
-    `metadata`: the item's.
+    `id`: the id of the item, as text. `index`: its place in the batch, from 0. `error`: what `AsyncSwarm.run` would have
+    raised; its `.response` is the partial response, or None if no run had begun. `duration`: seconds from the first step
+    of the item to the last, with all waits for retries and limits. `attempts`: 1, plus 1 for each retry of a completion;
+    rate limit rejections (429, Retry-After) do not count. It is 0 if nothing ran: the item was not a conversation, or
+    the journal had its response. `usage`: tokens of the completions that arrived, as far as the provider reports them,
+    without those of failed attempts. `metadata`: that of the item.
     """
 
     id: str
@@ -56,9 +55,9 @@ class Outcome:
 
 
 def as_item(given: Any) -> Item:
-    """The item that the caller means: an `Item`, messages, or a pair of id and messages.
+    """The `Item` for what the caller gave: an `Item`, messages, or a pair of id and messages.
 
-    Raises ConfigurationError for anything else.
+    Raises ConfigurationError for any other value.
     """
     if isinstance(given, Item):
         return given
@@ -67,7 +66,7 @@ def as_item(given: Any) -> Item:
     if isinstance(given, str) or is_array(given):
         return Item(given)
     raise ConfigurationError(
-        f"an item of a batch is a str, a list of messages, (id, messages) or an Item, not {shown(given, _LINE)}"
+        f"an item of a batch must be a str, a list of messages, (id, messages) or an Item, not {shown(given, _SHOWN)}"
     )
 
 

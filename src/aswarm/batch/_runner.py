@@ -1,12 +1,13 @@
-"""What works off a batch: reads items while there is room, runs them side by side, and lays their outcomes down.
+"""The working side of a batch: reads items, runs them side by side, and queues their outcomes.
 
-Decides when an item is begun: never are more of them than the limit running or waiting to be taken. Never decides how a
-run goes. Everything here happens in one supervisor task and its children; no scope of it is open in the consumer's
-frames.
+Decides when an item begins: the items that run, and the outcomes that wait for the consumer, are never more than the
+limit. Never decides how a run goes. All of it happens in one supervisor task and its children; none of their scopes is
+open in the consumer's frames.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from contextvars import copy_context
@@ -26,104 +27,139 @@ from aswarm._usage import Usage
 from aswarm.middleware._retry import Retries
 
 from ._item import Item, Outcome, as_item
-from ._options import Options
-from ._shelf import Shelf
-from ._source import Items, pulled
+from ._settings import BatchSettings
+from ._source import Items, read_items
 
 if TYPE_CHECKING:
     from aswarm._journal import Journal
 
 
-class Run(Protocol):
-    """Runs to the end, with the middleware that a batch adds."""
+class RunToEnd(Protocol):
+    """Runs one conversation to its end, with the middleware that a batch adds."""
 
     def __call__(
         self, options: RunOptions, journal: Middleware | None = None, retries: Middleware | None = None, /
     ) -> Awaitable[Response]: ...
 
 
-class Limit(Protocol):
-    """How many items may be in memory at once: a number, or something that learns it."""
+class ConcurrencyLimit(Protocol):
+    """How many items may be in memory at once: a fixed number, or one that changes."""
 
     @property
     def limit(self) -> int:
-        """The number as of now, at least 1. Asked again whenever an outcome is taken."""
+        """The number now, at least 1. It is read again before each item."""
         ...
 
     def watch(self, running: Callable[[], int], grown: Callable[[], object]) -> None:
-        """Ask `running` how many items there are that run; call `grown`, from any thread, when there may be more."""
+        """Keep two functions: `running` returns how many items run; call `grown`, from any thread, when the limit grows."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
-    """A limit that stays."""
+class FixedLimit:
+    """A limit that does not change."""
 
     limit: int
 
     def watch(self, running: Callable[[], int], grown: Callable[[], object]) -> None:
-        """It does not grow."""
+        """Keep nothing: this limit never grows."""
+
+
+class OutcomeQueue:
+    """Finished outcomes that wait for the consumer: in the order in which they finished, or in the order of the batch."""
+
+    def __init__(self, *, ordered: bool) -> None:
+        self._ordered = ordered
+        self._ready: deque[Outcome] = deque()
+        self._early: dict[int, Outcome] = {}  # by index: an outcome before them is still missing
+        self._next = 0
+
+    def put(self, outcome: Outcome) -> None:
+        """Add an outcome."""
+        if not self._ordered:
+            self._ready.append(outcome)
+            return
+        self._early[outcome.index] = outcome
+        while (due := self._early.pop(self._next, None)) is not None:
+            self._ready.append(due)
+            self._next += 1
+
+    def take(self) -> Outcome | None:
+        """Remove the next outcome and return it; None if there is none yet."""
+        return self._ready.popleft() if self._ready else None
+
+    def clear(self) -> None:
+        """Drop all outcomes."""
+        self._ready.clear()
+        self._early.clear()
 
 
 class Runner:
-    """The working side of one batch. `work` drives it; `take` gives the outcomes that are there."""
+    """The working side of one batch. `work` runs all items; `take` returns finished outcomes."""
 
-    def __init__(self, run: Run, items: Items, options: Options, limit: Limit, journal: Journal | None = None) -> None:
-        self._run = run
+    def __init__(
+        self,
+        run_to_end: RunToEnd,
+        items: Items,
+        settings: BatchSettings,
+        limit: ConcurrencyLimit,
+        journal: Journal | None = None,
+    ) -> None:
+        self._run_to_end = run_to_end
         self._items = items
-        self._options = options
+        self._settings = settings
         self._limit = limit
         self._journal = journal
-        self._shelf = Shelf(ordered=options.ordered)
-        self._held = 0  # items that are running, or whose outcome waits
+        self._outcomes = OutcomeQueue(ordered=settings.ordered)
+        self._in_memory = 0  # items that run, and outcomes that wait
         self._running = 0
         self._call_soon = scheduler()
-        self._room = anyio.Event()
-        self._news = anyio.Event()
-        self.has_ended = False  # nothing more will be laid down
+        self._has_capacity = anyio.Event()
+        self._has_news = anyio.Event()  # an outcome is there, or the work has ended
+        self.has_ended = False  # no further outcome comes
+        self.has_lost_journal = False  # the journal cannot be written: a crash would lose what runs from now on
         self._failure: BaseException | None = None
-        self.has_lost = False  # the journal cannot be written: what ran from here on would be lost in a crash
         self._group: TaskGroup
-        self._feeding = anyio.CancelScope()
-        # Every task of an item begins with a copy of it: it sees neither what reading the items nor what another item sets.
+        self._reading = anyio.CancelScope()
+        # The task of each item starts in a copy: it sees neither what the items' iterator sets nor what another item sets.
         self._context = copy_context()
 
     # --- for the consumer's side ---
 
     def take(self) -> Outcome | None:
-        """The next outcome, or None where none is there yet. Makes room for another item."""
-        outcome = self._shelf.take()
+        """The next outcome, or None if there is none yet. After it another item may begin."""
+        outcome = self._outcomes.take()
         if outcome is not None:
-            self._held -= 1
-            self._room.set()
+            self._in_memory -= 1
+            self._has_capacity.set()
         return outcome
 
     async def wait(self) -> None:
-        """Wait until something has changed."""
-        if self._news.is_set():
-            self._news = anyio.Event()
-        await self._news.wait()
+        """Wait for an outcome, or for the end of the work."""
+        if self._has_news.is_set():
+            self._has_news = anyio.Event()
+        await self._has_news.wait()
 
     def end(self) -> None:
-        """To be called when `work` has ended."""
+        """Note that `work` has ended."""
         self.has_ended = True
-        self._news.set()
+        self._has_news.set()
 
     def clear(self) -> None:
-        """Throw away the outcomes that wait."""
-        self._shelf.clear()
+        """Drop the outcomes that wait."""
+        self._outcomes.clear()
 
-    def look_at_journal(self) -> None:
-        """Note, once, that it cannot be written any more."""
-        trouble = None if self._journal is None else self._journal.failure
-        if trouble is not None and not self.has_lost:
-            self.has_lost = True
-            lost = RunError(f"the batch has ended, because its journal cannot be written: {trouble}")
-            lost.__cause__ = trouble
-            self._failure = self._failure or lost
+    def check_journal(self) -> None:
+        """Make it the failure of the batch, once, if the journal cannot be written any more."""
+        cause = None if self._journal is None else self._journal.failure
+        if cause is not None and not self.has_lost_journal:
+            self.has_lost_journal = True
+            error = RunError(f"the batch has ended, because its journal cannot be written: {cause}")
+            error.__cause__ = cause
+            self._failure = self._failure or error
 
     def raise_failure(self) -> None:
-        """Raise, once, what ended the batch early: that of an item, or what reading the items raised."""
+        """Raise, once, what ended the batch early: the exception of an item, of the items' iterator or of the journal."""
         failure, self._failure = self._failure, None
         if failure is not None:
             try:
@@ -134,130 +170,129 @@ class Runner:
     # --- the supervisor's task ---
 
     async def work(self) -> None:
-        """Run until all outcomes are laid down."""
+        """Run until all outcomes are queued."""
         self._limit.watch(lambda: self._running, self._wake)
         async with anyio.create_task_group() as self._group:
-            with self._feeding:
-                await self._feed()
+            with self._reading:
+                await self._read_all()
 
-    async def _feed(self) -> None:
+    async def _read_all(self) -> None:
         try:
             await self._begin_all()
-        except Exception as error:  # noqa: BLE001 - raised to the reader, once all that has begun is done
+        except Exception as error:  # noqa: BLE001 - raised to the reader once all items that have begun are finished
             self._failure = self._failure or error
         except anyio.get_cancelled_exc_class() as error:
-            # Raises where the batch is cancelled or stops; else the items awaited something that was cancelled.
+            # Raises if the batch is cancelled or stops. Otherwise the iterator awaited something that was cancelled.
             await anyio.lowlevel.checkpoint()
-            self._failure = self._failure or _told(error, "reading the items: ")
-        except BaseException as error:  # noqa: BLE001 - as `_work_on`
+            self._failure = self._failure or _as_run_error(error, "reading the items: ")
+        except BaseException as error:  # noqa: BLE001 - as in `_run_in_task`
             self._end_with(error)
 
     async def _begin_all(self) -> None:
         index = 0
         with anyio.CancelScope() as closing:
-            async with aclosing(pulled(self._items, closing)) as items:
-                while await self._has_room():
+            async with aclosing(read_items(self._items, closing)) as items:
+                while await self._may_read():
                     given = await anext(items, _END)
-                    if given is _END or self._feeding.cancel_called:
+                    if given is _END or self._reading.cancel_called:
                         return
                     self._begin(index, given)
                     index += 1
 
-    async def _has_room(self) -> bool:
-        while self._held >= self._limit.limit:
-            self._room = anyio.Event()
-            await self._room.wait()
-        return not self._feeding.cancel_called
+    async def _may_read(self) -> bool:
+        while self._in_memory >= self._limit.limit:
+            self._has_capacity = anyio.Event()
+            await self._has_capacity.wait()
+        return not self._reading.cancel_called
 
     def _wake(self) -> None:
-        with suppress(RuntimeError):  # the loop was closed over this batch
-            self._call_soon(lambda: self._room.set())  # noqa: PLW0108 - the one that is waited for then
+        with suppress(RuntimeError):  # the event loop was closed before the batch was left
+            self._call_soon(lambda: self._has_capacity.set())  # noqa: PLW0108 - the event of that moment
 
     def _begin(self, index: int, given: object) -> None:
-        self._held += 1
+        self._in_memory += 1
         self._running += 1
-        self._context.run(self._group.start_soon, self._work_on, index, given)
+        self._context.run(self._group.start_soon, self._run_in_task, index, given)
 
     # --- the tasks of the items ---
 
-    async def _work_on(self, index: int, given: object) -> None:
+    async def _run_in_task(self, index: int, given: object) -> None:
         try:
-            self._deliver(await self._carry_out(index, given))
+            self._deliver(await self._run_item(index, given))
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt and the like: raised to the reader
             self._end_with(error)
 
     def _end_with(self, error: BaseException) -> None:
-        """Nothing else counts any more."""
+        """End the whole batch at once; its outcomes are dropped."""
         self._failure = error
-        self._shelf.clear()
+        self._outcomes.clear()
         self._group.cancel_scope.cancel()
 
     def _deliver(self, outcome: Outcome) -> None:
         self._running -= 1
-        self._shelf.put(outcome)
-        self._news.set()
-        if outcome.error is not None and self._is_over():
-            self._feeding.cancel()
+        self._outcomes.put(outcome)
+        self._has_news.set()
+        if outcome.error is not None and self._stops_at_error():
+            self._reading.cancel()
 
-    def _is_over(self) -> bool:
-        """Whether an item that has failed is the last one to be begun."""
-        self.look_at_journal()
-        return self.has_lost or self._options.on_error == "stop"
+    def _stops_at_error(self) -> bool:
+        self.check_journal()
+        return self.has_lost_journal or self._settings.on_error == "stop"
 
-    async def _carry_out(self, index: int, given: object) -> Outcome:
-        begun = anyio.current_time()
-        attempts = Retries(self._options.attempts, f"item {index}: ")
-        item = _NOTHING
+    async def _run_item(self, index: int, given: object) -> Outcome:
+        began = anyio.current_time()
+        retries = Retries(self._settings.attempts, f"item {index}: ")
+        item = _NO_ITEM
         response: Response | None = None
         error: Exception | None = None
         try:
             item = as_item(given)
-            response = await self._respond(_id_of(item, index), item, attempts)
+            response = await self._respond(_id_of(item, index), item, retries)
         except Exception as raised:  # noqa: BLE001 - one item's failure never touches another
             error = raised
         except anyio.get_cancelled_exc_class() as raised:
-            # Raises where the batch is cancelled; else something in the run was, by somebody else.
+            # Raises if the batch is cancelled. Otherwise other code has cancelled something in the run.
             await anyio.lowlevel.checkpoint()
-            error = _told(raised)
-        left = response if error is None else getattr(error, "response", None)
+            error = _as_run_error(raised)
+        known = response if error is None else getattr(error, "response", None)
         try:
             return Outcome(
                 _id_of(item, index),
                 index,
                 response,
                 error,
-                anyio.current_time() - begun,
-                attempts.made,
-                left.usage if isinstance(left, Response) else Usage(),
+                anyio.current_time() - began,
+                retries.made,
+                known.usage if isinstance(known, Response) else Usage(),
                 item.metadata,
             )
         finally:
             del error  # its traceback refers to this frame
 
-    async def _respond(self, item_id: str, item: Item, attempts: Retries) -> Response:
-        """The response of an item's run; or the one that the journal has."""
-        options = self._options.run_options(item)
+    async def _respond(self, item_id: str, item: Item, retries: Retries) -> Response:
+        """The response of an item: that of its run, or the recorded one."""
+        options = self._settings.run_options(item)
         if self._journal is None:
-            return await self._run(options, None, attempts.middleware)
+            return await self._run_to_end(options, None, retries.middleware)
 
         def run(options: RunOptions, journal: Middleware) -> Awaitable[Response]:
-            return self._run(options, journal, attempts.middleware)
+            return self._run_to_end(options, journal, retries.middleware)
 
         return await self._journal.run(item_id, options, run, item.context_variables)
 
 
 _END = object()
-_NOTHING = Item("")
+_NO_ITEM = Item("")
 
 
 def _id_of(item: Item, index: int) -> str:
     return str(index if item.id is None else item.id)
 
 
-def _told(cancellation: BaseException, where: str = "") -> RunError:
-    """A cancellation that came from elsewhere, as the failure that it is."""
+def _as_run_error(cancellation: BaseException, where: str = "") -> RunError:
+    """A cancellation that other code caused, as a failure."""
     error = RunError(f"{where}{type(cancellation).__name__}: {cancellation}")
     error.response = getattr(cancellation, "response", None)
     error.__cause__ = cancellation

@@ -1,6 +1,6 @@
-"""Where the items come from: any iterable, plain or async, read one at a time and closed at the end.
+"""Where the items come from: any iterable, plain or async. The items are read one at a time, and closed at the end.
 
-Decides nothing about when the next one is read.
+Decides nothing about when the next item is read.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import anyio
 
 from aswarm._errors import ConfigurationError
 
-# A source that hangs while it is closed must not hold whoever leaves for ever.
+# A source that does not end when it is closed must not block the reader that leaves.
 CLOSE_SECONDS = 10.0
 
 Items: TypeAlias = Iterable[Any] | AsyncIterable[Any]
 
 
 def check_items(items: object) -> None:
-    """Raise ConfigurationError for what is no iterable of items, though it may look like one."""
+    """Raise ConfigurationError if `items` is not an iterable of items; a str or a dict only looks like one."""
     if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable | AsyncIterable):
         hint = "; pass `.items()` for pairs of id and messages" if isinstance(items, Mapping) else ""
         raise ConfigurationError(
@@ -27,11 +27,11 @@ def check_items(items: object) -> None:
         )
 
 
-async def pulled(items: Items, closing: anyio.CancelScope) -> AsyncGenerator[Any, None]:
-    """The items, one for each step. An async iterator that can be closed, and a plain generator, are closed at the end.
+async def read_items(items: Items, closing: anyio.CancelScope) -> AsyncGenerator[Any, None]:
+    """Yield the items. At the end a plain generator, and an async iterator that has `aclose`, are closed.
 
-    To be read in one task, inside the scope `closing`: an async generator of a caller may have scopes open while it
-    yields, which are left when it is closed. One that is opened for that would stand inside them.
+    Read them in one task, inside `closing`. A caller's generator may hold cancel scopes across a yield; scopes must
+    close innermost first, so a scope that is opened only for the closing would be nested wrongly.
     """
     if isinstance(items, AsyncIterable):
         iterator = aiter(items)
@@ -57,5 +57,5 @@ async def _close(iterator: AsyncIterator[Any], closing: anyio.CancelScope) -> No
         closing.shield = True
         try:
             await close()
-        except* GeneratorExit:  # what a task group in the generator makes of being closed
+        except* GeneratorExit:  # a task group in the generator raises it in a group
             pass

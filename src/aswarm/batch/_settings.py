@@ -1,11 +1,11 @@
-"""What the caller chose for a batch, checked before anything is sent."""
+"""What the caller chose for a batch, checked before any request is sent."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
@@ -17,8 +17,8 @@ from ._item import Item
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """The arguments of `AsyncSwarm.batch` but for the items. Raises ConfigurationError for what cannot be."""
+class BatchSettings:
+    """The arguments of `AsyncSwarm.batch` except the items and the journal. Raises ConfigurationError for bad values."""
 
     agent: Agent
     concurrency: int | Literal["auto"] = 10
@@ -28,23 +28,27 @@ class Options:
     context_variables: Mapping[str, Any] | None = None
     model_override: str | None = None
     max_turns: float = math.inf
+    agents: Mapping[str, Agent] | None = None  # by name; see `agents_by_name`
 
     def __post_init__(self) -> None:
-        # What is wrong with the batch would else be paid for as an error of every item.
+        # Check once, here: otherwise every item would fail, and might cost a request, for the same mistake.
         self.run_options(Item(""))
         toolbox(self.agent)
         if not (self.context_variables is None or is_object(self.context_variables)):
             raise ConfigurationError(f"context_variables must be a dict, not {type(self.context_variables).__name__}")
         if not (self.concurrency == "auto" or _is_count(self.concurrency)):
-            raise ConfigurationError(f'concurrency is at least 1, or "auto", not {self.concurrency!r}')
+            raise ConfigurationError(f'concurrency must be a whole number from 1, or "auto", not {self.concurrency!r}')
         if not _is_count(self.attempts):
-            raise ConfigurationError(f"attempts is at least 1, not {self.attempts!r}")
+            raise ConfigurationError(f"attempts must be a whole number from 1, not {self.attempts!r}")
         if self.on_error not in ("keep", "stop"):
-            raise ConfigurationError(f'on_error is "keep" or "stop", not {self.on_error!r}')
+            raise ConfigurationError(f'on_error must be "keep" or "stop", not {self.on_error!r}')
 
     @property
     def fingerprint(self) -> Mapping[str, str]:
-        """What tells this batch from others, for its journal. Instructions that are made anew are compared when asked."""
+        """What tells this batch from others, for its journal.
+
+        Instructions that a function makes are left out here: the journal compares them with each request.
+        """
         instructions = self.agent.instructions
         return {
             "agent": self.agent.name,
@@ -54,9 +58,9 @@ class Options:
         }
 
     def run_options(self, item: Item) -> RunOptions:
-        """What is asked of the run of one item. Raises ConfigurationError for an agent that is none."""
+        """The options of the run of one item. Raises ConfigurationError if its agent is not an Agent."""
         agent = self.agent if item.agent is None else item.agent
-        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - whatever the caller passed
+        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
             raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
         return RunOptions(
             agent,
@@ -70,6 +74,21 @@ class Options:
         if self.context_variables is None or not is_object(item.context_variables):
             return self.context_variables if item.context_variables is None else item.context_variables
         return {**self.context_variables, **item.context_variables}
+
+
+def agents_by_name(agents: object) -> Mapping[str, Agent]:
+    """The agents that a caller lists for the journal. Raises ConfigurationError unless each has a name of its own."""
+    if isinstance(agents, Agent) or not isinstance(agents, Iterable):
+        raise ConfigurationError(f"agents must be a list of Agents, not {type(agents).__name__}")
+    named: dict[str, Agent] = {}
+    for agent in cast("Iterable[object]", agents):
+        if not isinstance(agent, Agent):
+            raise ConfigurationError(f"agents must be a list of Agents; one of them is {type(agent).__name__}")
+        if named.setdefault(agent.name, agent) is not agent:
+            raise ConfigurationError(
+                f"agents has two agents named {agent.name!r}; the journal finds an agent by its name, so give each its own"
+            )
+    return named
 
 
 def _is_count(value: object) -> bool:
