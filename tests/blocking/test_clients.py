@@ -215,7 +215,7 @@ def test_a_generator_that_answers_is_closed_in_the_callers_thread() -> None:
 
 
 def test_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A blocking `OpenAI` from the environment, made when it is first wanted, closed by `close`, and then made anew."""
+    """A blocking `OpenAI` from the environment, made on first use and closed by `close`; the next use makes another."""
     with server_beside(lambda _: whole(Answer("Hi"))) as server:
         monkeypatch.setenv("OPENAI_API_KEY", "k")
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)

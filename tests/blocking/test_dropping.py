@@ -55,7 +55,7 @@ def test_dropped_inside_a_function_of_another_run() -> None:
 
 
 def test_dropped_while_a_plain_function_runs() -> None:
-    """A blocking client of the dropped one is closed at once, in the thread of the function: nobody else waits."""
+    """A blocking client of the dropped one is closed at once, in the thread of the function, which dropped it."""
     closed: list[int] = []
 
     class Noting(BlockingClient):
@@ -93,7 +93,7 @@ def test_dropped_in_a_cycle() -> None:
 
 
 def test_a_cleanup_that_fails_in_a_dropped_stream(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody is left to be told but the log."""
+    """It is logged: no caller is left that could be told."""
 
     class Source:
         async def complete(self, request: Any) -> Any:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
+import anyio
 import pytest
 from blocking import do, in_notebook, in_script, until
 
@@ -199,6 +201,35 @@ def test_a_dropped_stream_whose_end_lasts(monkeypatch: pytest.MonkeyPatch) -> No
     assert not ended.is_set()
     gate.set()
     assert ended.wait(10)
+
+
+def test_a_dropped_stream_whose_client_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the thread that dropped it has no time for is called on the event loop."""
+    monkeypatch.setattr(caller, "_CLOSE_SECONDS", 0.01)
+    closed: list[str] = []
+    all_closed = threading.Event()
+
+    def close() -> None:
+        closed.append(threading.current_thread().name)
+        time.sleep(0.05)
+        if len(closed) == 3:
+            all_closed.set()
+
+    class Source:
+        async def complete(self, request: Any) -> AsyncGenerator[dict[str, Any], None]:
+            try:
+                yield {"choices": [{"delta": {"role": "assistant", "content": "Hello"}}]}
+            finally:
+                async with anyio.create_task_group() as group:
+                    for _ in range(3):
+                        group.start_soon(in_callers_thread, close)
+
+    stream = Swarm(Source()).run(Agent(), "Go", stream=True)
+    next(stream)
+    del stream
+    gc.collect()
+    assert all_closed.wait(10)
+    assert closed == [threading.current_thread().name, NAME, NAME]
 
 
 @pytest.mark.parametrize("place", [in_script, in_notebook])

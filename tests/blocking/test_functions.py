@@ -138,7 +138,7 @@ def test_a_connection_bound_to_a_thread(place: Place) -> None:
 
 @every_place
 def test_async_functions_run_in_one_thread(place: Place) -> None:
-    """That of the event loop, whoever calls: what they keep between them, as a client of a database, belongs to it."""
+    """That of the event loop, for every caller: what they keep, such as a client of a database, belongs to that loop."""
     seen: list[tuple[threading.Thread, asyncio.AbstractEventLoop]] = []
 
     async def where() -> str:
@@ -296,8 +296,8 @@ def test_a_run_that_ends_while_its_function_runs() -> None:
     check_history(caught.value.response.messages, allow_open=True)
 
 
-def test_a_cancellation_of_nobody() -> None:
-    """What is cancelled without Ctrl-C is an error of the run: in a thread, a bare CancelledError would mean nothing."""
+def test_a_cancellation_without_ctrl_c() -> None:
+    """It is an error of the run: for a thread that waits, a bare CancelledError would mean nothing."""
 
     async def instructions() -> str:
         raise asyncio.CancelledError

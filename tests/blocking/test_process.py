@@ -320,7 +320,7 @@ def test_a_fork(client: str, place: str) -> None:
     code = f"""
 import gc, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # of os.fork, where there are threads
-warnings.simplefilter("ignore", ResourceWarning)  # of a client that was passed in, which nobody closes
+warnings.simplefilter("ignore", ResourceWarning)  # of a client that was passed in and is not closed
 from openai import AsyncOpenAI, OpenAI
 swarm = Swarm({client})
 def ask(who): return place(lambda: swarm.run(Agent(), who).text)

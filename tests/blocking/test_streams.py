@@ -59,7 +59,7 @@ def test_they_show_what_their_async_twins_show() -> None:
 
 @every_client
 def test_nothing_is_asked_before_the_first_event(client: Any) -> None:
-    """As with any generator, nothing happens until somebody reads."""
+    """As with any generator, nothing happens until it is read."""
     made = client("Hello")
     with Swarm(made) as swarm:
         stream = swarm.run(Agent(), "Go", stream=True)
@@ -92,8 +92,8 @@ def test_the_end(swarm: Swarm) -> None:
 
 
 def test_in_a_fork(swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stream is the parent's: it cannot be read in the child, and closing it there does nothing to it."""
-    stream = swarm.run(Agent(), "Go", stream=True)
+    """The stream is the parent's: it cannot be read in the child, and closing or dropping it there does nothing to it."""
+    stream, dropped = (swarm.run(Agent(), "Go", stream=True) for _ in range(2))
     next(stream)
     parent = os.getpid()
     with monkeypatch.context() as child:
@@ -101,6 +101,7 @@ def test_in_a_fork(swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(RuntimeError, match="not to its fork"):
             next(stream)
         stream.close()
+        del dropped
     assert list(stream)[-1]["response"].text == "Hello"
 
 

@@ -211,7 +211,7 @@ def test_a_loop_that_is_gone_takes_its_client_along() -> None:
     gc.collect()
     left = len([loop for loop in loops if loop() is not None])
     del swarm
-    gc.collect()  # inside this test, where the warnings about what nobody closed are expected
+    gc.collect()  # inside this test, where warnings about what was not closed are expected
     assert left <= 1
 
 

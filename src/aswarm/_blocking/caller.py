@@ -36,7 +36,7 @@ async def in_callers_thread(work: Callable[[], T]) -> T:
     caller = _caller.get(None)
     if caller is None or not caller.waits:
         return work()
-    return await caller.jobs.do(Job(work, is_cleanup=True))
+    return await caller.jobs.do(Job(work, is_function=False))
 
 
 class _Awaited(TaskResult[T]):
@@ -206,7 +206,7 @@ class _CallerSlot:
     was_withdrawn = False
 
     async def run(self, work: Callable[[], T], **_: object) -> T:
-        job = Job(work, is_cleanup=False)
+        job = Job(work, is_function=True)
         try:
             return await _caller.get().jobs.do(job)
         except asyncio.CancelledError:

@@ -1,7 +1,7 @@
 """Functions that a run hands to the thread of its caller. Decides when each begins, and which never does.
 
 A function begins while the thread waits for the run, and after the thread was given every event that the run emitted
-before. No function begins once the thread has left the run; what the run then has to close is still called.
+before. Once the thread has left the run, no function begins; what the run then calls to close something is still called.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Withdrawn(BaseException):
 
 
 class Job(TaskResult[T]):
-    """A function for the caller's thread, and its result. `is_cleanup`: it is called even if the caller has left."""
+    """Work for the caller's thread, and its result. `is_function`: a function of an agent, and not code of a client."""
 
-    def __init__(self, work: Callable[[], T], *, is_cleanup: bool) -> None:
+    def __init__(self, work: Callable[[], T], *, is_function: bool) -> None:
         super().__init__()
-        self.is_cleanup = is_cleanup
+        self.is_function = is_function
         self.is_ready = False
         self.has_begun = False
         self.is_over = asyncio.Event()
@@ -77,7 +77,7 @@ class Job(TaskResult[T]):
                     variable.reset(token)
 
     def withdraw(self) -> None:
-        """End it, on the event loop. A function that was not called has failed."""
+        """End it, on the event loop. If it was not called, it has failed."""
         if not self.is_there:
             self.set_error(Withdrawn())
         self.is_over.set()
@@ -132,9 +132,9 @@ class JobQueue:
     async def do(self, job: Job[T]) -> T:
         """Queue the job and wait for its result. If this is cancelled, it waits for a job that has begun, and raises then.
 
-        Raises Withdrawn for a function that is not called, because the caller has left.
+        Raises Withdrawn if it is not called, because the caller has left.
         """
-        if not job.is_cleanup and (self._has_left or not self._loop.is_usable):
+        if job.is_function and (self._has_left or not self._loop.is_usable):
             raise Withdrawn
         self._jobs.append(job)
         # Not now: an event that was emitted just before has woken its reader, which comes before this callback.
@@ -155,20 +155,23 @@ class JobQueue:
         self._give()
 
     def leave(self) -> None:
-        """Call no function from here on."""
+        """Call nothing that waits, and no function from here on: the caller has left the run."""
         self._has_left = True
-        given, self._given = self._given, None
-        if given is not None:
-            given.withdraw()
-        for job in [job for job in self._jobs if not job.is_cleanup]:
-            self._jobs.remove(job)
+        for job in self._take_all():
             job.withdraw()
 
     def finish(self) -> None:
-        """Call what is left here, because no thread waits any more."""
-        self.leave()
-        while self._jobs:
-            self._jobs.popleft().run_here()
+        """Call here what the run still calls to close something, because no thread waits any more."""
+        if not self._has_left:
+            self.leave()
+        for job in self._take_all():
+            job.run_here()
+
+    def _take_all(self) -> list[Job[Any]]:
+        jobs = [*self._jobs] if self._given is None else [self._given, *self._jobs]
+        self._given = None
+        self._jobs.clear()
+        return jobs
 
     def end(self, job: Job[Any]) -> None:
         """Hand the result to the run."""

@@ -199,10 +199,10 @@ class Swarm:
             )
         begin = functools.partial(self._engine.run, agent, messages, context_variables, model_override, False)
         run = functools.partial(begin, debug, max_turns, execute_tools, resume=resume, run_id=run_id)
-        loop = event_loop_thread()
-        loop.check()
+        caller = _make_caller()
+        caller.loop.check()
         with Interrupts() as interrupts:
-            return Caller(loop).wait_for(run, interrupts)
+            return caller.wait_for(run, interrupts)
 
     def run_and_stream(
         self,
@@ -220,7 +220,7 @@ class Swarm:
         """Swarm's name for `run(..., stream=True)`."""
         begin = functools.partial(self._engine.run_and_stream, agent, messages, context_variables, model_override)
         stream = begin(debug, max_turns, execute_tools, resume=resume, run_id=run_id)
-        return self._open(SyncClassicStream(stream, Caller(event_loop_thread())))
+        return self._open(SyncClassicStream(stream, _make_caller()))
 
     def stream(
         self,
@@ -242,7 +242,7 @@ class Swarm:
         """
         begin = functools.partial(self._engine.stream, agent, messages, context_variables, model_override)
         stream = begin(debug, max_turns, execute_tools, resume=resume, run_id=run_id, deltas=deltas)
-        return self._open(SyncEventStream(stream, Caller(event_loop_thread())))
+        return self._open(SyncEventStream(stream, _make_caller()))
 
     # --- closing ---
 
@@ -271,6 +271,11 @@ class Swarm:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _make_caller() -> Caller:
+    with Interrupts():  # the first call starts a thread, and must not be interrupted half way
+        return Caller(event_loop_thread())
 
 
 async def _call_hook(hook: ToolErrorHook, failure: ToolFailure) -> str:
