@@ -1,49 +1,50 @@
 """`check_middleware`: leaves runs in every way at every moment, and says which rule a middleware breaks.
 
-Each case is a run of its own, in an event loop and a thread of its own, so that a case that hangs can be given up.
+Decides which ways and moments there are, and which rule an error of a run stands for.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import anyio
 import anyio.lowlevel
 import sniffio
 
 from aswarm._agent import Agent, Response
-from aswarm._errors import AswarmError, CompletionError
+from aswarm._errors import AswarmError, CompletionError, ConfigurationError
 from aswarm._events import ToolCallStarted
 from aswarm._messages import OUTCOME_UNKNOWN
 from aswarm._run.handlers import Middleware
 from aswarm._swarm import AsyncSwarm
 from aswarm._wire.request import CompletionRequest
 
+from ._event_loops import EventLoop, quiet, run_case
 from ._history import check_history
 from ._scripted_model import Answer, ScriptedCall, chunks
 
-SCOPE = "no cancel scope and no task group may be open across a `yield` (PEP 789)"
+SCOPE = "no cancel scope, timeout or task group may be open across a `yield` (PEP 789)"
 CLOSED = "leaving a run must close every generator that a handler reads: read it inside `contextlib.aclosing`"
 CANCELLED = "a cancellation must be passed on: catch `Exception`, not `BaseException`, or raise again what was caught"
 STARTED = "`started` must be awaited once, directly before the function runs, or be passed on to the inner handler"
-ENDS = "leaving a run must end it soon: nothing may be awaited for ever, in a shield or a `finally` neither"
+ENDS = "leaving a run must end it soon: a handler must not wait for long in a shield or in a `finally`"
 TASKS = "a task must not outlive its run"
 
-_STEPS = 50  # of the event loop, in which what was left must have ended
+_STEPS = 50  # of the event loop, in which everything must end after a run was left
+_SOON = 0.2  # seconds for the same, if the middleware waits for something
 _BEFORE, _IN, _AFTER, _FUNCTION = "before the first chunk", "between chunks", "after the last chunk", "in a function"
 _FIRST = Answer("Hi", calls=[ScriptedCall("work", "{}", "call_1")])
 _LAST = Answer("Done.")
 
 
-class _Broken(Exception):  # noqa: N818 - a rule is broken
+class _RuleBroken(Exception):  # noqa: N818 - reads as what happened
     """`rule`: the text of the rule."""
 
     def __init__(self, rule: str) -> None:
@@ -51,24 +52,49 @@ class _Broken(Exception):  # noqa: N818 - a rule is broken
         self.rule = rule
 
 
-def check_middleware(middleware: Middleware, *, patience: float = 5.0) -> None:
-    """Raise AssertionError unless runs with this middleware can be left at any moment, on asyncio and trio.
+def check_middleware(
+    middleware: Middleware, *, backends: Iterable[str] = ("asyncio", "trio"), patience: float = 5.0
+) -> None:
+    """Raise AssertionError unless runs with this middleware can be left at any moment.
 
     A scripted run with a tool call is left at each of its events (break, an error in the body, cancellation, `aclose()`
     from another task, garbage collection), is cancelled while it waits for a chunk or for a function, and meets an error
-    before, in and after an answer. The error text names each rule that is broken, and where that was seen. `patience`:
-    seconds that one case may take. trio is left out where it is not installed. May be called inside an event loop.
+    before, in and after an answer. The error text names each rule that is broken, and the first place.
+
+    `backends`: the event loops to run on; trio is left out if it is not installed. A middleware that uses asyncio itself
+    is checked with `backends=["asyncio"]`. `patience`: the seconds that one of these runs may take. The check blocks for
+    about a second, and may be called inside an event loop. Not found: a task that outlives its run on trio, and an
+    `asyncio.timeout(None)` across a `yield`.
     """
     broken: dict[str, list[str]] = {}
-    for backend in ("asyncio", "trio") if find_spec("trio") else ("asyncio",):
-        for name, case in _cases(middleware, backend):
-            rule = _rule_broken_by(case, backend, patience)
-            if rule is not None:
-                broken.setdefault(rule, []).append(f"{name}, on {backend}")
-            if rule == ENDS:  # the other cases would take as long
-                break
+    with quiet():
+        for backend in _installed(backends):
+            _check_on(middleware, backend, patience, broken)
     if broken:
         raise AssertionError("the middleware breaks rules that keep runs safe to leave:\n" + _report(broken))
+
+
+def _installed(backends: Iterable[str]) -> list[str]:
+    asked = list(backends)
+    if unknown := sorted({*asked} - {"asyncio", "trio"}):
+        raise ConfigurationError(
+            f"backends must be a list of 'asyncio' and 'trio', not {', '.join(map(repr, unknown))}"
+        )
+    return [backend for backend in asked if find_spec(backend) is not None]
+
+
+def _check_on(middleware: Middleware, backend: str, patience: float, broken: dict[str, list[str]]) -> None:
+    for name, case in _cases(middleware, backend):
+        try:
+            error = run_case(case, backend, patience)
+        except TimeoutError:
+            error = _RuleBroken(ENDS)
+        if error is None:
+            continue
+        rule = _rule_of(error)
+        broken.setdefault(rule, []).append(f"{name}, on {backend}")
+        if rule in (ENDS, TASKS):  # the other cases would wait as long
+            return
 
 
 def _report(broken: Mapping[str, list[str]]) -> str:
@@ -79,41 +105,27 @@ def _report(broken: Mapping[str, list[str]]) -> str:
     return "\n".join(lines)
 
 
-def _rule_broken_by(case: Callable[[], Awaitable[None]], backend: str, patience: float) -> str | None:
-    """Run one case in a thread; the rule that it found broken, or None."""
-    found: list[str] = []
-
-    def work() -> None:
-        try:
-            anyio.run(case, backend=backend)
-        except BaseException as error:  # noqa: BLE001 - told to the caller as a broken rule
-            found.append(_rule_of(error))
-
-    thread = threading.Thread(target=work, name="aswarm check_middleware", daemon=True)
-    thread.start()
-    thread.join(patience)
-    if thread.is_alive():
-        return ENDS
-    return found[0] if found else None
-
-
 def _rule_of(error: BaseException) -> str:
+    """The rule that this error of a case stands for."""
     inner = list(_inner_errors(error))
     for each in inner:
-        if isinstance(each, _Broken):
+        if isinstance(each, _RuleBroken):
             return each.rule
+    texts = [str(each).lower() for each in inner if isinstance(each, RuntimeError)]
+    if any("ignored generatorexit" in text for text in texts):
+        return CANCELLED
     # A task group that is open across a `yield` puts the end of its generator into a group.
-    is_grouped = isinstance(error, BaseExceptionGroup) and any(isinstance(each, GeneratorExit) for each in inner)
-    if is_grouped or any(isinstance(each, RuntimeError) and "cancel scope" in str(each).lower() for each in inner):
+    groups: list[BaseExceptionGroup[Any]] = [each for each in inner if isinstance(each, BaseExceptionGroup)]
+    has_end_in_group = any(isinstance(each, GeneratorExit) for group in groups for each in group.exceptions)
+    if has_end_in_group or any("cancel scope" in text for text in texts):
         return SCOPE
-    return f"leaving a run must not raise {type(error).__name__}: {error}"
+    return f"a run must not fail because of it, with {type(error).__name__}: {error}"
 
 
 def _inner_errors(error: BaseException) -> Iterator[BaseException]:
     """The error, those of its group, and its causes."""
     yield error
-    inner = [*getattr(error, "exceptions", ()), error.__cause__, error.__context__]
-    for each in inner:
+    for each in (*getattr(error, "exceptions", ()), error.__cause__, error.__context__):
         if each is not None:
             yield from _inner_errors(each)
 
@@ -179,12 +191,11 @@ class _Scene:
             self.started[event.index] += 1
 
     def check_left(self) -> None:
-        """What must hold once the run has been left, however that was."""
+        """Check what must hold after a run was left in any way."""
         if self.open_streams:
-            raise _Broken(CLOSED)
-        # Without typed events nothing was seen of `started`.
+            raise _RuleBroken(CLOSED)
         if any(times > 1 for times in self.started.values()):
-            raise _Broken(STARTED)
+            raise _RuleBroken(STARTED)
         for response in self.responses:
             check_history(response.messages, allow_open=True)
 
@@ -215,11 +226,18 @@ _END = object()
 
 
 async def _step(scene: _Scene, run: AsyncIterator[object]) -> object:
-    """Read one event. A scope that the run leaves open stands inside this one, which can then not be left."""
+    """Read one event. Raises RuntimeError if a scope was left open: it stands inside the one here."""
+    event = _END
     with anyio.CancelScope():
         event = await anext(run, _END)
+    if sniffio.current_async_library() == "asyncio" and _loop().has_open_timeout():
+        raise _RuleBroken(SCOPE)
     scene.see(event)
     return event
+
+
+def _loop() -> EventLoop:
+    return cast("EventLoop", asyncio.get_running_loop())
 
 
 # --- ways to leave ----------------------------------------------------------------------------------------------------
@@ -232,8 +250,9 @@ class _Left(Exception):  # noqa: N818 - the body of a block is left by it
 
 
 async def _leave_by_error(scene: _Scene, events: int) -> None:
+    run = scene.swarm.stream(scene.agent, "Hi")
     with suppress(_Left):
-        async with scene.swarm.stream(scene.agent, "Hi") as run:
+        async with run:
             for _ in range(events):
                 await _step(scene, run)
             raise _Left
@@ -251,8 +270,18 @@ async def _leave_from_another_task(scene: _Scene, events: int) -> None:
     run = scene.swarm.run(scene.agent, "Hi", stream=True)
     for _ in range(events):
         await _step(scene, run)
+    errors: list[BaseException] = []
+
+    async def close() -> None:
+        try:
+            await run.aclose()
+        except Exception as error:  # noqa: BLE001 - raised below, outside the group
+            errors.append(error)
+
     async with anyio.create_task_group() as group:
-        group.start_soon(run.aclose)
+        group.start_soon(close)
+    if errors:
+        raise errors[0]
     scene.responses.append(run.response)
 
 
@@ -264,7 +293,7 @@ async def _leave_by_cancellation(scene: _Scene, events: int) -> None:
             scope.cancel()
             await anyio.lowlevel.checkpoint()
     if not scope.cancelled_caught:
-        raise _Broken(CANCELLED)
+        raise _RuleBroken(CANCELLED)
 
 
 async def _leave_by_dropping(scene: _Scene, events: int) -> None:
@@ -274,8 +303,8 @@ async def _leave_by_dropping(scene: _Scene, events: int) -> None:
             await _step(scene, run)
 
     await read_some()
-    for _ in range(_STEPS):  # a task of the event loop closes it
-        await anyio.lowlevel.checkpoint()
+    # A task of the event loop closes it.
+    await _has_come(lambda: scene.open_streams == 0, seconds=_SOON)
 
 
 LEAVING: dict[str, Leave] = {
@@ -320,7 +349,7 @@ def _check_cancelled(scene: _Scene, *, was_cancelled: bool) -> None:
     answers = [message["content"] for message in messages if message["role"] == "tool"]
     is_told = scene.blocks != _FUNCTION or all(answer == OUTCOME_UNKNOWN for answer in answers)
     if not (was_cancelled and is_told):
-        raise _Broken(CANCELLED)
+        raise _RuleBroken(CANCELLED)
 
 
 # --- the matrix -------------------------------------------------------------------------------------------------------
@@ -356,7 +385,7 @@ async def _read_all(scene: _Scene, length: list[int]) -> None:
             events += 1
     length.append(events)
     if scene.functions_run > sum(scene.started.values()):
-        raise _Broken(STARTED)
+        raise _RuleBroken(STARTED)
 
 
 async def _left(new_scene: Callable[[], _Scene], leave: Leave, events: int) -> None:
@@ -384,8 +413,17 @@ async def _check(scene: _Scene, left: Awaitable[None]) -> None:
 
 
 async def _check_tasks() -> None:
+    if not await _has_come(lambda: not asyncio.all_tasks() - {asyncio.current_task()}, seconds=_SOON):
+        raise _RuleBroken(TASKS)
+
+
+async def _has_come(condition: Callable[[], bool], seconds: float = 0.0) -> bool:
+    """Wait for it: some steps of the event loop, however long they take, and then these seconds."""
     for _ in range(_STEPS):
-        if not asyncio.all_tasks() - {asyncio.current_task()}:
-            return
-        await asyncio.sleep(0)
-    raise _Broken(TASKS)
+        if condition():
+            return True
+        await anyio.lowlevel.checkpoint()
+    with anyio.move_on_after(seconds):
+        while not condition():  # noqa: ASYNC110 - a middleware does not report that it has ended
+            await anyio.sleep(0.001)
+    return condition()
