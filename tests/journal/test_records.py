@@ -131,7 +131,7 @@ async def test_open_calls_at_the_start_are_recorded_too(path: Path) -> None:
 
 
 def test_the_record_of_a_completion_is_what_the_provider_said() -> None:
-    """A recorded completion is folded to what it was: parts, refusals, reasoning, odd calls, unknown keys, no usage."""
+    """A recorded completion accumulates to what it was: parts, refusals, reasoning, odd calls, unknown keys, no usage."""
     odd = [
         {"id": "c", "type": "function", "function": {"name": "", "arguments": ""}},
         {"id": "c", "type": "function", "function": {"name": "one", "arguments": "{"}},

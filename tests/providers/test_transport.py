@@ -123,5 +123,5 @@ async def test_without_aiohttp_the_error_says_what_to_install(monkeypatch):
 
 def test_on_trio_the_error_says_so():
     """aiohttp is for asyncio."""
-    with pytest.raises(ConfigurationError, match="for asyncio"):
+    with pytest.raises(ConfigurationError, match="on asyncio only"):
         anyio.run(AsyncSwarm(transport="aiohttp").run, Agent(), "hi", backend="trio")

@@ -1,4 +1,4 @@
-"""Around the fold: usage, errors inside a stream, and its end."""
+"""The accumulator: usage, errors inside a stream, and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fold of calls: which fragments are one call, and what a call keeps."""
+"""The accumulator of calls: which fragments are one call, and what a call keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fold of text and keys: what is joined, merged, replaced, and shown."""
+"""Text and keys of a completion: what is joined, merged, replaced, and shown."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_only_the_first_choice_counts() -> None:
 
 
 def test_unknown_strings_are_joined_and_shown() -> None:
-    """Reasoning, refusals and keys that nobody listed are folded and passed on in the deltas."""
+    """Reasoning, refusals and keys that nobody listed are merged and passed on in the deltas."""
     shown = deltas_of({"reasoning_content": "Hm", "vendor": "x"}, {"reasoning_content": "m.", "vendor": "y"})
     assert [delta and delta["reasoning_content"] for delta in shown] == ["Hm", "m."]
     message = message_of({"reasoning_content": "Hm", "vendor": "x"}, {"reasoning_content": "m.", "vendor": "y"})
@@ -157,6 +157,6 @@ def test_the_deprecated_function_call_beside_calls_is_dropped() -> None:
 
 
 def test_a_function_call_alone_is_kept_as_the_provider_sent_it() -> None:
-    """A `function_call` with no `tool_calls` is the provider's key: folded and echoed, never a call."""
+    """A `function_call` with no `tool_calls` is the provider's key: merged and echoed, never a call."""
     message = message_of({"function_call": {"name": "f", "arguments": "{"}}, {"function_call": {"arguments": "}"}})
     assert (message["function_call"], message["tool_calls"]) == ({"name": "f", "arguments": "{}"}, None)

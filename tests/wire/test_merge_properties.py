@@ -1,4 +1,4 @@
-"""The fold: any cut of a message gives the same message, and what is shown adds up to it."""
+"""The accumulator: any cut of a message gives the same message, and what is shown adds up to it."""
 
 from __future__ import annotations
 
@@ -135,20 +135,20 @@ def expected_message(message: Json) -> Json:
     return {**message, "content": content, "tool_calls": calls or None}
 
 
-def without_made_ids(folded: Json, message: Json) -> Json:
-    """The folded message with None in place of the ids that had to be made."""
-    calls = folded["tool_calls"] or []
+def without_made_ids(accumulated: Json, message: Json) -> Json:
+    """The accumulated message with None in place of the ids that had to be made."""
+    calls = accumulated["tool_calls"] or []
     sent = message.get("tool_calls", [])
     assert len(calls) == len(sent)
     assert len({made["id"] for made in calls}) == len(calls)
     shown = [made if "id" in given_call else {**made, "id": None} for made, given_call in zip(calls, sent, strict=True)]
-    return {**folded, "tool_calls": shown or None}
+    return {**accumulated, "tool_calls": shown or None}
 
 
 @given(st.data())
 @settings(max_examples=200)
 def test_any_cut_gives_the_same_message(data: st.DataObject) -> None:
-    """However a completion is cut into chunks, the folded message is the one that was meant."""
+    """However a completion is cut into chunks, the accumulated message is the one that was meant."""
     message = data.draw(messages())
     completion = accumulate(data.draw(cut(message)))
     assert without_made_ids(completion.message, message) == expected_message(message)

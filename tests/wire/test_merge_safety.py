@@ -1,4 +1,4 @@
-"""The fold: no shape escapes as an `AttributeError`, nothing shown is changed later, no size costs a square."""
+"""The accumulator: no shape escapes as an `AttributeError`, nothing shown is changed later, no size costs a square."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _garbled_chunks = st.fixed_dictionaries(
 @given(st.lists(_garbled_chunks, max_size=4))
 @settings(max_examples=300)
 def test_no_shape_escapes_as_an_internal_error(chunks: list[Json]) -> None:
-    """Whatever JSON a server sends, folding it succeeds or raises a CompletionError, and nothing else."""
+    """Whatever JSON a server sends, accumulating it succeeds or raises a CompletionError, and nothing else."""
     accumulator = Accumulator()
     try:
         for item in chunks:
@@ -66,7 +66,7 @@ def test_no_shape_escapes_as_an_internal_error(chunks: list[Json]) -> None:
 )
 @settings(max_examples=150)
 def test_deltas_are_never_changed_later(deltas: list[Json]) -> None:
-    """A delta that was handed out stays as it was, whatever comes after it and whatever the fold does."""
+    """A delta that was handed out stays as it was, whatever comes after it and whatever the accumulator does."""
     accumulator = Accumulator()
     handed: list[tuple[Json | None, Json | None]] = []
     try:

@@ -1,6 +1,6 @@
-"""Completions through `chat.completions.create` of whatever has it, and how clients that block are called.
+"""Completions through `chat.completions.create` of any client that has it, and how blocking clients are called.
 
-Decides what a reply of such a client is: whole or a stream, and as what kinds of object. Knows nothing of openai.
+Decides whether a reply of such a client is whole or a stream, and reads objects of any kind. Knows nothing of openai.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aswarm._wire.request import CompletionRequest
 
 T = TypeVar("T")
 
-# A close that hangs must not hold a cancelled run for ever.
+# A close that hangs must not hold up a cancelled run for ever.
 CLOSE_SECONDS = 2.0
 
 
@@ -30,7 +30,7 @@ class BlockingCall(Protocol):
     """How the code of a blocking client is called."""
 
     async def __call__(self, work: Callable[[], T], /) -> T:
-        """Call `work` where it may block, and wait for what it returns."""
+        """Call `work` in a place where it may block, and return its value."""
         ...
 
 
@@ -40,7 +40,7 @@ async def call_directly(work: Callable[[], T]) -> T:
 
 
 class CompatibleClientSource:
-    """Completions through `chat.completions.create` of whatever has it: a mock, a patched client, another library."""
+    """Completions through `chat.completions.create` of a mock, a patched client, or another library."""
 
     def __init__(self, client: Any, call: BlockingCall, without_retries: Callable[[], Any] | None = None) -> None:
         self._client = client
@@ -49,17 +49,17 @@ class CompatibleClientSource:
 
     @property
     def max_retries(self) -> int:
-        """How often the client tries again by itself, where it can be told not to; else 0."""
+        """How often the client sends a request again by itself, if it can be told not to; else 0."""
         return 0 if self._without_retries is None else self._client.max_retries
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Yield the reply's chunks as dicts. A stream that ends without a finish reason has finished."""
-        # No stream_options: many a mock and library does not know it.
+        """Yield the chunks of the reply as dicts. A stream that ends without a finish reason has finished."""
+        # Without stream_options: many mocks and libraries do not know it.
         arguments = {key: value for key, value in request.body.items() if key != "stream_options"}
         try:
             client = self._without_retries() if request.max_retries == 0 and self._without_retries else self._client
             create = functools.partial(client.chat.completions.create, **arguments)
-            reply: Any = create() if is_async(create) else await self._call(functools.partial(_asked, create))
+            reply: Any = create() if is_async(create) else await self._call(functools.partial(_call_create, create))
             reply = await reply if inspect.isawaitable(reply) else reply
         except AswarmError:
             raise
@@ -79,10 +79,10 @@ class CompatibleClientSource:
             yield {"choices": [{"delta": {}, "finish_reason": "stop"}]}
 
 
-def _asked(create: Callable[[], Any]) -> Any:
+def _call_create(create: Callable[[], Any]) -> Any:
     try:
         return create()
-    except StopIteration as error:  # a mock at the end of its replies; no coroutine lets it through as what it is
+    except StopIteration as error:  # a mock at the end of its replies; a coroutine cannot raise StopIteration
         raise completion_error(error) from error
 
 
@@ -91,7 +91,7 @@ def _is_whole(reply: Any) -> bool:
 
 
 async def _chunks(reply: Any, call: BlockingCall) -> AsyncGenerator[Mapping[str, Any], None]:
-    stream: AsyncIterable[Any] = reply if hasattr(reply, "__aiter__") else _stepwise(reply, call)
+    stream: AsyncIterable[Any] = reply if hasattr(reply, "__aiter__") else _iterate(reply, call)
     try:
         async for chunk in stream:
             yield _as_chunk(chunk)
@@ -103,7 +103,7 @@ async def _chunks(reply: Any, call: BlockingCall) -> AsyncGenerator[Mapping[str,
         await _close(reply, call)
 
 
-async def _stepwise(items: Iterable[Any], call: BlockingCall) -> AsyncGenerator[Any, None]:
+async def _iterate(items: Iterable[Any], call: BlockingCall) -> AsyncGenerator[Any, None]:
     end = object()
     step = functools.partial(next, iter(items), end)
     while (item := await call(step)) is not end:
@@ -122,7 +122,7 @@ async def _close(stream: Any, call: BlockingCall) -> None:
 def _as_chunk(item: Any) -> Mapping[str, Any]:
     chunk = _plain_tree(item)
     if not is_object(chunk):
-        raise CompletionError(f"the client answered with {type(item).__name__}, which is no completion")
+        raise CompletionError(f"the client answered with {type(item).__name__}, which is not a completion")
     return chunk
 
 
@@ -156,7 +156,7 @@ def completion_error(error: Exception) -> CompletionError | ConfigurationError:
 
 
 def error_text(error: Exception) -> str:
-    """The error in words, with its cause where the words do not tell it."""
+    """The type and text of the error, and those of its cause if the text does not contain them."""
     cause = error.__cause__
     hidden = cause is not None and str(cause) not in str(error)
     return f"{type(error).__name__}: {error}" + (f" ({type(cause).__name__}: {cause})" if hidden else "")

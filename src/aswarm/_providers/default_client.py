@@ -1,6 +1,6 @@
 """The client that a swarm makes for itself: an `AsyncOpenAI` from the environment, on one of the SDK's two transports.
 
-Decides the pool and its timeouts where the SDK's own do not fit. Never sends anything.
+Decides the size and the timeouts of the connection pool if those of the SDK do not fit. Never sends anything.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ if TYPE_CHECKING:
 
 Transport: TypeAlias = Literal["httpx", "aiohttp"]
 
-# aiohttp takes None for its own limit of 100. Thousands of runs may begin in one moment of the event loop, which is then
-# busy for longer than the SDK's 5 s for a connection.
+# aiohttp reads None as its own limit of 100 connections. Thousands of runs may begin at once, and the event loop is then
+# busy for longer than the 5 s that the SDK gives a connection.
 _MANY = 100_000
 _CONNECT_SECONDS = 60.0
-_REQUEST_SECONDS = 600.0  # the SDK's own
+_REQUEST_SECONDS = 600.0  # as in the SDK
 
 
 def check_transport(transport: Transport, client: object) -> None:
-    """Raise ConfigurationError for a transport that there is not, or that would not be used."""
+    """Raise ConfigurationError for an unknown transport, and for one that would not be used."""
     if transport not in get_args(Transport):
         raise ConfigurationError(f"transport must be 'httpx' or 'aiohttp', not {transport!r}")
     if client is not None and transport != "httpx":
-        raise ConfigurationError("transport is for the client that AsyncSwarm makes; pass it or a client")
+        raise ConfigurationError(
+            "transport is for the client that AsyncSwarm makes; pass transport or client, not both"
+        )
 
 
 def make_client(transport: Transport = "httpx") -> AsyncOpenAI:
-    """An `AsyncOpenAI()` from the environment. Raises ConfigurationError where it, or the transport, cannot be had."""
-    # Imported here, because openai costs most of a second and many programs bring their own client, or none.
+    """An `AsyncOpenAI()` from the environment. Raises ConfigurationError if it, or its transport, cannot be made."""
+    # Imported here: openai takes most of a second to import, and many programs pass a client of their own.
     import openai  # noqa: PLC0415
 
     try:
@@ -45,7 +47,7 @@ def make_client(transport: Transport = "httpx") -> AsyncOpenAI:
 
 
 def make_blocking_client() -> OpenAI:
-    """An `OpenAI()` from the environment. Raises ConfigurationError where it has no credentials."""
+    """An `OpenAI()` from the environment. Raises ConfigurationError if it finds no credentials."""
     import openai  # noqa: PLC0415 - as above
 
     try:
@@ -54,19 +56,19 @@ def make_blocking_client() -> OpenAI:
         raise _no_client("Swarm", "OpenAI", error) from error
 
 
-def _no_client(face: str, kind: str, error: Exception) -> ConfigurationError:
+def _no_client(swarm: str, kind: str, error: Exception) -> ConfigurationError:
     return ConfigurationError(
-        f"no client: set OPENAI_API_KEY, or pass {face}(client=...), for example {kind}(base_url=..., api_key=...). "
+        f"no client: set OPENAI_API_KEY, or pass {swarm}(client=...), for example {kind}(base_url=..., api_key=...). "
         f"The openai package says: {error}"
     )
 
 
 def _on_aiohttp() -> dict[str, Any]:
-    """What makes an `AsyncOpenAI` use aiohttp, with room for every run in flight."""
-    import openai  # noqa: PLC0415 - loaded by now
+    """Arguments that make an `AsyncOpenAI` use aiohttp, with a connection for every concurrent run."""
+    import openai  # noqa: PLC0415 - as above
 
     if sniffio.current_async_library() != "asyncio":
-        raise ConfigurationError("transport='aiohttp' is for asyncio; on trio leave it out")
+        raise ConfigurationError("transport='aiohttp' works on asyncio only; on trio leave it out")
     http = http_package(openai.__version__)
     timeout = http.Timeout(_REQUEST_SECONDS, connect=_CONNECT_SECONDS)
     limits = http.Limits(max_connections=_MANY, max_keepalive_connections=_MANY)
@@ -78,5 +80,5 @@ def _on_aiohttp() -> dict[str, Any]:
 
 @functools.cache
 def http_package(version: str) -> Any:
-    """The package that this version of openai is on: openai 3 is on httpx2, openai 2 on httpx."""
+    """The HTTP package of this version of openai: httpx2 for openai 3, httpx for openai 2."""
     return importlib.import_module("httpx2" if int(version.partition(".")[0]) >= 3 else "httpx")  # noqa: PLR2004 - the major version

@@ -1,16 +1,16 @@
-"""The first door: asking a provider for a completion. With `_client`, the only importer of openai.
+"""The completion source of a client, and completions through openai's own clients.
 
-Decides how a given client is called, and turns whatever it raises into `CompletionError`. Yields chunks as plain
-dicts; what they mean is the accumulator's business. Retries before the first byte are the SDK's own.
+Decides how a given client is called, and turns its exceptions into `CompletionError`. Yields chunks as plain dicts; the
+accumulator decides what they mean. The SDK retries before the first byte, as it does by itself.
 
 Three kinds of client:
-- openai's `AsyncOpenAI` (or a subclass, Azure included) that nobody has patched: through its public `client.post`, with
-  the raw response parsed here. The SDK's auth, retries, paths and errors hold, without its walk over every parameter of
-  every message and without a model object for every chunk.
-- anything else that has `.chat.completions.create`: through that.
-- a `CompletionSource`: as it is.
+- openai's `AsyncOpenAI` (or a subclass, Azure included) that was not patched: called through its public `client.post`;
+  the raw response is parsed here. So the SDK's auth, retries, paths and errors hold, and there is no walk over every
+  parameter of every message and no model object for every chunk.
+- anything else that has `.chat.completions.create`: called through that.
+- a `CompletionSource`: used as it is.
 
-A blocking `OpenAI` is refused, unless the front says how what blocks is called.
+A blocking `OpenAI` is refused, unless the caller says how blocking code is called.
 """
 
 from __future__ import annotations
@@ -42,27 +42,29 @@ if TYPE_CHECKING:
 _OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
 # What `create` passes: without it, an admin key in the environment would take the place of the API key.
 _SECURITY = {"security": {"bearer_auth": True}}
-# What Python writes for numbers that JSON has not; where they stand in a text, the SDK's way is only slower.
+# What Python writes for numbers that are not in JSON. If a text contains them, the way of the SDK is only slower.
 _NO_JSON = (b"NaN", b"Infinity")
-# The parts of a body that are JSON however a request was made; the rest is settings of the user.
+# Parts of a body that the run builds from JSON. The other parts are settings of the user, and may hold anything.
 _BUILT = frozenset({"model", "messages", "tools", "stream", "stream_options", "parallel_tool_calls"})
-# A server that says [DONE] and keeps the body open is not waited for; the connection is then not used again.
+# For a server that sends [DONE] and keeps the body open. After that the connection is not used again.
 _DRAIN_SECONDS = 0.1
 
 
 def source_for(client: Any, blocking: BlockingCall | None = None) -> CompletionSource:
-    """The completion source of a client. Raises ConfigurationError for what is no client.
+    """The completion source of a client. Raises ConfigurationError for a value that is not a client.
 
     `blocking`: how the code of a blocking client is called; without it, a blocking `OpenAI` is refused.
     """
-    # On the type, because a MagicMock has every attribute.
+    # Looked up on the type, because a MagicMock has every attribute.
     kind = _type_of(client)
     has_create = callable(getattr(getattr(getattr(client, "chat", None), "completions", None), "create", None))
     if callable(getattr(kind, "complete", None)) and not has_create:
         return cast("CompletionSource", client)
     is_blocking = _is_blocking_openai(kind)
     if is_blocking and blocking is None:
-        raise ConfigurationError("AsyncSwarm needs AsyncOpenAI: a blocking OpenAI would stop the whole event loop")
+        raise ConfigurationError(
+            "AsyncSwarm needs AsyncOpenAI: a blocking OpenAI would stop the whole event loop; pass AsyncOpenAI(...), or use Swarm"
+        )
     if _is_plain_openai(client):
         return OpenAISource(BlockingPost(client, blocking) if is_blocking and blocking is not None else client)
     if has_create:
@@ -73,7 +75,7 @@ def source_for(client: Any, blocking: BlockingCall | None = None) -> CompletionS
 
 
 def _type_of(client: object) -> type:
-    return type(client)  # not `__class__`, which a mock with a spec feigns
+    return type(client)  # not `__class__`, which a mock with a spec replaces
 
 
 def _is_of_openai(kind: type) -> bool:
@@ -89,18 +91,20 @@ def _is_blocking_openai(kind: type) -> bool:
 
 
 def _is_plain_openai(client: Any) -> bool:
-    """Whether it is an `AsyncOpenAI` or `OpenAI` that nobody has patched."""
-    return _is_openai_itself(client) and _is_openais_own(vars(_type_of(client.chat.completions)).get("create"))
+    """Whether it is an `AsyncOpenAI` or `OpenAI` that was not patched."""
+    return _is_unpatched_instance(client) and _is_defined_by_openai(
+        vars(_type_of(client.chat.completions)).get("create")
+    )
 
 
 def _without_retries(client: Any) -> Callable[[], Any] | None:
-    """How to get a copy of the client that sends once; None where a copy would lack what somebody patched."""
-    may_be_copied = _is_openai_itself(client) and type(client).__module__.partition(".")[0] == "openai"
+    """Makes a copy of the client that sends a request only once; None if a copy would lose a patch of the instance."""
+    may_be_copied = _is_unpatched_instance(client) and type(client).__module__.partition(".")[0] == "openai"
     return functools.partial(client.with_options, max_retries=0) if may_be_copied else None
 
 
-def _is_openai_itself(client: Any) -> bool:
-    """Whether it is an `AsyncOpenAI` or `OpenAI` of which nothing was patched but, at most, the classes."""
+def _is_unpatched_instance(client: Any) -> bool:
+    """Whether it is an `AsyncOpenAI` or `OpenAI` that was not patched on the instance; its classes may be."""
     kind = _type_of(client)
     if not _is_of_openai(kind):
         return False
@@ -116,8 +120,8 @@ def _is_openai_itself(client: Any) -> bool:
     return "create" not in vars(client.chat.completions)
 
 
-def _is_openais_own(create: object) -> bool:
-    # Instrumentation copies names and modules onto its wrappers; where the code lives it cannot copy.
+def _is_defined_by_openai(create: object) -> bool:
+    # Instrumentation copies name and module to its wrappers, but not the globals of the code.
     if not isinstance(create, types.FunctionType):
         return False
     return str(create.__globals__["__name__"]).partition(".")[0] == "openai"
@@ -131,7 +135,7 @@ class OpenAISource:
 
     @property
     def max_retries(self) -> int:
-        """How often the client tries again by itself, unless a request says otherwise."""
+        """How often the client sends a request again by itself, unless the request sets it."""
         return self._client.max_retries
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -168,7 +172,7 @@ class OpenAISource:
 
 
 async def _post(client: AsyncOpenAI | BlockingPost, arguments: dict[str, Any]) -> Any:
-    """The raw response: read to its end, or, for a stream, open."""
+    """The raw response: read to its end, or open for a stream."""
     try:
         return await client.post("/chat/completions", **arguments)
     except Exception as error:
@@ -191,8 +195,8 @@ def _arguments_of_post(client: AsyncOpenAI | BlockingPost, request: CompletionRe
 
 
 def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, body: dict[str, Any]) -> dict[str, Any]:
-    """What is sent, as an argument of `post`: ready bytes, or a dict where the SDK has to read the body."""
-    # The SDK has its own ways to write dates and models, and merges an `extra_body`.
+    """The body as an argument of `post`: ready bytes, or a dict if the SDK has to read it."""
+    # The SDK writes dates and models in its own way, and merges an `extra_body`.
     as_dict = {"body": body}
     if "extra_body" in request.body or not _takes_bytes(_type_of(client)):
         return as_dict
@@ -201,26 +205,26 @@ def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, bod
             return as_dict
     try:
         content = to_json(body)
-    except ValueError:  # it is for the SDK to say what cannot be sent
+    except ValueError:  # the SDK says what cannot be sent
         return as_dict
     return as_dict if any(map(content.__contains__, _NO_JSON)) else {"content": content}
 
 
 @functools.cache
 def _takes_bytes(kind: type) -> bool:
-    # Azure finds its path in the body, and so may any subclass; openai 2.0 has no `content`.
+    # Azure, and perhaps any subclass, reads the path from the body; openai 2.0 has no `content`.
     from openai import AsyncOpenAI  # noqa: PLC0415 - loaded by now
 
     return kind is AsyncOpenAI and "content" in inspect.signature(kind.post).parameters
 
 
 async def _first(pieces: AsyncGenerator[bytes, None]) -> bytes | None:
-    # httpx nests generators, which begin here, and drops them half read; it is the response that is closed.
+    # httpx nests generators, begins them here and drops them half read; closing the response is enough.
     return await HiddenGenerators(anext(pieces, None), finalize=False)
 
 
 async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
-    """Read what follows the last event, normally nothing: a body that was read to its end leaves the connection usable."""
+    """Read the bytes after the last event, normally none, so that the connection can be used again."""
     with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
         async for _ in pieces:
             pass

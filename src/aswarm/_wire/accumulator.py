@@ -1,4 +1,4 @@
-"""The fold: chunks of one completion in, one message out, whatever way it was cut.
+"""The accumulator: it takes the chunks of one completion and makes one message, however the completion was cut.
 
 Sans-IO. Decides what a chunk of a real server means (`feed`) and whether the completion is whole (`finish`). Never
 reads a socket, never decides what happens next. A whole completion is a chunk that has `message` in place of `delta`.
@@ -16,14 +16,14 @@ from aswarm._json import is_array, is_object, shown
 from aswarm._messages import Message, as_plain, text_of
 from aswarm._usage import Usage
 
-from .call_accumulator import CallFold
+from .call_accumulator import CallAccumulator
 from .failures import may_pass
-from .merge import Pieces, fold, joined
+from .merge import Pieces, join_pieces, merge_key
 
 Delta = dict[str, Any]
-_SHOWN = 200  # how much of a chunk that makes no sense is quoted
+_SHOWN = 200  # how many characters of a wrong chunk an error text quotes
 
-# Folded by their own rules; every other key of a delta is the provider's and is folded generically.
+# Keys with rules of their own. Every other key of a delta is the provider's, and is merged by general rules.
 _OWN_RULES = frozenset({"role", "content", "tool_calls"})
 
 
@@ -37,18 +37,18 @@ class Completion:
 
 
 class Accumulator:
-    """Folds the chunks of one completion. `feed` each, then `finish`."""
+    """Accumulates the chunks of one completion. `feed` each of them, then `finish`."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
         self._parts: list[Any] | None = None  # content that came as a list of parts
-        self._calls = CallFold()
+        self._calls = CallAccumulator()
         self._extra: dict[str, Any] = {}
         self._usage: Mapping[str, Any] | None = None
         self._finish_reason: str | None = None
         self._started = False
         self._is_whole = False
-        self._odd: Mapping[str, Any] | None = None  # the first chunk that is no part of a completion
+        self._odd: Mapping[str, Any] | None = None  # the first chunk that has nothing of a completion
 
     @property
     def text(self) -> str:
@@ -56,15 +56,17 @@ class Accumulator:
         return "".join(self._text)
 
     def feed(self, chunk: Mapping[str, Any]) -> Delta | None:
-        """Take one chunk; the delta to show, or None where there is nothing to show.
+        """Take one chunk. Returns the delta to show, or None if the chunk has nothing to show.
 
-        The delta has `role` (once), `content`, `tool_calls` and what else the provider sent; nobody changes it later.
-        Raises CompletionError where the chunk reports an error, or has a shape that no completion has.
+        The delta has `role` (once), `content`, `tool_calls` and the other keys that the provider sent; it is not changed
+        later. Raises CompletionError if the chunk reports an error, or has a shape that no completion has.
         """
         try:
             return self._feed(chunk)
         except (AttributeError, TypeError, ValueError) as error:
-            raise CompletionError(f"the provider sent what is no completion: {shown(chunk, _SHOWN)}") from error
+            raise CompletionError(
+                f"the provider sent something that is not a completion: {shown(chunk, _SHOWN)}"
+            ) from error
 
     def _feed(self, chunk: Mapping[str, Any]) -> Delta | None:
         if error := chunk.get("error"):
@@ -80,7 +82,7 @@ class Accumulator:
 
     def _feed_usage(self, usage: Any) -> None:
         if is_object(reported := as_plain(usage)):
-            self._usage = reported  # cumulative on some servers: the last one counts
+            self._usage = reported  # some servers report running totals: the last one counts
 
     def _feed_choice(self, choice: Mapping[str, Any]) -> Delta | None:
         if error := choice.get("error"):
@@ -100,17 +102,17 @@ class Accumulator:
             self._started = True
             delta["role"] = "assistant"
         if delta["content"]:
-            self._fold_content(delta["content"])
+            self._take_content(delta["content"])
         if fragments := wire.get("tool_calls"):
             delta["tool_calls"] = self._calls.feed(fragments)
         for key, value in wire.items():
             if key not in _OWN_RULES:
                 delta[key] = value
                 if value is not None and value != []:
-                    fold(self._extra, key, value)
+                    merge_key(self._extra, key, value)
         return delta
 
-    def _fold_content(self, content: Any) -> None:
+    def _take_content(self, content: Any) -> None:
         self._text.append(text_of(content))
         if is_array(content):
             if self._parts is None:
@@ -123,14 +125,14 @@ class Accumulator:
             self._parts[-1]["text"].append(content)
 
     def finish(self) -> Completion:
-        """The whole completion. Raises StreamInterrupted where no finish reason has come."""
+        """The whole completion. Raises StreamInterrupted if no finish reason has come."""
         if self._finish_reason is None and not self._is_whole:
             raise StreamInterrupted(self._what_is_missing())
         calls = self._calls.messages()
-        extra = joined(self._extra)
+        extra = join_pieces(self._extra)
         if calls:
-            extra.pop("function_call", None)  # the deprecated twin of the first call (llama-cpp-python sends both)
-        content: Any = joined(self._parts) if self._parts is not None else self.text
+            extra.pop("function_call", None)  # the deprecated form of the first call (llama-cpp-python sends both)
+        content: Any = join_pieces(self._parts) if self._parts is not None else self.text
         if not content and (calls or extra.get("refusal")):
             content = None
         message = {"role": "assistant", "content": content, "tool_calls": calls or None, **extra}
@@ -140,12 +142,12 @@ class Accumulator:
         if self._started:
             return "the stream ended without a finish_reason"
         if self._odd is not None:
-            return f"the answer has no completion in it: {shown(self._odd, _SHOWN)}"
-        return "the answer was empty: no completion and no error (some servers do this for a prompt that is too long)"
+            return f"the answer does not contain a completion: {shown(self._odd, _SHOWN)}"
+        return "the answer was empty: no completion and no error (some servers answer so if a prompt is too long)"
 
 
 def whole_message(chunk: object) -> Mapping[str, Any] | None:
-    """The message of a completion that came whole, as nearly every server sends it; None of anything odd."""
+    """The message of a chunk that is one whole completion in the usual form; None for any other chunk."""
     if not is_object(chunk) or chunk.get("error"):
         return None
     choices = chunk.get("choices")
@@ -157,7 +159,7 @@ def whole_message(chunk: object) -> Mapping[str, Any] | None:
 
 
 def provider_error(error: Any) -> CompletionError:
-    """What the provider reports inside an answer, as an error of ours."""
+    """The error that a provider reports inside an answer, as an error of aswarm."""
     plain = as_plain(error)
     details: Mapping[str, Any] = plain if is_object(plain) else {"message": str(plain)}
     code: Any = details.get("code") or details.get("status") or details.get("type")

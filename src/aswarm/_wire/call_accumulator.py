@@ -1,7 +1,7 @@
-"""The fold of tool calls: fragments in, calls out.
+"""The accumulator of tool calls: it takes fragments and makes calls.
 
-Fragments belong to the call of their `index`; a new id with a name is a new call even where the index says otherwise
-(vLLM and others send 0 for all); without an index a fragment continues the call of its id, or the last one.
+A fragment belongs to the call of its `index`. A new id with a name is a new call even if the index is that of another
+(vLLM and others send 0 for all calls). A fragment without an index continues the call of its id, or the last call.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 from aswarm._messages import Message
 
-from .merge import fold, joined
+from .merge import join_pieces, merge_key
 
-# Folded by their own rules; every other key is the provider's and is folded generically.
+# Keys with rules of their own. Every other key is the provider's, and is merged by general rules.
 _OWN_RULES = frozenset({"index", "id", "type", "function", "custom"})
 _NAMED_OWN_RULES = frozenset({"name", "arguments", "input"})
 
@@ -26,18 +26,18 @@ class _Call:
     position: int
     id: str = ""
     type: str = ""
-    kind: str = "function"  # the key that holds name and text: "function", or "custom"
+    kind: str = "function"  # the key that holds name and arguments: "function", or "custom"
     name: str = ""
     arguments: list[str] = field(default_factory=list[str])
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
     named_extra: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def take(self, fragment: _Fragment) -> Message:
-        """Take a fragment; what of it is new, in the form of a delta."""
+        """Take a fragment. Returns its new parts in the form of a delta."""
         wire = fragment.wire
         new_id = None if self.id else wire.get("id") or None
         new_type = None if self.type else wire.get("type") or None
-        # A repeated equal fragment is a repeat; any other continues the name.
+        # An equal name is a repetition; any other continues the name.
         new_name = fragment.name if fragment.name and fragment.name != self.name else None
         self.id, self.type, self.name = (
             self.id or new_id or "",
@@ -51,12 +51,12 @@ class _Call:
             "index": self.position,
             "id": new_id,
             "type": new_type,
-            "function": function | _fold_rest(fragment.named, _NAMED_OWN_RULES, self.named_extra),
-            **_fold_rest(wire, _OWN_RULES, self.extra),
+            "function": function | _merge_rest(fragment.named, _NAMED_OWN_RULES, self.named_extra),
+            **_merge_rest(wire, _OWN_RULES, self.extra),
         }
 
     def is_complete(self) -> bool:
-        """Whether the arguments so far are a whole JSON object."""
+        """Whether the arguments so far are one whole JSON object."""
         last = next((piece for piece in reversed(self.arguments) if piece.strip()), "")
         return last.rstrip().endswith("}") and _is_json("".join(self.arguments))
 
@@ -66,13 +66,13 @@ class _Call:
         return {
             "id": self.id or f"call_{uuid.uuid4().hex[:24]}",
             "type": self.type or self.kind,
-            self.kind: {"name": self.name, payload: "".join(self.arguments), **joined(self.named_extra)},
-            **joined(self.extra),
+            self.kind: {"name": self.name, payload: "".join(self.arguments), **join_pieces(self.named_extra)},
+            **join_pieces(self.extra),
         }
 
 
 class _Fragment:
-    """A piece of a call as it came."""
+    """A piece of a call as the server sent it."""
 
     def __init__(self, wire: Mapping[str, Any]) -> None:
         self.wire = wire
@@ -86,16 +86,16 @@ class _Fragment:
         self.text = _as_text(sent)
 
 
-class CallFold:
-    """Folds the tool calls of one completion. `feed` the fragments of each delta, then read `messages`."""
+class CallAccumulator:
+    """Accumulates the tool calls of one completion. `feed` the fragments of each delta, then read `messages`."""
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
 
     def feed(self, fragments: Sequence[Mapping[str, Any]]) -> list[Message]:
-        """Take the fragments of one delta; what is new in each: `index`, `id`, `type`, `function`, what else came."""
-        named: list[_Call] = []  # the calls that this delta has named
+        """Take the fragments of one delta. Returns the new parts of each: `index`, `id`, `type`, `function`, other keys."""
+        named: list[_Call] = []  # the calls whose names stand in this delta
         deltas: list[Message] = []
         for wire in fragments:
             fragment = _Fragment(wire)
@@ -107,7 +107,7 @@ class CallFold:
 
     def _call_of(self, fragment: _Fragment, named: Sequence[_Call]) -> _Call:
         known = self._known(fragment)
-        # Items of one list that have a name each are calls of their own: so they are in a whole message.
+        # Each item with a name is a call of its own if the list has no indexes, as in a whole message.
         is_next = bool(fragment.name) and fragment.index is None and any(known is call for call in named)
         if known is None or is_next or _begins_another(known, fragment):
             known = _Call(position=len(self._calls))
@@ -120,7 +120,7 @@ class CallFold:
         last = self._calls[-1] if self._calls else None
         if fragment.index is not None:
             known = self._by_index.get(fragment.index)
-            began_without = known is None and not (fragment.id or fragment.name)  # the index came late
+            began_without = known is None and not (fragment.id or fragment.name)  # the server sent the index late
             return last if began_without else known
         return next((call for call in self._calls if fragment.id and call.id == fragment.id), last)
 
@@ -133,14 +133,14 @@ def _begins_another(known: _Call, fragment: _Fragment) -> bool:
     if not fragment.name:
         return False
     has_other_id = bool(fragment.id and known.id and fragment.id != known.id)
-    # Where ids do not tell them apart, a named fragment that brings arguments after complete ones is the next call.
+    # If the ids are equal, a named fragment with arguments is the next call once the arguments so far are complete.
     return has_other_id or bool(fragment.text.strip() and known.is_complete())
 
 
-def _fold_rest(wire: Mapping[str, Any], own: frozenset[str], into: dict[str, Any]) -> Message:
+def _merge_rest(wire: Mapping[str, Any], own: frozenset[str], into: dict[str, Any]) -> Message:
     rest = {key: value for key, value in wire.items() if key not in own and value is not None}
     for key, value in rest.items():
-        fold(into, key, value)
+        merge_key(into, key, value)
     return rest
 
 

@@ -1,6 +1,6 @@
-"""The fold of keys that only the provider knows: what came in pieces becomes one value.
+"""Merging keys that only the provider knows: pieces become one value.
 
-Strings are joined, dicts are merged, lists are extended (items with an `index` merged); the rest is replaced.
+Strings are joined, dicts are merged, lists are extended (items with equal `index` are merged); other values are replaced.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from typing import Any
 
 from aswarm._json import is_array, is_object
 
-# Values that name a thing: a second one is a repetition, not a continuation.
+# Keys whose value names something: a second value is a repetition and not a continuation.
 _NAMES = frozenset({"id", "type", "index", "format", "name", "role"})
 
 
 class Pieces(list[str]):
-    """A string in pieces, joined once at the end: joining at every chunk would cost the square of the length."""
+    """A string in pieces. They are joined once at the end; joining at every chunk would cost the square of the length."""
 
 
-def fold(into: dict[str, Any], key: str, value: Any) -> None:
-    """Strings are joined, dicts are merged, lists are extended (items with an `index` merged); the rest is replaced."""
+def merge_key(into: dict[str, Any], key: str, value: Any) -> None:
+    """Merge one more value of a key, by the rules of this module. `join_pieces` gives the strings their final form."""
     known = into.get(key)
     if isinstance(value, str) and key not in _NAMES:
         if isinstance(known, Pieces):
@@ -30,38 +30,39 @@ def fold(into: dict[str, Any], key: str, value: Any) -> None:
         into[key] = target
         for name, item in value.items():
             if item is not None:
-                fold(target, name, item)
+                merge_key(target, name, item)
     elif is_array(value):
-        # Never the provider's own list, which the deltas share.
+        # A list of our own: the deltas share the provider's.
         items: list[Any] = known if is_array(known) and not isinstance(known, Pieces) else []
         into[key] = items
-        _fold_list(items, value)
+        _merge_list(items, value)
     elif key not in _NAMES or known is None:
         into[key] = value
 
 
-def _fold_list(into: list[Any], items: list[Any]) -> None:
+def _merge_list(into: list[Any], items: list[Any]) -> None:
     for item in items:
         if not is_object(item):
             into.append(item)
             continue
-        place = item.get("index")
-        target: dict[str, Any] | None = next((known for known in into if _is_at(place, known)), None)
+        index = item.get("index")
+        target: dict[str, Any] | None = next((known for known in into if _has_index(known, index)), None)
         if target is None:
             target = {}
             into.append(target)
         for name, value in item.items():
             if value is not None:
-                fold(target, name, value)
+                merge_key(target, name, value)
 
 
-def _is_at(place: Any, item: Any) -> bool:
-    return place is not None and is_object(item) and item.get("index") == place
+def _has_index(item: Any, index: Any) -> bool:
+    return index is not None and is_object(item) and item.get("index") == index
 
 
-def joined(value: Any) -> Any:
+def join_pieces(value: Any) -> Any:
+    """A copy of the value in which every string is joined."""
     if isinstance(value, Pieces):
         return "".join(value)
     if is_object(value):
-        return {key: joined(item) for key, item in value.items()}
-    return [joined(item) for item in value] if is_array(value) else value
+        return {key: join_pieces(item) for key, item in value.items()}
+    return [join_pieces(item) for item in value] if is_array(value) else value

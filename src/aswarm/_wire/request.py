@@ -1,7 +1,7 @@
-"""What is asked of the model: one request, built from an agent, the history on the wire and the run's settings.
+"""One request for a completion, built from an agent, the history on the wire and the settings of the run.
 
-Decides the body. Never sends it; whether the answer comes whole or in chunks is a field that only the completion
-source reads.
+Decides the body. Never sends it. Whether the answer comes whole or in chunks is a field that only the completion source
+reads.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -12,17 +12,17 @@ from aswarm._agent import Agent
 from aswarm._json import is_array, is_object
 from aswarm._messages import Message
 
-# Settings that the agent and the history decide; `model_settings` does not override them.
+# Decided by the run; `model_settings` does not override them.
 _DECIDED = frozenset({"messages", "stream", "tools"})
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """One request for a completion. `body`: the keyword arguments of `chat.completions.create`; `agent`: who asks.
+    """One request for a completion. `body`: the keyword arguments of `chat.completions.create`; `agent`: the active one.
 
-    `max_retries`: how often the client may send it again by itself; None leaves that to the client. It is 0 where
-    limits or retries are kept outside of the client. A middleware or a source may change `body`: neither the history nor
-    another request shares it.
+    `max_retries`: how often the client may send the request again by itself; None leaves that to the client. It is 0 if
+    limits or retries outside of the client see to it. A middleware or a source may change `body`: neither the history
+    nor another request shares it.
     """
 
     agent: Agent
@@ -50,30 +50,30 @@ def _copied(value: Any) -> Any:
 
 @runtime_checkable
 class CompletionSource(Protocol):
-    """Something that answers requests. `AsyncSwarm(client=...)` takes one in place of an openai client.
+    """Answers requests. `AsyncSwarm(client=...)` takes a source in place of an openai client.
 
-    A source may have an attribute `max_retries` (int): how often it sends a request again by itself, where
-    `request.max_retries` is None; without the attribute that is 0. A source that retries must send only once where
-    `request.max_retries` is 0: limits and `aswarm.middleware.retry` then see to it.
+    A source may have an attribute `max_retries` (int): how often it sends a request again by itself if
+    `request.max_retries` is None; without the attribute that is 0. A source that retries must send a request only once if
+    `request.max_retries` is 0, because limits or `aswarm.middleware.retry` then send it again.
     """
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks of one completion (`choices[0].delta`), or one whole completion (`choices[0].message`).
 
-        A `finish_reason` must come. The request is the source's own: it may be changed. Closing the generator must free
-        what it holds.
+        The last chunks must have a `finish_reason`. The source may change the request. Closing the generator must free
+        what it holds, such as a connection.
 
-        Raises CompletionError where the provider failed: `status_code`, `retryable` and `retry_after` decide what is
-        tried again, and only before the first chunk. Raises StreamInterrupted where an answer has begun and does not
-        end. `aswarm.completion_error` makes the first from the exception of an SDK. Any other exception ends the run as a
-        RunError and is never retried.
+        Raises CompletionError if the provider failed: `status_code`, `retryable` and `retry_after` decide whether and when
+        the request is sent again, which happens only before the first chunk. `aswarm.completion_error` makes this error
+        from the exception of an SDK. Raises StreamInterrupted if an answer has begun and does not end. Any other exception
+        ends the run as a RunError, without a retry.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSettings:
-    """What is the same for every request of a run."""
+    """The settings that are the same for every request of a run."""
 
     stream: bool
     model_override: str | None = None
@@ -88,7 +88,7 @@ def build_request(
     tool_choice: Any,
     settings: RequestSettings,
 ) -> CompletionRequest:
-    """The request for one completion. `messages` are in wire form; `instructions` are resolved, None for none."""
+    """The request for one completion. `messages` are in wire form. Without `instructions` (None) no system message is sent."""
     system: list[Message] = [] if instructions is None else [{"role": "system", "content": instructions}]
     body: dict[str, Any] = {
         "model": agent.model,
@@ -100,11 +100,11 @@ def build_request(
         "stream": settings.stream,
     }
     if tool_choice is not None:
-        body["tool_choice"] = tool_choice  # relaxed by the run; the settings must not force it again
+        body["tool_choice"] = tool_choice  # the run has relaxed it; `model_settings` must not force it again
     if settings.model_override:
         body["model"] = settings.model_override
     if not settings.stream:
-        body.pop("stream_options", None)  # OpenAI refuses it there
+        body.pop("stream_options", None)  # OpenAI refuses it without `stream`
     elif settings.include_usage:
         body.setdefault("stream_options", {"include_usage": True})
     if not body["tools"]:
@@ -115,14 +115,14 @@ def build_request(
 
 
 def is_forced(tool_choice: Any) -> bool:
-    """Whether the choice makes the model call something: "required", a function by name, or a server's own word."""
+    """Whether the choice makes the model call a tool: "required", a function by name, or a value of a server's own."""
     if is_object(tool_choice) and "allowed_tools" in tool_choice:
         return is_forced(tool_choice["allowed_tools"].get("mode"))
     return tool_choice not in (None, "auto", "none")
 
 
 def relaxed(tool_choice: Any) -> Any:
-    """The choice without the force; what it allows stays as it is."""
+    """The choice without the force. The tools that it allows stay the same."""
     if not is_forced(tool_choice):
         return tool_choice
     if is_object(tool_choice) and "allowed_tools" in tool_choice:

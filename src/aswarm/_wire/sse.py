@@ -1,9 +1,9 @@
-"""The wire of one answer: bytes in, JSON objects out.
+"""The decoder of one answer: it takes bytes and yields JSON objects.
 
-Sans-IO, incremental: `feed` takes the bytes in any cut, `end` says that no more will come. Decides what is an event, a
-whole JSON body, a comment, or garbage. The rules of the event stream are those of the HTML standard, section 9.2.6
-(lines end with CR, LF or CRLF; `data` lines of one event are joined; a colon starts a comment). An empty `data:` is
-skipped, `[DONE]` ends the answer, a whole JSON completion in place of events is accepted.
+Sans-IO and incremental: `feed` takes the bytes in pieces of any length, `end` is called after the last one. Decides what
+is an event, a whole JSON body, a comment, or garbage. The rules of the event stream are those of the HTML standard,
+section 9.2.6 (lines end with CR, LF or CRLF; `data` lines of one event are joined; a colon starts a comment). An empty
+`data:` is skipped, `[DONE]` ends the answer, a whole JSON completion in place of events is accepted.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from pydantic_core import from_json
 from aswarm._errors import CompletionError, StreamInterrupted
 
 _BOM = b"\xef\xbb\xbf"
-# Servers in JavaScript cut an emoji between its surrogates; the grammar of JSON allows that, UTF-8 does not.
+# Servers in JavaScript cut an emoji between its surrogates. The grammar of JSON allows that, UTF-8 does not.
 _LONE_SURROGATE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
-_SHOWN = 200  # how much of a body that makes no sense is quoted
+_SHOWN = 200  # how many bytes of a wrong body an error text quotes
 
 
 class AnswerDecoder:
-    """Decodes the body of one answer. `is_done` is true after `[DONE]`; what follows it is ignored."""
+    """Decodes the body of one answer. `is_done` is true after `[DONE]`; later bytes are ignored."""
 
     def __init__(self) -> None:
         self._buffer = b""
         self._data: list[bytes] = []
         self._event = b""
-        self._is_events: bool | None = None  # unknown until the first byte that is no white space
+        self._is_events: bool | None = None  # None until a byte has come that is no white space
         self._after_cr = False
         self._has_data = False
-        self._odd = b""  # the first line that is no field of an event stream
+        self._odd = b""  # the first line that an event stream cannot have
         self.is_done = False
 
     def feed(self, piece: bytes) -> Iterator[dict[str, Any]]:
-        """Take bytes; yield the objects that are whole by now. Raises StreamInterrupted for what is not JSON."""
+        """Take bytes; yield the objects that are complete. Raises StreamInterrupted if one is not JSON."""
         self._buffer += piece
         is_known = self._is_events is not None or self._recognize()
         return self._events() if is_known and self._is_events else iter(())
 
     def end(self) -> Iterator[dict[str, Any]]:
-        """No more bytes will come. Raises StreamInterrupted where the body was cut or is no completion."""
+        """Take the end of the body; yield the last objects. Raises StreamInterrupted if the body was cut or is not JSON."""
         if self._is_events:
-            # An event without its closing empty line: the standard drops it, servers that forget the line do not.
+            # The standard drops an event without its closing empty line, but some servers forget that line.
             self._buffer += b"\n\n"
             yield from self._events()
             if self._odd and not self._has_data:
-                raise StreamInterrupted(f"the answer is no event stream: {_quote(self._odd)}")
+                raise StreamInterrupted(f"the answer is not an event stream: {_quote(self._odd)}")
         elif self._buffer.strip():
             yield self._json(self._buffer)
 
@@ -60,7 +60,7 @@ class AnswerDecoder:
         start = self._buffer.removeprefix(_BOM).lstrip()
         if start:
             self._buffer = start
-            # `{` cannot begin a line of an event stream that anybody sends; HTML is caught as not being JSON.
+            # No server begins a line of an event stream with these. HTML is then reported as not being JSON.
             self._is_events = start[:1] not in b"{[<"
         return bool(start)
 
@@ -79,7 +79,7 @@ class AnswerDecoder:
         if b"\r" not in buffer and not self._after_cr:
             return buffer.split(b"\n")
         if self._after_cr and buffer:
-            buffer = buffer.removeprefix(b"\n")  # the second half of a CRLF that was cut
+            buffer = buffer.removeprefix(b"\n")  # the second half of a CRLF that was cut in two
             self._after_cr = False
         self._after_cr = self._after_cr or buffer.endswith(b"\r")
         return buffer.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
@@ -120,10 +120,10 @@ def _decoded(data: bytes) -> Any:
     try:
         return from_json(data)
     except ValueError:
-        mended = _LONE_SURROGATE.sub(rb"\\ufffd", data)
-        if mended == data:
+        repaired = _LONE_SURROGATE.sub(rb"\\ufffd", data)
+        if repaired == data:
             raise
-        return from_json(mended)
+        return from_json(repaired)
 
 
 def _quote(data: bytes) -> str:
