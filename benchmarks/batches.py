@@ -1,6 +1,7 @@
-"""Figures of a batch: many conversations, so many at once. Who has a runner for that uses it; who has none, a semaphore.
+"""Figures of a batch: many conversations, a limited number at once.
 
-The hand-written way is one task for each conversation, `asyncio.gather`, and a semaphore that lets so many through.
+A contender that has a runner for batches uses it. The others, and the hand-written loop, have one task for each
+conversation, `asyncio.gather`, and a semaphore.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ async def _gathered(session: Session, total: int, at_once: int) -> None:
 
 
 async def batch(contender: Any, url: str, total: int, at_once: int, latency: float = 0.2) -> Result:
-    """CPU and wall per turn, and conversations in a second, of a batch; connections are made as it goes."""
+    """CPU and wall time per turn, and conversations per second, of a batch; it opens its connections itself."""
     session: Session = await contender.open_session(f"{url}/latency={latency}/v1", at_once)
     await _hold(session, 1, 1)
     with proof(url, lambda: total):
@@ -49,7 +50,7 @@ async def batch(contender: Any, url: str, total: int, at_once: int, latency: flo
 
 
 async def batch_memory(contender: Any, url: str, total: int, at_once: int, latency: float = 0.02) -> Result:
-    """Resident bytes at the most, less those before, of a batch whose answers come at once. For a fresh process."""
+    """The largest resident memory in bytes, less that before, of a batch with one turn per item. For a fresh process."""
     session: Session = await contender.open_session(f"{url}/script=answer/latency={latency}/v1", at_once)
     await _hold(session, 10, 10)
     control(url, "/reset")

@@ -1,4 +1,4 @@
-"""aswarm's batch runner, which reads items one by one and gives outcomes as they come."""
+"""aswarm's batch runner, which reads items one by one and gives outcomes as they finish."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["IMPORT", "PACKAGES", "AswarmBatch", "open_session"]
 
 
 class AswarmBatch(Aswarm):
-    """`AsyncSwarm.batch`, where many conversations are to be held."""
+    """`AsyncSwarm.batch`, for the figures with many conversations."""
 
     def journal(self) -> str | None:
-        """The file that keeps every turn, if any."""
+        """The path of the journal; None for no journal."""
         return None
 
     async def hold(self, total: int, at_once: int) -> AsyncIterator[str]:

@@ -1,4 +1,4 @@
-"""aswarm's batch runner with a journal, on the disk that temporary files are on."""
+"""aswarm's batch runner with a journal, on the disk of the temporary files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["IMPORT", "PACKAGES", "AswarmJournal", "open_session"]
 
 
 class AswarmJournal(AswarmBatch):
-    """Every finished turn is recorded, each batch in a file of its own."""
+    """Every step is recorded, each batch in a file of its own."""
 
     def __init__(self, swarm: AsyncSwarm) -> None:
         super().__init__(swarm)
@@ -23,12 +23,12 @@ class AswarmJournal(AswarmBatch):
         self._batches = 0
 
     def journal(self) -> str:
-        """A new file."""
+        """The path of a new file."""
         self._batches += 1
         return str(Path(self._folder.name, f"{self._batches}.sqlite"))
 
     async def close(self) -> None:
-        """Close the client, remove the files."""
+        """Close the client and remove the files."""
         await super().close()
         self._folder.cleanup()
 

@@ -1,4 +1,4 @@
-"""`concurrency="auto"`: how many items there are at once, as the provider is seen to take them."""
+"""`concurrency="auto"`: the number of items at once follows the answers of the provider."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ async def test_auto_finds_the_number_out() -> None:
         assert items.pulled > 40
 
 
-async def test_outcomes_that_nobody_takes_are_no_reason_for_more() -> None:
-    """It is the reader who holds back then, not the limit."""
+async def test_outcomes_that_are_not_taken_are_no_reason_for_more() -> None:
+    """In this case the consumer is the brake, not the limit."""
     items = Counted()
     async with Echo().swarm().batch(AGENT, items, concurrency="auto"):
         await idle()
@@ -42,7 +42,7 @@ async def test_outcomes_that_nobody_takes_are_no_reason_for_more() -> None:
 
 @in_virtual_time
 async def test_a_number_that_is_not_used_does_not_grow() -> None:
-    """Items that come slowly, and then all at once, are not all begun at once."""
+    """Items that come slowly, and then all at once, do not all begin at once."""
 
     async def items() -> AsyncIterator[str]:
         for number in range(600):
@@ -65,7 +65,7 @@ async def noted(began: list[float]) -> None:
 
 @in_virtual_time
 async def test_growth_begins_items_before_any_has_ended() -> None:
-    """Items of many turns: there are more of them from the first round of answers on, not a crowd at the end."""
+    """Items of many turns: more of them begin from the first round of answers on, not all of them at the end."""
     began: dict[str, float] = {}
 
     async def look() -> str:
@@ -84,8 +84,8 @@ async def test_growth_begins_items_before_any_has_ended() -> None:
 
 
 @pytest.mark.parametrize("status", [503, 529, None])
-def test_what_is_too_much_for_a_provider_lowers_the_number(status: int | None) -> None:
-    """A server that can do twelve at once, and says 503 or nothing to the others: nobody pauses, and few are refused."""
+def test_an_overloaded_provider_lowers_the_number(status: int | None) -> None:
+    """A server can do twelve at once, and rejects the others with 503 or no status: few requests are rejected."""
 
     @in_virtual_time
     async def found_out() -> None:
@@ -106,8 +106,8 @@ def test_what_is_too_much_for_a_provider_lowers_the_number(status: int | None) -
     found_out()
 
 
-def test_a_batch_that_a_closed_loop_has_left_behind_is_no_trouble_for_others() -> None:
-    """The same swarm in another loop: its answers would make room there, if anybody were left."""
+def test_a_batch_of_a_closed_loop_does_not_disturb_other_loops() -> None:
+    """The same swarm runs in another loop, and its answers would let the old batch grow."""
     gate = asyncio.Event
     source = Echo()
     swarm = source.swarm()

@@ -1,4 +1,4 @@
-"""A batch: what goes in, what comes out, in which order; and what is the caller's mistake."""
+"""A batch: what it takes, what it gives, in which order; and the caller's mistakes."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def user(text: str) -> list[dict[str, str]]:
     ],
 )
 async def test_a_conversation_may_be_given_in_several_ways(given: Any, outcome_id: str) -> None:
-    """A text, messages, a pair of id and messages, or an Item; without an id, its place is its id."""
+    """A text, messages, a pair of id and messages, or an Item; the default id is the place in the batch."""
     [outcome] = await outcomes_of(Echo(), [given])
     assert (outcome.id, outcome.index, text_of(outcome)) == (outcome_id, 0, "hello")
 
 
-async def test_an_outcome_says_what_the_run_came_to() -> None:
-    """The response, its usage, one attempt, the seconds, and the item's metadata."""
+async def test_an_outcome_describes_the_run() -> None:
+    """It has the response, its usage, one attempt, the seconds, and the item's metadata."""
     metadata = object()
     [outcome] = await outcomes_of(Echo(), [Item("hello", metadata=metadata)])
     assert outcome.response is not None
@@ -59,7 +59,7 @@ async def test_an_outcome_says_what_the_run_came_to() -> None:
 
 
 async def test_an_item_may_have_an_agent_of_its_own() -> None:
-    """The others are run with the agent of the batch."""
+    """The other items run with the agent of the batch."""
     other = Agent(name="Other")
     outcomes = await outcomes_of(Echo(), ["a", Item("b", agent=other)], ordered=True)
     assert [outcome.response and outcome.response.agent for outcome in outcomes] == [AGENT, other]
@@ -75,7 +75,7 @@ async def test_an_item_may_have_an_agent_of_its_own() -> None:
     ],
 )
 async def test_context_variables_of_an_item_lie_over_those_of_the_batch(of_batch: Any, of_item: Any, seen: Any) -> None:
-    """Key by key; neither is changed."""
+    """They are merged key by key; neither dict is changed."""
     [outcome] = await outcomes_of(Echo(), [Item("x", context_variables=of_item)], context_variables=of_batch)
     assert outcome.response is not None
     assert outcome.response.context_variables == seen
@@ -93,7 +93,7 @@ async def test_model_and_turns_are_those_of_the_batch() -> None:
 
 @pytest.mark.parametrize("bad", [42, None, {"role": "user", "content": "x"}, [1], Item(b"x"), Item("x", agent="y")])  # type: ignore[arg-type]
 async def test_bad_input_is_the_error_of_that_item(bad: Any) -> None:
-    """Nothing was run for it, and the others go on."""
+    """Nothing runs for it, and the other items are answered."""
     outcomes = await outcomes_of(Echo(), ["a", bad, "c"], ordered=True)
     assert [outcome.error is None for outcome in outcomes] == [True, False, True]
     outcome = outcomes[1]
@@ -103,20 +103,20 @@ async def test_bad_input_is_the_error_of_that_item(bad: Any) -> None:
 
 
 async def test_bad_context_variables_are_the_error_of_that_item() -> None:
-    """Also where the batch has some."""
+    """The same holds if the batch has context variables."""
     [outcome] = await outcomes_of(Echo(), [Item("x", id="i", context_variables=42)], context_variables={"a": 1})  # type: ignore[arg-type]
     assert isinstance(outcome.error, ConfigurationError)
     assert outcome.id == "i"
 
 
 async def test_ids_need_not_differ() -> None:
-    """They are the caller's; the index tells the items apart."""
+    """Ids are the caller's; the index tells the items apart."""
     outcomes = await outcomes_of(Echo(), [("a", "x"), ("a", "y")])
     assert {(outcome.id, outcome.index, text_of(outcome)) for outcome in outcomes} == {("a", 0, "x"), ("a", 1, "y")}
 
 
-async def test_an_error_has_what_had_happened() -> None:
-    """The partial response, and its usage; the calls of the first turn are in it."""
+async def test_an_error_has_the_partial_response() -> None:
+    """It has the calls of the first turn, and the usage."""
 
     async def gate(text: str) -> Any:
         if text == "x":
@@ -135,7 +135,7 @@ async def test_an_error_has_what_had_happened() -> None:
 
 
 async def test_a_failure_never_touches_another_item() -> None:
-    """Whatever is raised by one, all others are answered."""
+    """Whatever one item raises, all other items are answered."""
 
     async def gate(text: str) -> None:
         if int(text) % 3 == 0:
@@ -146,8 +146,8 @@ async def test_a_failure_never_touches_another_item() -> None:
     assert all(isinstance(outcome.error, RunError) for outcome in outcomes if outcome.index % 3 == 0)
 
 
-async def test_a_retryable_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On both backends; the rest is said with the attempts."""
+async def test_a_retryable_failure_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On both backends; `test_retries` has the details."""
     monkeypatch.setattr(_retry, "ATTEMPT_BACKOFF", Backoff(0, 0, 0))
     left = [CompletionError("busy", retryable=True)]
 
@@ -164,7 +164,7 @@ async def test_a_retryable_failure_is_tried_again(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(("ordered", "order"), [(False, [1, 2, 0]), (True, [0, 1, 2])])
 async def test_outcomes_come_as_they_finish_or_in_input_order(ordered: bool, order: list[int]) -> None:
-    """`ordered=True` holds those back that are early."""
+    """`ordered=True` holds back outcomes that are early."""
     turns = [anyio.Event() for _ in range(3)]
 
     async def gate(text: str) -> None:
@@ -185,7 +185,7 @@ async def test_no_items_give_no_outcomes() -> None:
 
 
 async def test_several_tasks_may_read_one_batch() -> None:
-    """Each outcome goes to one of them, and all of them are told of the end."""
+    """Each outcome goes to one of them, and the iteration ends in all of them."""
     taken: list[list[int]] = [[], [], []]
 
     async def read(outcomes: AsyncIterator[Outcome], mine: list[int]) -> None:
@@ -207,7 +207,7 @@ async def test_several_tasks_may_read_one_batch() -> None:
 
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_stop_begins_nothing_after_the_first_error(ordered: bool) -> None:
-    """Those that run are finished and come out; the iteration then ends without raising."""
+    """Items that run are finished and come out; the iteration then ends without an exception."""
     failed = anyio.Event()
 
     async def gate(text: str) -> None:
@@ -225,7 +225,7 @@ async def test_stop_begins_nothing_after_the_first_error(ordered: bool) -> None:
 
 
 async def test_stop_does_not_wait_for_items_that_do_not_come() -> None:
-    """A source that waits for ever is left."""
+    """An iterator that waits for ever is closed."""
     left: list[str] = []
 
     async def items() -> AsyncIterator[str]:
@@ -273,14 +273,14 @@ def lone(**options: Any) -> None:
         ({"agents": [Agent(name="A"), Agent(name="A")]}, "agents has two agents named 'A'"),
     ],
 )
-async def test_what_is_wrong_with_the_batch_is_told_before_anything_is_sent(options: Any, told: str) -> None:
-    """A ConfigurationError of the call itself, not one of every item."""
+async def test_wrong_arguments_are_an_error_before_any_request(options: Any, told: str) -> None:
+    """The call itself raises a ConfigurationError, not every item."""
     with pytest.raises(ConfigurationError, match=re.escape(told)):
         lone(**options)
 
 
 async def test_a_batch_is_used_inside_its_block() -> None:
-    """Iterating without `async with` says so; after the block there is nothing more; and it is opened once."""
+    """Iterating without `async with` is an error; after the block the iteration is over; a batch is opened once."""
     batch = Echo().swarm().batch(AGENT, ["x"])
     with pytest.raises(RuntimeError, match="async with"):
         await anext(batch)
@@ -292,8 +292,8 @@ async def test_a_batch_is_used_inside_its_block() -> None:
         await batch.__aenter__()
 
 
-async def test_a_client_that_cannot_be_made_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by every item."""
+async def test_a_client_that_cannot_be_made_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch raises it where it is opened, before an item is read."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     items = iter(["x"])
     with pytest.raises(Exception, match="api_key"):

@@ -24,8 +24,8 @@ def journal(tmp_path: Path) -> Path:
     return tmp_path / "run.sqlite"
 
 
-async def test_a_rerun_gives_what_is_done_and_runs_the_rest(journal: Path) -> None:
-    """Every item ends once in the results of each; nothing that is done is asked for again."""
+async def test_a_rerun_returns_finished_items_and_runs_the_others(journal: Path) -> None:
+    """Both runs give each item once; nothing that has finished is requested again."""
     items = [(f"item {number}", str(number)) for number in range(12)]
     async with Echo().swarm().batch(AGENT, items, journal=journal, concurrency=3, ordered=True) as outcomes:
         first = [await anext(outcomes) for _ in range(4)]
@@ -38,14 +38,14 @@ async def test_a_rerun_gives_what_is_done_and_runs_the_rest(journal: Path) -> No
 
 
 def replaced(outcome: Outcome, other: Outcome) -> Outcome:
-    """As it is when it comes from the journal."""
+    """The same outcome as the journal returns it."""
     return Outcome(
         outcome.id, outcome.index, outcome.response, None, other.duration, 0, outcome.usage, outcome.metadata
     )
 
 
-async def test_what_was_in_the_middle_goes_on(journal: Path) -> None:
-    """A tool call that ran is not run again, and its answer is the one that it had."""
+async def test_an_item_in_the_middle_is_continued(journal: Path) -> None:
+    """A tool call that ran does not run again, and its answer is the recorded one."""
     ran: list[str] = []
 
     async def pay() -> Result:
@@ -102,8 +102,8 @@ async def test_a_recorded_response_has_the_id_of_its_run(journal: Path) -> None:
     assert again.response.run_id == first.response.run_id != ""
 
 
-async def test_what_has_failed_is_tried_again_by_a_rerun(journal: Path) -> None:
-    """It is not done."""
+async def test_a_rerun_tries_failed_items_again(journal: Path) -> None:
+    """An item with an error has not finished."""
 
     async def refuse(_: str) -> None:
         raise CompletionError("no", status_code=400)
@@ -127,7 +127,7 @@ OTHERS = [
 
 @pytest.mark.parametrize(("others", "told"), OTHERS)
 async def test_the_journal_of_another_batch_is_refused(journal: Path, others: dict[str, Any], told: str) -> None:
-    """Where the block is entered, before an item is read."""
+    """The error is raised where the block is entered, before an item is read."""
     await outcomes_of(Echo(), ["x"], journal=journal)
     items = Counted()
     with pytest.raises(ConfigurationError, match=told):
@@ -136,7 +136,7 @@ async def test_the_journal_of_another_batch_is_refused(journal: Path, others: di
 
 
 async def test_each_item_needs_an_id_of_its_own(journal: Path) -> None:
-    """One of two that have the same is an error; the other is run."""
+    """Of two items with the same id one is an error; the other runs."""
     outcomes = await outcomes_of(Echo(), [("a", "x"), ("a", "x"), ("b", "x")], journal=journal, concurrency=1)
     assert [type(outcome.error) for outcome in outcomes] == [type(None), ConfigurationError, type(None)]
 
@@ -151,7 +151,7 @@ async def test_bad_input_is_the_error_of_that_item(journal: Path, bad: Any) -> N
 
 @pytest.mark.parametrize("variables", [{"user": "alice"}, {"user": "bob"}])
 async def test_an_item_is_known_by_its_own_context_variables(journal: Path, variables: dict[str, Any]) -> None:
-    """Those of the batch may be others in a rerun: the time, say."""
+    """Those of the batch may differ in a rerun: they may hold the time."""
     items = [Item("x", "a", context_variables={"user": "alice"})]
     await outcomes_of(Echo(), items, journal=journal, context_variables={"now": 1})
     again = [Item("x", "a", context_variables=variables)]
@@ -163,8 +163,8 @@ async def test_an_item_is_known_by_its_own_context_variables(journal: Path, vari
         assert isinstance(outcome.error, ConfigurationError)
 
 
-async def test_what_cannot_be_recorded_is_an_error_with_its_response(journal: Path) -> None:
-    """The run had come to its end; its answer and its usage are there."""
+async def test_a_value_that_cannot_be_recorded_is_an_error_with_the_response(journal: Path) -> None:
+    """The error has the partial response and its usage."""
 
     def instructions(context: dict[str, Any]) -> str:
         return "hi"
@@ -188,7 +188,7 @@ async def test_what_cannot_be_recorded_is_an_error_with_its_response(journal: Pa
 async def test_an_end_that_cannot_be_recorded_has_the_response_too(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last record may fail as any other."""
+    """The last record may fail like any other."""
     fail_from(monkeypatch, "finished")
     taken: list[Outcome] = []
     batch = Echo().swarm().batch(AGENT, ["x"], journal=journal)
@@ -219,7 +219,7 @@ def fail_from(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
 
 
 async def test_a_journal_that_cannot_be_written_ends_the_batch(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What had begun comes out, as errors; nothing more is begun; then it is said."""
+    """Items that have begun come out as errors; no further item begins; then the error is raised."""
     fail_from(monkeypatch, "completion")
     items = Counted()
     taken: list[Outcome] = []
@@ -264,7 +264,7 @@ async def test_a_lost_journal_is_an_error_where_the_block_is_left(
 
 
 async def test_a_batch_whose_journal_was_in_use_may_be_opened_later(journal: Path) -> None:
-    """What was refused has not begun."""
+    """A batch that could not be opened has not begun."""
     batch = Echo().swarm().batch(AGENT, ["x"], journal=journal)
     file = JournalFile.open(journal, {})
     with pytest.raises(ConfigurationError, match="in use"):
@@ -277,7 +277,7 @@ async def test_a_batch_whose_journal_was_in_use_may_be_opened_later(journal: Pat
 
 
 async def test_the_journal_is_closed_when_the_block_is_left(journal: Path) -> None:
-    """Then it may be opened again at once; however the block was left."""
+    """However the block is left, the file can be opened again at once."""
     for _ in range(3):
         with anyio.CancelScope() as scope:
             async with Echo(lambda _: anyio.sleep_forever()).swarm().batch(AGENT, ["x", "y"], journal=journal):

@@ -1,4 +1,4 @@
-"""Leaving a batch: however its reader leaves, what runs is cancelled and awaited, and everything is closed."""
+"""Leaving a batch: items that run are cancelled and awaited, and everything is closed."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ async def fail(outcomes: Batch) -> None:
     raise ZeroDivisionError
 
 
-async def test_break_ends_what_runs() -> None:
-    """All of it has ended when the block is left."""
+async def test_break_ends_the_items_that_run() -> None:
+    """All of them have ended when the block is left."""
     scene = Scene()
     async with scene.batch() as outcomes:
         async for _ in outcomes:
@@ -38,7 +38,7 @@ async def test_break_ends_what_runs() -> None:
 
 
 async def test_an_exception_of_the_body_leaves_as_itself() -> None:
-    """Never in a group, and after everything has ended."""
+    """It is never in a group, and it comes after all items have ended."""
     scene = Scene()
     with pytest.raises(ZeroDivisionError):
         async with scene.batch() as outcomes:
@@ -47,7 +47,7 @@ async def test_an_exception_of_the_body_leaves_as_itself() -> None:
 
 
 @pytest.mark.parametrize("reading", [True, False])
-async def test_cancelling_the_reader_ends_what_runs(reading: bool) -> None:
+async def test_cancelling_the_reader_ends_the_items_that_run(reading: bool) -> None:
     """While it waits for an outcome, and while it holds one."""
     scene = Scene()
     with anyio.CancelScope() as scope:
@@ -66,8 +66,8 @@ async def _cancel_when_idle(scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-async def test_a_timeout_around_it_ends_it() -> None:
-    """As any other block."""
+async def test_a_timeout_around_a_batch_ends_it() -> None:
+    """It works as around any other block."""
     scene = Scene()
     with pytest.raises(TimeoutError), anyio.fail_after(0.05):
         async with scene.batch() as outcomes:
@@ -76,7 +76,7 @@ async def test_a_timeout_around_it_ends_it() -> None:
 
 
 async def test_leaving_before_anything_was_read_closes_the_items() -> None:
-    """Whatever had begun by then."""
+    """However many items had begun by then."""
     closed: list[str] = []
 
     def items() -> Iterator[str]:
@@ -93,7 +93,7 @@ async def test_leaving_before_anything_was_read_closes_the_items() -> None:
 
 
 async def test_a_plain_generator_is_closed_when_the_batch_is_left() -> None:
-    """As a `for` loop with a `break` would leave it to chance."""
+    """It is closed at once, not when it is collected."""
     closed: list[str] = []
 
     def items() -> Iterator[str]:
@@ -109,10 +109,10 @@ async def test_a_plain_generator_is_closed_when_the_batch_is_left() -> None:
     assert closed == ["items"]
 
 
-async def test_items_that_hang_while_they_are_closed_are_not_waited_for_for_ever(
+async def test_an_iterator_that_hangs_when_it_is_closed_gets_some_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They are given some seconds."""
+    """Then the batch ends without it."""
     monkeypatch.setattr(_source, "CLOSE_SECONDS", 0.01)
 
     class Hanging:
@@ -131,7 +131,7 @@ async def test_items_that_hang_while_they_are_closed_are_not_waited_for_for_ever
 
 @pytest.mark.parametrize("kind", ["scope", "group"])
 async def test_items_may_have_scopes_open_while_they_yield(kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    """They are left in the order in which they were entered, and what a task group has started has ended."""
+    """The scopes are closed innermost first, and tasks that a task group has started have ended."""
     ended: list[str] = []
 
     async def pulse() -> None:
@@ -158,8 +158,8 @@ async def test_items_may_have_scopes_open_while_they_yield(kind: str, caplog: py
     assert not caplog.records and (kind == "scope" or ended == ["pulse"])
 
 
-async def test_another_task_that_reads_is_told_of_the_end() -> None:
-    """It gets nothing more; it does not wait for ever."""
+async def test_the_iteration_ends_in_another_task_too() -> None:
+    """That task gets no further outcome, and does not wait for ever."""
     taken: list[Outcome] = []
 
     async def read(outcomes: Batch) -> None:
@@ -173,7 +173,7 @@ async def test_another_task_that_reads_is_told_of_the_end() -> None:
 
 
 async def test_what_reading_the_items_raises_after_leaving_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever leaves early wanted no more of them."""
+    """A reader that leaves early needs no further items."""
 
     def items() -> Iterator[str]:
         yield "a"
@@ -186,7 +186,7 @@ async def test_what_reading_the_items_raises_after_leaving_is_logged(caplog: pyt
 
 
 async def test_tools_are_cancelled_and_awaited() -> None:
-    """An async function that runs is ended with its run."""
+    """An async function that runs ends with its run."""
     ended: list[str] = []
 
     async def wait() -> str:
@@ -205,7 +205,7 @@ async def test_tools_are_cancelled_and_awaited() -> None:
 
 
 async def test_open_responses_are_closed() -> None:
-    """Nothing of an HTTP request is left open."""
+    """No HTTP request stays open."""
     model = ScriptedModel(lambda _: Answer("late", delay=60))
     async with AsyncSwarm(client=model.client()).batch(AGENT, Counted(), concurrency=3):
         while len(model.requests) < 3:
@@ -217,8 +217,8 @@ async def test_open_responses_are_closed() -> None:
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, type("Other", (BaseException,), {})])
-async def test_what_is_no_exception_ends_everything(kind: type[BaseException]) -> None:
-    """It leaves the block as itself; the others have ended by then."""
+async def test_a_base_exception_ends_everything(kind: type[BaseException]) -> None:
+    """It leaves the block as itself; the other items have ended by then."""
     scene = Scene()
 
     def fatal() -> str:
@@ -235,8 +235,8 @@ async def test_what_is_no_exception_ends_everything(kind: type[BaseException]) -
     assert scene.source.running == 0
 
 
-async def test_it_is_raised_where_the_block_is_left_too() -> None:
-    """Also to a reader that had taken all it wanted."""
+async def test_a_base_exception_is_raised_where_the_block_is_left_too() -> None:
+    """Also to a reader that has taken all outcomes that it needs."""
 
     async def gate(text: str) -> None:
         raise SystemExit(3)
@@ -246,8 +246,8 @@ async def test_it_is_raised_where_the_block_is_left_too() -> None:
             await idle()
 
 
-async def test_it_is_raised_in_place_of_an_error_of_the_body() -> None:
-    """Which is its context."""
+async def test_a_base_exception_is_raised_in_place_of_an_error_of_the_body() -> None:
+    """The error of the body is its context."""
 
     async def gate(text: str) -> Any:
         raise SystemExit(3)
@@ -262,7 +262,7 @@ async def test_it_is_raised_in_place_of_an_error_of_the_body() -> None:
     assert isinstance(raised.value.__context__, ZeroDivisionError)
 
 
-async def test_it_ends_the_batch_when_reading_the_items_raises_it() -> None:
+async def test_a_base_exception_of_the_items_ends_the_batch() -> None:
     """Ctrl-C may come anywhere."""
 
     def items() -> Iterator[str]:
@@ -279,7 +279,7 @@ async def test_it_ends_the_batch_when_reading_the_items_raises_it() -> None:
 
 
 async def test_a_generator_around_a_batch_may_be_dropped() -> None:
-    """PEP 789: its end, in whatever task, cancels nobody."""
+    """PEP 789: whichever task closes it, no task is cancelled."""
     scene = Scene()
 
     async def read() -> AsyncGenerator[Outcome, None]:

@@ -1,4 +1,4 @@
-"""Batches and asyncio's own ways: plain `task.cancel()`, the end of the event loop, cancellation from elsewhere."""
+"""Batches and asyncio: plain `task.cancel()`, the end of the event loop, cancellation by other code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aswarm import RunError
 @pytest.mark.asyncio
 @pytest.mark.parametrize("steps", range(0, 40, 3))
 async def test_a_plain_cancel_at_any_step_leaves_nothing(nothing_left: Any, steps: int) -> None:
-    """`task.cancel()`, after so many steps of the event loop."""
+    """`task.cancel()` comes after so many steps of the event loop."""
     source = Echo(lambda _: asyncio.sleep(0))
 
     async def read() -> None:
@@ -34,8 +34,8 @@ async def test_a_plain_cancel_at_any_step_leaves_nothing(nothing_left: Any, step
 
 
 @pytest.mark.asyncio
-async def test_cancelling_again_and_again_still_waits_for_what_runs(nothing_left: Any) -> None:
-    """However often: what runs has ended when the block has."""
+async def test_cancelling_again_and_again_still_waits_for_the_items(nothing_left: Any) -> None:
+    """All items have ended when the task has."""
     scene = Scene()
 
     async def read() -> None:
@@ -52,7 +52,7 @@ async def test_cancelling_again_and_again_still_waits_for_what_runs(nothing_left
 
 
 def test_the_end_of_the_loop_ends_the_batch() -> None:
-    """Even where nobody has left the block."""
+    """The batch ends although its block was never left."""
     scene = Scene()
     left: list[Any] = []
 
@@ -66,14 +66,14 @@ def test_the_end_of_the_loop_ends_the_batch() -> None:
     scene.check()
 
 
-# --- cancelled by somebody else -----------------------------------------------------------------------------------------
+# --- cancelled by other code ------------------------------------------------------------------------------------------
 
 
-# anyio calls the function of a task at once; where the task is cancelled before its first step, nobody awaits the call.
+# anyio calls the function of a task at once; the coroutine is not awaited if the task is cancelled before its first step.
 @pytest.mark.filterwarnings("ignore:coroutine 'Runner._run_in_task' was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("steps", range(8))
 def test_the_end_of_the_loop_may_come_at_any_step(steps: int) -> None:
-    """Also between the steps in which tasks are made and begun: the loop ends."""
+    """Also between the step that makes a task and the step that begins it."""
 
     async def read() -> None:
         async with Echo(lambda _: asyncio.sleep(0)).swarm().batch(AGENT, Counted(), concurrency=3) as outcomes:
@@ -91,7 +91,7 @@ def test_the_end_of_the_loop_may_come_at_any_step(steps: int) -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_item_that_is_cancelled_by_somebody_else_has_failed() -> None:
+async def test_an_item_that_other_code_cancels_has_failed() -> None:
     """A CancelledError that is not the batch's is that item's error."""
 
     async def gate(text: str) -> None:
@@ -106,8 +106,8 @@ async def test_an_item_that_is_cancelled_by_somebody_else_has_failed() -> None:
 
 
 @pytest.mark.asyncio
-async def test_items_that_are_cancelled_by_somebody_else_have_failed() -> None:
-    """The batch does not end as if there were no more items."""
+async def test_an_iterator_that_other_code_cancels_has_failed() -> None:
+    """The batch does not end as if there were no further items."""
 
     async def items() -> AsyncIterator[str]:
         yield "a"

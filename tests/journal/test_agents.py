@@ -1,4 +1,4 @@
-"""A journal holds no agents: what it says when they have changed, and how it finds them again."""
+"""A journal holds no agents: how it finds them by name, and what happens if they have changed."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def agent_of(instructions: str = "Help.", **options: Any) -> Agent:
         ({"instructions": None}, "its instructions"),
     ],
 )
-async def test_a_request_that_is_another_now(path: Path, change: dict[str, Any], named: str) -> None:
-    """An item in the middle whose agents have changed is refused, and what has changed is named; nothing is asked."""
+async def test_a_request_that_differs_from_the_recorded_one(path: Path, change: dict[str, Any], named: str) -> None:
+    """An item in the middle whose agents have changed is refused; the error names the change; no request is sent."""
     with pytest.raises(Died):
         await rerun(path, Script(calls("one"), dies()), agent_of())
     model = Script()
@@ -44,7 +44,7 @@ async def test_a_request_that_is_another_now(path: Path, change: dict[str, Any],
 
 @pytest.mark.asyncio
 async def test_a_handoff_is_found_again(path: Path) -> None:
-    """Agents in `functions` and agents that functions are seen to return are found by their names, back and forth."""
+    """Agents in `functions`, and agents that functions visibly return, are found by name, back and forth."""
 
     def to_second() -> Agent:
         return second
@@ -66,7 +66,7 @@ async def test_a_handoff_is_found_again(path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_ready_handoff_needs_no_record(path: Path) -> None:
-    """An agent in `functions` is handed to again when the item is resumed, whatever else has its name."""
+    """An agent in `functions` takes over again when the item is resumed, even if another agent has its name."""
     agent = Agent(name="First", functions=[Agent(name="Twin", functions=[Agent(name="Twin")])])
     wrong = calls("transfer_to_twin", transfer_to_twin='{"why": 1}')
     with pytest.raises(Died):
@@ -81,7 +81,7 @@ async def test_a_ready_handoff_needs_no_record(path: Path) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("name", ["Hidden", "Twin"])
 async def test_a_handoff_that_could_not_be_found_again(path: Path, name: str) -> None:
-    """An agent that is nowhere to be seen, or shares its name, is refused at the handoff; once seen, the item goes on."""
+    """An agent that cannot be found, or that shares its name, is refused at the handoff."""
     box = [Agent(name=name)]
     twins = [Agent(name="Twin"), Agent(name="Twin")]
 
@@ -106,8 +106,19 @@ async def test_a_handoff_that_could_not_be_found_again(path: Path, name: str) ->
 
 
 @pytest.mark.asyncio
-async def test_an_agent_that_is_gone_does_not_take_the_results(path: Path) -> None:
-    """A finished item whose last agent cannot be found any more is given back without it."""
+async def test_the_error_of_a_shared_name_says_how_many_agents_have_it(path: Path) -> None:
+    """The agent itself may be among them, or not."""
+    twins = [Agent(name="Twin"), Agent(name="Twin")]
+    between = Agent(name="Between", functions=[twins[1]])
+    for found, told in (([twins[0], between], "more than one agent of this name"), ([between], "another agent")):
+        first = Agent(functions=[hiding(twins[0]), *found])
+        with pytest.raises(ConfigurationError, match=f"agent 'Twin'.*{told}.*Give each agent its own name"):
+            await rerun(path.with_name(told), Script(calls("over")), first)
+
+
+@pytest.mark.asyncio
+async def test_a_finished_item_whose_agent_is_gone(path: Path) -> None:
+    """The response of a finished item is returned without its last agent if that cannot be found."""
 
     def over() -> Agent:
         return second
@@ -122,7 +133,7 @@ async def test_an_agent_that_is_gone_does_not_take_the_results(path: Path) -> No
 
 
 def hiding(*agents: Agent) -> Any:
-    """A function that hands off to the first of these agents, and then to the next; no graph can find them."""
+    """A function that hands off to these agents, one after the other; no graph can find them."""
     waiting = iter(agents)
 
     def over() -> Agent:
@@ -133,7 +144,7 @@ def hiding(*agents: Agent) -> Any:
 
 @pytest.mark.asyncio
 async def test_a_listed_agent_is_found(path: Path) -> None:
-    """A handoff to an agent that only the list has is recorded, resumed, and is the agent of the recorded response."""
+    """A handoff to an agent that only the list has is recorded and resumed; a recorded response has that agent."""
     hidden = Agent(name="Hidden")
     listed = {"Hidden": hidden}
     with pytest.raises(Died):
@@ -147,9 +158,10 @@ async def test_a_listed_agent_is_found(path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_an_agent_that_a_listed_one_reaches_is_found(path: Path) -> None:
-    """The search for a name goes on from the listed agents too."""
+    """The search for a name begins at the listed agents too."""
     far = Agent(name="Far")
-    listed = {"Near": Agent(name="Near", functions=[far]), "Agent 2": Agent(name="Agent 2", functions=[far])}
+    nearer = Agent(name="Nearer", functions=[far])
+    listed = {"Near": Agent(name="Near", functions=[nearer]), "Nearer": nearer}
     agent = Agent(functions=[hiding(far)])
     assert (await rerun(path, Script(calls("over"), says("Done")), agent, agents=listed)).agent is far
     assert (await rerun(path, Script(), agent, agents=listed)).agent is far

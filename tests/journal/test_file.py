@@ -24,7 +24,7 @@ KILLS = Path(__file__).with_name("journal_kills.py")
 
 @pytest.mark.anyio
 async def test_many_items_at_once(path: Path) -> None:
-    """Items that run together share the writes, and each has its own record; a rerun gives all of them back."""
+    """Items that run together share transactions, and each has its own record; a rerun returns all of them."""
     agent = Agent(functions=[noting([], "one")])
 
     async def work(journal: Journal, number: int) -> None:
@@ -44,7 +44,7 @@ async def test_many_items_at_once(path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_the_event_loop_does_not_wait_for_the_file(path: Path) -> None:
-    """While a journal waits for another process's lock others go on; who is cancelled then leaves it closed."""
+    """Other tasks run while a journal waits for another process's lock; a cancelled opening leaves it closed."""
     held = JournalFile.open(path, BATCH)
     steps = 0
     with anyio.move_on_after(0.1) as scope:
@@ -59,8 +59,8 @@ async def test_the_event_loop_does_not_wait_for_the_file(path: Path) -> None:
         assert (await journal.begin("a", Agent(), "Hi")).response is None
 
 
-def test_a_lot_is_written_whole(path: Path) -> None:
-    """A lot has more rows than one statement takes, and an id in it may be asked for twice."""
+def test_one_transaction_may_be_large(path: Path) -> None:
+    """It has more rows than one statement takes, and the same id may be looked up twice in it."""
     file = JournalFile.open(path, BATCH)
     steps = [Step(1, "completion", turn, 0, "{}") for turn in range(400)]
     assert file.work([("a", "x"), ("a", "x"), ("b", "y")], steps, is_durable=True) == [
@@ -81,7 +81,7 @@ def test_a_lot_is_written_whole(path: Path) -> None:
 
 
 def test_a_loop_that_is_gone(path: Path) -> None:
-    """A loop that ends without closing the journal leaves nobody waiting; what was recorded is written."""
+    """A loop that ends without closing the journal leaves no task waiting; all records are written."""
 
     async def leave() -> JournalEntry:
         journal = await Journal(path, BATCH).__aenter__()

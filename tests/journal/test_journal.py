@@ -32,8 +32,8 @@ UNKNOWN = "cancelled; its outcome is unknown"
 
 
 @pytest.mark.anyio
-async def test_a_finished_item_is_given_back(path: Path) -> None:
-    """The recorded Response is given back whole: messages, agent, context, usage, stop; nothing runs and nothing is asked."""
+async def test_the_response_of_a_finished_item_is_returned(path: Path) -> None:
+    """The recorded Response is complete, nothing runs, and no request is sent."""
 
     async def order(context_variables: Json) -> Result:
         context_variables["cart"]["items"].append("pen")
@@ -57,7 +57,7 @@ async def test_a_finished_item_is_given_back(path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_an_item_in_the_middle_is_resumed(path: Path) -> None:
-    """What was recorded is answered from the record: no completion is asked for again and no call runs again."""
+    """Recorded steps are answered from the record: no completion is requested again, and no call runs again."""
     notes: list[str] = []
     agent = Agent(functions=[noting(notes, "one"), noting(notes, "two")])
     with pytest.raises(Died):
@@ -73,7 +73,7 @@ async def test_an_item_in_the_middle_is_resumed(path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_a_call_without_an_outcome_is_not_repeated(path: Path) -> None:
-    """Of the calls of a turn, one that was started and has no outcome is answered as unknown; the later one runs."""
+    """A call that was started and has no outcome is answered as unknown; a later call of the turn runs."""
     notes: list[str] = []
 
     def die() -> str:
@@ -92,7 +92,7 @@ async def test_a_call_without_an_outcome_is_not_repeated(path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_a_call_that_waits_for_its_limiter_has_not_started(path: Path) -> None:
-    """A call that was not let in is not recorded as started: the rerun runs it."""
+    """A call that waits for its limiter is not recorded as started: the rerun runs it."""
     notes: list[str] = []
     limiter = anyio.CapacityLimiter(1)
     function = tool(limiter=limiter)(noting(notes, "one"))
@@ -110,7 +110,7 @@ async def test_a_call_that_waits_for_its_limiter_has_not_started(path: Path) -> 
 
 @pytest.mark.anyio
 async def test_a_start_is_on_the_disk_before_the_function_runs(path: Path) -> None:
-    """Whoever looks into the file while a function runs finds that it was started, and the completion that asked for it."""
+    """While a function runs, the file has its start, and the completion that asked for it."""
     kinds: list[str] = []
 
     async def look() -> str:
@@ -149,7 +149,7 @@ async def _cancelled(scope: anyio.CancelScope, commit: Callable[[Step], Awaitabl
 
 @pytest.mark.anyio
 async def test_another_attempt_replays_the_first(path: Path) -> None:
-    """A second attempt in the same process goes on where the first failed."""
+    """A second attempt in the same process continues where the first failed."""
     notes: list[str] = []
     agent = Agent(functions=[noting(notes, "one")])
     model = Script(calls("one"), CompletionError("later", retryable=True), says("Done"))
@@ -184,7 +184,7 @@ async def test_other_middleware_does_not_see_what_the_record_answers(path: Path)
 
 @pytest.mark.anyio
 async def test_a_failed_call_stays_failed(path: Path) -> None:
-    """What the model was told of a call that failed, it is told again."""
+    """The model is told the same text of a failed call again."""
     ran: list[str] = []
 
     class Mute(Exception):
@@ -208,7 +208,7 @@ async def test_a_failed_call_stays_failed(path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_a_call_that_ended_the_run_by_its_error(path: Path) -> None:
-    """Where `tool_error` ends the run after the function has failed, the call has ended, and is not run again."""
+    """If `tool_error` ends the run after the function has failed, the call has ended and does not run again."""
     ran: list[str] = []
 
     async def one() -> str:

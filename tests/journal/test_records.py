@@ -1,4 +1,4 @@
-"""The form of what a journal records: context variables, calls, completions; what has no form in it is refused."""
+"""The form of what a journal records: context variables, calls, completions; other values are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNKNOWN = "cancelled; its outcome is unknown"
 
 @pytest.mark.anyio
 async def test_context_changes_are_replayed(path: Path) -> None:
-    """What calls did to the context is done again without them: written in place, removed, returned."""
+    """The changes that calls made to the context are made again without them: written, removed, returned."""
     seen: list[Json] = []
 
     async def change(context_variables: Json) -> Result:
@@ -55,8 +55,8 @@ async def test_context_changes_are_replayed(path: Path) -> None:
     ("value", "text"),
     [({1, 2}, r"cart was set to \{1, 2\}"), ({"pens": [1, (2,)]}, r"cart\['pens'\]\[1\] was set"), ({1: 2}, "its key")],
 )
-async def test_what_json_has_not_is_refused_when_it_is_recorded(path: Path, value: Any, text: str) -> None:
-    """A context variable that is not JSON ends the item with an error that names it; the call has its result there."""
+async def test_a_value_that_json_cannot_hold_is_refused_when_it_is_recorded(path: Path, value: Any, text: str) -> None:
+    """The item ends with an error that names the context variable; the partial response has the result of the call."""
 
     async def change(context_variables: Json) -> str:
         context_variables["cart"] = value
@@ -72,7 +72,7 @@ async def test_what_json_has_not_is_refused_when_it_is_recorded(path: Path, valu
 
 @pytest.mark.anyio
 async def test_what_a_result_changes_must_be_json_too(path: Path) -> None:
-    """The same holds for `Result.context_variables`, and for what an item ends with."""
+    """The same holds for `Result.context_variables`, and for the context at the end of an item."""
 
     async def change() -> Result:
         return Result(context_variables={"when": object()})
@@ -99,7 +99,7 @@ def asking_without_ids() -> Json:
 
 @pytest.mark.anyio
 async def test_calls_without_ids_have_the_same_ids_again(path: Path) -> None:
-    """The id that is made for a call without one is recorded with it: the history is the same when it is resumed."""
+    """The id that is made for a call without one is recorded: a resumed history is the same."""
     notes: list[str] = []
     agent = Agent(functions=[noting(notes, "one")])
     model = Script(asking_without_ids(), dies())
@@ -131,7 +131,7 @@ async def test_open_calls_at_the_start_are_recorded_too(path: Path) -> None:
 
 
 def test_the_record_of_a_completion_is_what_the_provider_said() -> None:
-    """A recorded completion accumulates to what it was: parts, refusals, reasoning, odd calls, unknown keys, no usage."""
+    """A recorded completion gives the same message: parts, refusals, reasoning, odd calls, unknown keys, no usage."""
     odd = [
         {"id": "c", "type": "function", "function": {"name": "", "arguments": ""}},
         {"id": "c", "type": "function", "function": {"name": "one", "arguments": "{"}},
@@ -160,7 +160,7 @@ def test_the_record_of_a_completion_is_what_the_provider_said() -> None:
 
 
 def test_the_error_of_a_recorded_call_is_a_tool_error() -> None:
-    """Whatever the function raised in the earlier process: the kind and the text of it are in the text."""
+    """Its text has the type and the message of the original error."""
     outcome = recorded_outcome({"content": "Error: ValueError: no ink", "error": "ValueError: no ink"}, None, {})
     assert isinstance(outcome.error, ToolError)
     assert (str(outcome.error), outcome.content) == ("ValueError: no ink", "Error: ValueError: no ink")
@@ -180,8 +180,8 @@ def test_the_error_of_a_recorded_call_is_a_tool_error() -> None:
     ],
 )
 @pytest.mark.asyncio
-async def test_what_is_no_completion_is_not_recorded(path: Path, answer: Json) -> None:
-    """An answer that the loop refuses is asked for again."""
+async def test_an_answer_that_is_no_completion_is_not_recorded(path: Path, answer: Json) -> None:
+    """The loop refuses it, and a rerun requests the completion again."""
 
     class Odd:
         async def complete(self, request: Any) -> AsyncGenerator[Json, None]:

@@ -1,4 +1,4 @@
-"""What a journal refuses, and what it says then: other batches, other items, other files, a disk that fails."""
+"""What a journal refuses, and its error texts: other batches, other items, other files, a disk that fails."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ sys.stdin.read()
 
 
 async def made(path: Path) -> None:
-    """A journal with one item that has ended, and one that has not."""
+    """Make a journal with one finished item."""
     await rerun(path, Script(says("Done")), Agent())
 
 
@@ -39,7 +39,7 @@ async def made(path: Path) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("fingerprint", [{"agent": "Other"}, {}, {**BATCH, "model": "gpt-5"}])
 async def test_the_journal_of_another_batch(path: Path, fingerprint: dict[str, str]) -> None:
-    """A journal whose fingerprint differs is refused by the name of what differs, and stays as it is."""
+    """A journal with another fingerprint is refused, with the name of what differs, and is not changed."""
     await made(path)
     with pytest.raises(
         ConfigurationError, match=r"journal of another batch: its (agent|model) is .*journal of its own"
@@ -51,7 +51,7 @@ async def test_the_journal_of_another_batch(path: Path, fingerprint: dict[str, s
 
 @pytest.mark.asyncio
 async def test_the_journal_of_another_version(path: Path) -> None:
-    """A journal in another format is refused, and says which."""
+    """A journal of another format is refused, and the error names both formats."""
     await made(path)
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 7")
@@ -64,8 +64,8 @@ async def test_the_journal_of_another_version(path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_database_of_something_else(path: Path) -> None:
-    """Another program's database is refused, and not changed."""
+async def test_a_database_of_another_program(path: Path) -> None:
+    """It is refused, and not changed."""
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE t (x)")
     connection.close()
@@ -88,7 +88,7 @@ async def test_a_file_that_is_no_database(path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_path_that_leads_nowhere(path: Path) -> None:
-    """A folder that is not there is said to be the trouble."""
+    """The error says that the folder is missing."""
     with pytest.raises(ConfigurationError, match=r"missing.run\.sqlite cannot be opened: unable to open"):
         async with Journal(path.parent / "missing" / "run.sqlite", BATCH):
             pass
@@ -96,7 +96,7 @@ async def test_a_path_that_leads_nowhere(path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_path_that_cannot_be_written(path: Path) -> None:
-    """What SQLite says of a file that it could open and not use is passed on."""
+    """The error has SQLite's reason."""
     path.mkdir()
     with pytest.raises(ConfigurationError, match="cannot be opened"):
         async with Journal(path, BATCH):
@@ -131,7 +131,7 @@ async def test_twice_in_one_process(path: Path) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("name", ["", ":memory:"])
 async def test_a_path_that_would_keep_nothing(name: str) -> None:
-    """What SQLite takes for a database in memory, as from an environment variable that is not set, is refused."""
+    """A name that means a database in memory to SQLite is refused; an unset environment variable may give one."""
     with pytest.raises(ConfigurationError, match="journal must be the path of a file"):
         async with Journal(name, BATCH):
             pass
@@ -139,7 +139,7 @@ async def test_a_path_that_would_keep_nothing(name: str) -> None:
 
 @pytest.mark.asyncio
 async def test_a_file_system_without_a_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where SQLite cannot have its write-ahead log, it says so by keeping another one."""
+    """If SQLite cannot have its write-ahead log, it keeps another mode, and the journal is refused."""
 
     class Connection(sqlite3.Connection):
         def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
@@ -154,7 +154,7 @@ async def test_a_file_system_without_a_log(path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.asyncio
 async def test_a_batch_whose_agent_has_no_name_in_utf_8(path: Path) -> None:
-    """Half a surrogate pair is no text."""
+    """UTF-8 cannot encode half a surrogate pair."""
     with pytest.raises(ConfigurationError, match=r"cannot be opened: .*surrogates"):
         async with Journal(path, {"agent": "A\ud800"}):
             pass
@@ -164,8 +164,8 @@ async def test_a_batch_whose_agent_has_no_name_in_utf_8(path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_id_that_is_no_text_is_the_trouble_of_that_item(path: Path) -> None:
-    """The journal takes the others."""
+async def test_an_id_that_utf_8_cannot_encode_is_the_error_of_that_item(path: Path) -> None:
+    """The journal accepts the other items."""
     async with Journal(path, BATCH) as journal:
         with pytest.raises(ConfigurationError, match="the journal cannot hold the id"):
             await journal.begin("a\ud800", Agent(), "Hi")
@@ -174,7 +174,7 @@ async def test_an_id_that_is_no_text_is_the_trouble_of_that_item(path: Path) -> 
 
 @pytest.mark.asyncio
 async def test_an_item_with_other_context_variables(path: Path) -> None:
-    """Those of the item tell it from another; what is no JSON is compared by its kind, and what cannot be, not at all."""
+    """An item's own variables identify it; of a value that JSON cannot hold only the type is compared."""
     odd: dict[Any, Any] = {1: "a", "b": 2}
     given: list[tuple[Any, Any, bool]] = [
         ({"user": "alice"}, {"user": "bob"}, False),
@@ -195,7 +195,7 @@ async def test_an_item_with_other_context_variables(path: Path) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("agent", "messages"), [("Agent", "Bye"), ("Other", "Hi")])
 async def test_another_item_under_the_same_id(path: Path, agent: str, messages: str) -> None:
-    """An item with other messages, or for another agent, is refused by itself; the others go on."""
+    """An item with other messages, or with another agent, is refused; other items are accepted."""
     await made(path)
     async with Journal(path, BATCH) as journal:
         with pytest.raises(ConfigurationError, match=r"'a' differs from the one that the journal .*run\.sqlite has"):
@@ -205,7 +205,7 @@ async def test_another_item_under_the_same_id(path: Path, agent: str, messages: 
 
 @pytest.mark.asyncio
 async def test_one_id_twice(path: Path) -> None:
-    """Two items of one batch with one id are an error of the second, whether the first was there before or not."""
+    """Two items of one batch with one id are an error of the second, whether the first is new or not."""
     await made(path)
     async with Journal(path, BATCH) as journal:
         for item in ("a", "new"):
@@ -215,8 +215,8 @@ async def test_one_id_twice(path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_messages_that_are_none(path: Path) -> None:
-    """Bad messages are that item's error, and odd ones can be told apart all the same."""
+async def test_invalid_messages_are_the_error_of_that_item(path: Path) -> None:
+    """Odd messages that are valid have a fingerprint all the same."""
     async with Journal(path, BATCH) as journal:
         with pytest.raises(ConfigurationError, match="messages must be a list"):
             await journal.begin("a", Agent(), 7)
@@ -233,7 +233,7 @@ def full(*_: object, **__: object) -> Any:
 
 @pytest.mark.asyncio
 async def test_a_disk_that_is_full(path: Path) -> None:
-    """Where nothing can be recorded no function runs, the run ends with what is wrong, and so does whatever comes later."""
+    """If nothing can be recorded, no function runs; the run, and each later step, ends with the reason."""
     notes: list[str] = []
     agent = Agent(functions=[noting(notes, "one")])
     async with Journal(path, BATCH) as journal:
@@ -251,8 +251,8 @@ async def test_a_disk_that_is_full(path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_nothing_is_written_after_a_hole(path: Path) -> None:
-    """What waits behind a write that failed fails too, though the disk would take it: it must not be there alone."""
+async def test_nothing_is_written_after_a_failed_write(path: Path) -> None:
+    """Records behind a failed write fail too, although the disk would take them: they must not be there alone."""
     taken, go_on = threading.Event(), threading.Event()
 
     def work(*_: object, **__: object) -> Any:
@@ -280,7 +280,7 @@ async def test_nothing_is_written_after_a_hole(path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_journal_that_is_closed(path: Path) -> None:
-    """A closed journal takes nothing, and may be closed again."""
+    """A closed journal accepts nothing, and may be closed again."""
     async with Journal(path, BATCH) as journal:
         await journal.aclose()
     with pytest.raises(RunError, match="the journal is closed"):

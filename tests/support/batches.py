@@ -1,4 +1,4 @@
-"""A completion source that tests of batches hold up and let go, and short ways to run one."""
+"""A completion source that tests of batches can delay, and short ways to run a batch."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def call(name: str, arguments: str = "{}", call_id: str = "c1") -> dict[str, Any
 
 
 async def at_once(text: str) -> None:
-    """No wait."""
+    """Wait for nothing."""
 
 
 class Echo:
-    """Answers each conversation with its last message. `gate` is awaited before, and may raise.
+    """Answers each conversation with its last message, or with what `gate` returns. `gate` is awaited first; it may raise.
 
-    `begun`: the texts in the order in which they were asked; `running`, `most`: how many at once, now and ever.
+    `begun`: the texts in the order of the requests; `running`, `most`: how many requests at once, now and at most.
     """
 
     def __init__(self, gate: Callable[[str], Awaitable[Any]] = at_once) -> None:
@@ -73,12 +73,12 @@ def text_of(outcome: Outcome) -> str:
 
 
 async def idle() -> None:
-    """Let everything run that can."""
+    """Wait until all other tasks wait for something."""
     await anyio.wait_all_tasks_blocked()
 
 
 class Counted:
-    """Numbered texts without end, counting how many were asked for."""
+    """Numbered texts without end; `pulled` counts those that were read."""
 
     def __init__(self) -> None:
         self.pulled = 0
@@ -92,7 +92,7 @@ class Counted:
 
 
 class Scene:
-    """A batch in which some items have ended and others never do; `events` says what has been cleaned up."""
+    """A batch in which some items have ended and others never end; `events` names what has been cleaned up."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -122,6 +122,6 @@ class Scene:
         return self.source.swarm().batch(AGENT, self.items(), concurrency=20)
 
     def check(self) -> None:
-        """Three runs and the items: all ended when the block was left."""
+        """Three runs and the iterator of the items have ended."""
         assert sorted(self.events) == ["items", "run", "run", "run"]
         assert self.source.running == 0

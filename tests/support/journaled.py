@@ -1,4 +1,4 @@
-"""A batch in small: items run one after another, or together, through a journal. And a model that is only a script."""
+"""A small batch: items that run through a journal, one after another or together. And a model that follows a script."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def says(text: str) -> Json:
 
 
 def calls(*names: str, **arguments: str) -> Json:
-    """An answer that calls functions; `arguments` is JSON text by name. An id is the name and where it stands."""
+    """An answer that calls functions; `arguments` is JSON text by name. The id of a call is its name and position."""
     return {
         "role": "assistant",
         "content": None,
@@ -38,7 +38,7 @@ def calls(*names: str, **arguments: str) -> Json:
 
 
 class Script:
-    """A `CompletionSource` that gives these messages in order, or raises what is an exception; `asked`: the requests."""
+    """A `CompletionSource` that gives these messages in order, or raises them if they are exceptions; `asked`: the requests."""
 
     def __init__(self, *steps: Json | BaseException) -> None:
         self._steps = iter(steps)
@@ -82,11 +82,11 @@ async def rerun(
 
 
 class Died(BaseException):
-    """The process dies here, as far as a test inside it can tell."""
+    """Stands for the death of the process."""
 
 
 def dies() -> BaseException:
-    """A step of a script at which the process dies."""
+    """A step of a `Script` at which the process dies."""
     return Died()
 
 

@@ -57,10 +57,11 @@ class AgentLookup:
         count = len(self._found.get(name, ()))
         if name in self._listed:
             why = "`agents` lists another agent of this name. Give each agent its own name"
-        elif count > 1:
+        elif count:
+            others = "more than one agent" if count > 1 else "another agent"
             why = (
-                f"{count} agents of this name can be found from {self.start.name!r}. Give each agent its own name, or "
-                "pass the right one to the batch: agents=[...]"
+                f"{others} of this name can be found from {self.start.name!r}. Give each agent its own name, or pass the "
+                "right one to the batch: agents=[...]"
             )
         else:
             why = (

@@ -1,4 +1,4 @@
-"""How much of a batch is in memory: items are read only while there is room, and outcomes that wait take up room."""
+"""How much of a batch is in memory: items that run, and outcomes that wait, are never more than `concurrency`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ async def read(outcomes: AsyncIterator[Outcome], texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("concurrency", [1, 2, 7])
-async def test_no_more_than_concurrency_are_run_at_once(concurrency: int) -> None:
-    """And no less, where there are enough items."""
+async def test_as_many_items_run_as_concurrency_says(concurrency: int) -> None:
+    """No more, and no fewer while there are enough items."""
     source = Echo(forever)
     items = Counted()
     async with source.swarm().batch(AGENT, items, concurrency=concurrency):
@@ -39,8 +39,8 @@ async def test_no_more_than_concurrency_are_run_at_once(concurrency: int) -> Non
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-async def test_a_slow_consumer_is_waited_for(ordered: bool) -> None:
-    """Outcomes that nobody takes hold their places: nothing more is read or begun."""
+async def test_a_slow_consumer_slows_the_batch_down(ordered: bool) -> None:
+    """Outcomes that were not taken count: no further item is read or begun."""
     items = Counted()
     source = Echo()
     async with source.swarm().batch(AGENT, items, concurrency=5, ordered=ordered) as outcomes:
@@ -52,8 +52,8 @@ async def test_a_slow_consumer_is_waited_for(ordered: bool) -> None:
             assert items.pulled == len(source.ended) == 5 + taken
 
 
-async def test_in_order_an_early_outcome_holds_its_place() -> None:
-    """One slow item at the front: those behind it are as many as there is room for, and wait."""
+async def test_in_order_an_early_outcome_counts() -> None:
+    """One slow item at the front: the outcomes behind it wait, and no further item begins."""
     slow = anyio.Event()
 
     async def gate(text: str) -> None:
@@ -69,7 +69,7 @@ async def test_in_order_an_early_outcome_holds_its_place() -> None:
 
 
 async def test_memory_does_not_grow_with_the_batch() -> None:
-    """Of a long batch, only the items that are in work are alive."""
+    """Of a long batch, only the items that run or wait are alive."""
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
     class Metadata:
@@ -88,13 +88,13 @@ async def test_memory_does_not_grow_with_the_batch() -> None:
             gc.collect(0)
             most = max(most, len(alive))
     gc.collect()
-    assert most <= 4 + 2  # the one that the source holds, and the one just taken
+    assert most <= 4 + 2  # the generator holds one, and one was just taken
     assert len(alive) == 0
 
 
 @pytest.mark.parametrize("item", ["x", 42])
 async def test_an_error_does_not_refer_to_itself(item: Any) -> None:
-    """No cycle of ours holds what the run had: it is gone with the outcome, and not when the collector comes by."""
+    """There is no reference cycle: the error is freed with the outcome, without the garbage collector."""
 
     async def gate(_: str) -> None:
         raise CompletionError("no")
@@ -111,8 +111,8 @@ async def test_an_error_does_not_refer_to_itself(item: Any) -> None:
         gc.enable()
 
 
-async def test_the_limit_may_change_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is looked at before every item."""
+async def test_the_limit_may_change_while_the_batch_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is read before each item."""
 
     class Learned:
         limit = 2
@@ -173,7 +173,7 @@ async def test_an_async_iterable_is_read_in_one_task() -> None:
 
 
 async def test_items_that_come_late_do_not_hold_up_the_others() -> None:
-    """Outcomes come out while the next item is waited for."""
+    """Outcomes come out while the batch waits for the next item."""
     send, receive = anyio.create_memory_object_stream[str](5)
     async with send, Echo().swarm().batch(AGENT, receive) as outcomes:
         for text in "abc":
@@ -182,7 +182,7 @@ async def test_items_that_come_late_do_not_hold_up_the_others() -> None:
     assert receive.statistics().open_receive_streams == 0
 
 
-async def test_an_iterator_without_aclose_will_do() -> None:
+async def test_an_iterator_without_aclose_is_accepted() -> None:
     """Not every async iterator can be closed."""
 
     class Once:
@@ -201,7 +201,7 @@ async def test_an_iterator_without_aclose_will_do() -> None:
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
 async def test_what_reading_the_items_raises_comes_after_all_outcomes(kind: str) -> None:
-    """Those that were begun are finished and given out; then it is raised as it was."""
+    """Items that have begun are finished and come out; then the exception is raised unchanged."""
     error = OSError("the file is gone")
 
     def plain() -> Iterator[str]:
@@ -225,8 +225,8 @@ async def test_what_reading_the_items_raises_comes_after_all_outcomes(kind: str)
     assert sorted(taken) == ["a", "b", "c"]
 
 
-async def test_items_that_cannot_be_begun_to_be_read_are_such_a_failure() -> None:
-    """As `iter()` raised it."""
+async def test_an_exception_of_iter_is_raised_too() -> None:
+    """It is raised unchanged."""
 
     class Broken:
         def __iter__(self) -> Iterator[str]:
@@ -237,7 +237,7 @@ async def test_items_that_cannot_be_begun_to_be_read_are_such_a_failure() -> Non
 
 
 async def test_after_the_failure_the_batch_has_ended() -> None:
-    """It is raised once."""
+    """The exception is raised once."""
 
     def items() -> Iterator[str]:
         raise LookupError
@@ -255,8 +255,8 @@ async def test_after_the_failure_the_batch_has_ended() -> None:
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO", default="nobody")
 
 
-async def test_runs_see_the_context_of_who_opened_the_batch() -> None:
-    """Not what reading the items sets, and not what another item has set."""
+async def test_runs_see_the_contextvars_of_the_code_that_opened_the_batch() -> None:
+    """They see neither what the iterator of the items sets nor what another item has set."""
     seen: list[str] = []
 
     def items() -> Iterator[str]:
@@ -272,14 +272,3 @@ async def test_runs_see_the_context_of_who_opened_the_batch() -> None:
     await outcomes_of(Echo(gate), items(), concurrency=2)
     assert seen == ["caller"] * 12
     assert WHO.get() == "caller"
-
-
-async def test_a_context_that_was_put_back_is_as_good_as_new() -> None:
-    """As tracing does it, with a token."""
-
-    async def gate(_: str) -> None:
-        token = WHO.set("span")
-        await anyio.sleep(0)
-        WHO.reset(token)
-
-    assert len(await outcomes_of(Echo(gate), map(str, range(10)), concurrency=2)) == 10
