@@ -1,7 +1,7 @@
-"""For tests of your own agents, with no network: a scripted model, and checks of histories and of middleware.
+"""For tests of your own agents, without a network: a scripted model, and checks of histories and of middleware.
 
-The scripted model is the transport of a real `AsyncOpenAI` client: everything above the socket is the real thing, and
-what was sent can be asserted on.
+The scripted model is the transport of a real `AsyncOpenAI` client: everything above the socket is real, and tests can
+assert on the requests that were sent.
 
     model = ScriptedModel([call("get_weather", city="Paris"), "It is sunny."], cut=3)
     response = await AsyncSwarm(client=model.client()).run(agent, "What is the weather?")

@@ -1,4 +1,4 @@
-"""The check of a history: whether the API would accept it. Says every fault, decides nothing."""
+"""The check of a history: whether the API would accept it. Reports every fault, and changes nothing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from aswarm._messages import call_name, match_answers, message_blocks, normalize
 
 
 def check_history(messages: Sequence[Mapping[str, Any]], *, allow_open: bool = False, ordered: bool = True) -> None:
-    """Raise AssertionError, naming every fault, unless the API would accept the history.
+    """Raise AssertionError unless the API would accept the history. The text names every fault.
 
-    Every call is answered exactly once, by tool messages that directly follow, in call order; no tool message is
-    without its call. `allow_open=True` accepts unanswered calls of the last assistant message (a run that can be
+    Each call must have exactly one answer, the answers must directly follow in call order, and each tool message must
+    have its call. `allow_open=True` accepts calls without an answer in the last assistant message (a run that can be
     resumed); `ordered=False` accepts answers in any order (a history that was resumed in part).
     """
     try:
@@ -30,13 +30,13 @@ def _faults(messages: list[dict[str, Any]], *, allow_open: bool, ordered: bool) 
     for head, answers in found:
         calls: list[dict[str, Any]] = head.get("tool_calls") or []
         paired = match_answers(calls, answers)
-        for made, answer in zip(calls, paired, strict=True):
+        for each, answer in zip(calls, paired, strict=True):
             if answer is None and not (allow_open and head is found[-1][0]):
-                yield f"call {made['id']!r} of {call_name(made)!r} has no answer"
+                yield f"call {each['id']!r} of {call_name(each)!r} has no answer"
         matched = [answer for answer in paired if answer is not None]
         for answer in answers:
             if not any(answer is known for known in matched):
                 yield f"tool message {answer.get('tool_call_id')!r} has no call before it"
-        used = [id(answer) for answer in matched]
-        if ordered and used != [id(answer) for answer in answers if id(answer) in used]:
-            yield f"the answers to {[made['id'] for made in calls]} are not in call order"
+        in_call_order = [id(answer) for answer in matched]
+        if ordered and in_call_order != [id(answer) for answer in answers if id(answer) in in_call_order]:
+            yield f"the answers to {[each['id'] for each in calls]} are not in call order"

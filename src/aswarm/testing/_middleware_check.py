@@ -1,6 +1,6 @@
-"""`check_middleware`: leaves runs in every way at every moment, and says which rule a middleware breaks.
+"""`check_middleware`: it leaves runs in every way at every moment, and names the rules that a middleware breaks.
 
-Decides which ways and moments there are, and which rule an error of a run stands for.
+Decides the ways and the moments, and which rule an error of a run stands for.
 """
 
 from __future__ import annotations
@@ -135,9 +135,9 @@ def _inner_errors(error: BaseException) -> Iterator[BaseException]:
 
 @dataclass
 class _Scene:
-    """One run and what is seen of it: a model that streams a tool call and then an answer, and the tool.
+    """One run with a model that streams a tool call and then an answer, and with its tool; records what happens.
 
-    It waits for ever at the moment `blocks`, and fails at the moment `fails`.
+    The model or the tool waits for ever at the moment `blocks`, and fails at the moment `fails`.
     """
 
     middleware: Middleware
@@ -148,7 +148,7 @@ class _Scene:
     started: Counter[int] = field(default_factory=Counter[int])
     responses: list[Response] = field(default_factory=list[Response])
     is_blocked: bool = False
-    reached: anyio.Event = field(default_factory=anyio.Event)  # blocked, or ended without that
+    reached: anyio.Event = field(default_factory=anyio.Event)  # set when the run blocks, and when it ends without that
 
     @property
     def swarm(self) -> AsyncSwarm:
@@ -245,8 +245,8 @@ def _loop() -> EventLoop:
 Leave: TypeAlias = Callable[[_Scene, int], Awaitable[None]]
 
 
-class _Left(Exception):  # noqa: N818 - the body of a block is left by it
-    """Raised in the body of a block."""
+class _Left(Exception):  # noqa: N818 - reads as what happened
+    """The error by which the body of a block is left."""
 
 
 async def _leave_by_error(scene: _Scene, events: int) -> None:
@@ -317,7 +317,7 @@ LEAVING: dict[str, Leave] = {
 
 
 async def _cancel_waiting(scene: _Scene, read: Callable[[_Scene], Awaitable[None]]) -> None:
-    """Cancel the run where the scene blocks."""
+    """Cancel the run at the moment at which it blocks."""
     scope = anyio.CancelScope()
 
     async def work() -> None:
@@ -333,7 +333,7 @@ async def _cancel_waiting(scene: _Scene, read: Callable[[_Scene], Awaitable[None
 
 
 async def _cancel_waiting_task(scene: _Scene, read: Callable[[_Scene], Awaitable[None]]) -> None:
-    """The same with a plain `task.cancel()` of asyncio, which is delivered once."""
+    """The same with a plain `task.cancel()` of asyncio, which is delivered only once."""
     task = asyncio.ensure_future(read(scene))
     task.add_done_callback(lambda _: scene.reached.set())
     await scene.reached.wait()
@@ -347,8 +347,8 @@ def _check_cancelled(scene: _Scene, *, was_cancelled: bool) -> None:
         return
     messages = scene.responses[-1].messages
     answers = [message["content"] for message in messages if message["role"] == "tool"]
-    is_told = scene.blocks != _FUNCTION or all(answer == OUTCOME_UNKNOWN for answer in answers)
-    if not (was_cancelled and is_told):
+    is_recorded = scene.blocks != _FUNCTION or all(answer == OUTCOME_UNKNOWN for answer in answers)
+    if not (was_cancelled and is_recorded):
         raise _RuleBroken(CANCELLED)
 
 
@@ -356,7 +356,7 @@ def _check_cancelled(scene: _Scene, *, was_cancelled: bool) -> None:
 
 
 def _cases(middleware: Middleware, backend: str) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
-    """Every case by name; a case raises `_Broken`, or whatever else went wrong."""
+    """Every case with its name. A case raises `_RuleBroken`, or another error if the run fails in another way."""
     new_scene = partial(_Scene, middleware)
     length: list[int] = []
 
@@ -418,7 +418,7 @@ async def _check_tasks() -> None:
 
 
 async def _has_come(condition: Callable[[], bool], seconds: float = 0.0) -> bool:
-    """Wait for it: some steps of the event loop, however long they take, and then these seconds."""
+    """Wait for some steps of the event loop, however long they take, and then for these seconds."""
     for _ in range(_STEPS):
         if condition():
             return True

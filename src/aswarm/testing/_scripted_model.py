@@ -1,4 +1,4 @@
-"""The scripted model: answers requests from a script, over an `httpx` transport, behind a real `AsyncOpenAI`.
+"""The scripted model: it answers requests from a script, over an `httpx` transport, behind a real `AsyncOpenAI`.
 
 Decides what a correct server would send. Never opens a socket.
 """
@@ -21,7 +21,7 @@ _ids = count(1)
 
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
-    """One tool call of a scripted answer; made by `call`. `arguments` is the JSON text as the model writes it."""
+    """One tool call of a scripted answer, as `call` makes it. `arguments` is the JSON text that the model writes."""
 
     name: str
     arguments: str
@@ -29,7 +29,7 @@ class ScriptedCall:
 
 
 def call(name: str, /, arguments: str | None = None, *, call_id: str | None = None, **named: Any) -> ScriptedCall:
-    """A tool call with these arguments: by name, or as raw text in `arguments` (which need not be JSON)."""
+    """A tool call with arguments given by name, or as raw text in `arguments` (which need not be JSON)."""
     text = json.dumps(named, ensure_ascii=False) if arguments is None else arguments
     return ScriptedCall(name, text, call_id or f"call_{next(_ids)}")
 
@@ -39,7 +39,7 @@ class Answer:
     """One scripted completion. `delay` and `pause` are seconds: before the first byte, and before every chunk.
 
     `extra`: further keys of the message, such as `{"reasoning_content": "..."}`. `break_after`: how many chunks are
-    sent before the connection breaks (a whole answer then breaks too). `usage` is what the server reports, None for nothing.
+    sent before the connection breaks (a whole answer breaks too). `usage`: what the server reports; None reports nothing.
     """
 
     text: str | None = None
@@ -58,12 +58,12 @@ class Answer:
         """The assistant message on the wire."""
         message: dict[str, Any] = {"role": "assistant", "content": self.text, **self.extra}
         if self.calls:
-            message["tool_calls"] = [_wire_call(made) for made in self.calls]
+            message["tool_calls"] = [_wire_call(each) for each in self.calls]
         return message
 
     @property
     def finish(self) -> str:
-        """The finish reason: the one given, or what the API would say."""
+        """The given finish reason, or the one that the API would send."""
         return self.finish_reason or ("tool_calls" if self.calls else "stop")
 
 
@@ -80,7 +80,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
-    """Bytes as they are, piece by piece: for everything that a correct server would not send."""
+    """Bytes that are sent as they are, piece by piece: for everything that a correct server would not send."""
 
     pieces: Sequence[bytes]
     content_type: str = "text/event-stream"
@@ -93,30 +93,31 @@ Script: TypeAlias = Iterable["Step | Callable[[Request], Step]"] | Callable[["Re
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as it was received: the JSON `body` and the `headers`."""
+    """A request that was received: the JSON `body` and the `headers`."""
 
     body: dict[str, Any]
     headers: Mapping[str, str]
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages that were sent, the system message included."""
+        """The messages of the request, with the system message."""
         messages: list[dict[str, Any]] = self.body["messages"]
         return messages
 
     @property
     def tool_names(self) -> list[str]:
-        """The names of the functions that were offered."""
+        """The names of the functions that the request offers."""
         return [tool["function"]["name"] for tool in self.body.get("tools", ())]
 
 
 class ScriptedModel:
-    """A model that says what the script says.
+    """A model that answers from a script.
 
     `script`: the steps in order, or a function from `Request` to a step. A step is a str (an answer), a `call` or a
     list of them, an `Answer`, a `Failure`, a `RawAnswer`, an exception that the transport raises, or a function from
     `Request` to one of these. `cut`: how streamed text and arguments are cut: into pieces of so many characters, by a
-    function, or not at all. `requests`: what was received. `open_streams`: bodies that are being read right now.
+    function, or not at all. `requests`: the requests that were received. `open_streams`: how many response bodies are
+    open now.
     """
 
     def __init__(self, script: Script, *, cut: Cut = None) -> None:
@@ -127,10 +128,10 @@ class ScriptedModel:
         self.open_streams = 0
 
     def client(self, **options: Any) -> "AsyncOpenAI":
-        """A real `AsyncOpenAI` that talks to this model; `options` are its own. It does not retry unless told to."""
+        """A real `AsyncOpenAI` that talks to this model; `options` are those of `AsyncOpenAI`. By default it never retries."""
         from openai import AsyncOpenAI  # noqa: PLC0415 - heavy, and not needed to import this module
 
-        # openai 3 is typed for httpx2 and takes httpx as well, openai 2 knows only httpx.
+        # openai 3 is typed for httpx2 and takes httpx too; openai 2 takes httpx only.
         http_client: Any = httpx.AsyncClient(transport=_Transport(self))
         settings: dict[str, Any] = {
             "api_key": "scripted",
@@ -142,7 +143,7 @@ class ScriptedModel:
         return AsyncOpenAI(**settings)
 
     def next_step(self, request: Request) -> Step:
-        """Record the request and take the step that answers it. Raises AssertionError when the script is at its end."""
+        """Record the request and return the step that answers it. Raises AssertionError if the script has ended."""
         self.requests.append(request)
         step = self._function or next(self._steps, None)
         if step is None:
@@ -182,8 +183,12 @@ def _answer(step: str | ScriptedCall | Sequence[ScriptedCall]) -> Answer:
     return Answer(calls=[step] if isinstance(step, ScriptedCall) else step)
 
 
-def _wire_call(made: ScriptedCall) -> dict[str, Any]:
-    return {"id": made.id, "type": "function", "function": {"name": made.name, "arguments": made.arguments}}
+def _wire_call(scripted: ScriptedCall) -> dict[str, Any]:
+    return {
+        "id": scripted.id,
+        "type": "function",
+        "function": {"name": scripted.name, "arguments": scripted.arguments},
+    }
 
 
 def completion(answer: Answer) -> dict[str, Any]:
@@ -201,10 +206,10 @@ def chunks(answer: Answer, cut: Cut = None) -> Iterator[dict[str, Any]]:
             yield _chunk({key: piece})
     for piece in _pieces(answer.text or "", cut):
         yield _chunk({"content": piece})
-    for index, made in enumerate(answer.calls):
-        to_wire = _wire_call(made)
-        yield _chunk({"tool_calls": [{"index": index, **to_wire, "function": {"name": made.name, "arguments": ""}}]})
-        for piece in _pieces(made.arguments, cut):
+    for index, each in enumerate(answer.calls):
+        head = {**_wire_call(each), "function": {"name": each.name, "arguments": ""}}
+        yield _chunk({"tool_calls": [{"index": index, **head}]})
+        for piece in _pieces(each.arguments, cut):
             yield _chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
     yield _chunk({}, answer.finish)
     if answer.usage is not None:
@@ -237,7 +242,7 @@ class _Transport(httpx.AsyncBaseTransport):
 
 
 class _Body(httpx.AsyncByteStream):
-    # An iterator by hand: httpx drops an async generator without closing it, of which trio warns.
+    # No async generator: httpx drops it without closing it, and trio warns of that.
     def __init__(self, model: ScriptedModel, pieces: Sequence[bytes], pause: float, breaks: bool) -> None:
         self._model = model
         self._pieces = iter(pieces)
