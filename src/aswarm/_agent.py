@@ -133,7 +133,8 @@ class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that ma
     `messages`: the messages made in this run, as plain dicts; append them to those passed in to continue.
     `agent`: the active agent. `context_variables`: the context as it is now. `usage`: tokens, summed over the run.
     `stop`: why it ended: "answer", "max_turns", "tool_calls" (`execute_tools=False` left calls open), "cancelled"
-    (left early), "error". `run_id`: the id of the run; empty for a `Response` that no run made.
+    (left early), "error". `run_id`: the id of the run; empty for a `Response` that no run
+    made, and not in `model_dump()`, which has Swarm's fields.
     """
 
     messages: list[Any] = []

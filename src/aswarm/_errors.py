@@ -81,8 +81,9 @@ class StreamInterrupted(CompletionError):  # noqa: N818 - reads as what happened
 class ToolError(Exception):
     """A tool call failed, and the text is written for the model. Raise it in a tool: `ToolError("No such order.")`.
 
-    The model is told the text as it is. The log has it at INFO and without a traceback, because a failure that the tool
-    foresees is no defect. It is no `AswarmError`: it never ends a run. Events and `tool_error=` get it as `error`.
+    The model is told the text as it is. It is logged at INFO without a traceback, because the tool expected this failure.
+    It is not an `AswarmError` and does not end the run. Events and `tool_error=` get it as `error`. A middleware does not
+    raise it, but returns `ToolOutcome("text")`.
     """
 
 
@@ -91,7 +92,7 @@ class ToolNotFound(ToolError):  # noqa: N818 - reads as what happened
 
 
 class ToolArgumentsError(ToolError):
-    """The model's arguments are no JSON object, or do not fit the tool. The text has one line for each fault."""
+    """The model's arguments are not a JSON object, or do not fit the tool. The text has one line for each fault."""
 
 
 class ToolTimeout(ToolError):  # noqa: N818 - reads as what happened

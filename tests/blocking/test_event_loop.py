@@ -18,7 +18,7 @@ from aswarm import Agent, Swarm
 from aswarm._blocking import caller, event_loop
 from aswarm._blocking.caller import CallerThreadRunner, in_callers_thread
 from aswarm._blocking.event_loop import EventLoopThread
-from aswarm._blocking.jobs import Job, Waiter
+from aswarm._blocking.jobs import CallerInbox, Job
 from aswarm._runtime.threads import ThreadPool
 
 NAME = "aswarm event loop"
@@ -269,7 +269,7 @@ class Interrupting(EventLoopThread):
             raise TimeoutError
 
 
-class Interrupted(Waiter):
+class Interrupted(CallerInbox):
     """Interrupts the thread that waits, when it is given a function."""
 
     def next(self) -> Any:
@@ -312,7 +312,7 @@ def test_an_interruption_when_a_function_was_handed_over(monkeypatch: pytest.Mon
     called: list[str] = []
     loop = EventLoopThread()
     with monkeypatch.context() as patched:
-        patched.setattr(caller, "Waiter", Interrupted)
+        patched.setattr(caller, "CallerInbox", Interrupted)
         with pytest.raises(TimeoutError):
             do(loop, lambda: call_function(called))
     assert called == ["Withdrawn, withdrawn: True"]

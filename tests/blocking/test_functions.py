@@ -23,7 +23,7 @@ from aswarm import (
     ToolFailure,
     tool,
 )
-from aswarm.testing import Answer, call, check_history, completion
+from aswarm.testing import Answer, ScriptedModel, call, check_history, completion
 
 every_place = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
 every_face = pytest.mark.parametrize("face", FACES)
@@ -305,3 +305,26 @@ def test_a_cancellation_without_ctrl_c() -> None:
     with Swarm(BlockingClient()) as swarm, pytest.raises(RunError, match="was cancelled") as caught:
         swarm.run(Agent(instructions=instructions), "Go")
     assert caught.value.response is not None
+
+
+def test_a_cancelled_error_of_a_plain_function_is_told() -> None:
+    """A function that raises it, from an event loop of its own say, has failed like any other."""
+
+    def other_loop() -> str:
+        raise asyncio.CancelledError("other")
+
+    model = ScriptedModel([call("other_loop"), "Done."])
+    Swarm(model.client()).run(Agent(functions=[other_loop]), "Hi")
+    assert model.requests[1].messages[-1]["content"] == "Error: CancelledError: other"
+
+
+def test_a_cancelled_error_of_plain_instructions_ends_the_run() -> None:
+    """No request is sent without the instructions."""
+
+    def instructions() -> str:
+        raise asyncio.CancelledError("other")
+
+    model = ScriptedModel(["Done."])
+    with pytest.raises(RunError):
+        Swarm(model.client()).run(Agent(instructions=instructions), "Hi")
+    assert model.requests == []

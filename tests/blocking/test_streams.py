@@ -6,7 +6,9 @@ import asyncio
 import inspect
 import os
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -18,6 +20,7 @@ from aswarm import (
     Agent,
     ClassicStream,
     EventStream,
+    RunError,
     Swarm,
     SyncClassicStream,
     SyncEventStream,
@@ -26,7 +29,8 @@ from aswarm import (
     ToolCallStarted,
     tool,
 )
-from aswarm.testing import call, check_history
+from aswarm.middleware import CompletionRequest, Handlers
+from aswarm.testing import Answer, ScriptedModel, call, check_history
 
 TOOL_EVENTS = (ToolCallStarted, ToolCallFinished)
 every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS.keys())
@@ -291,3 +295,28 @@ def test_functions_that_may_run_together_are_shown_as_they_end() -> None:
         "running c",
         "ToolCallFinished 2",
     ]
+
+
+def test_a_stream_that_cannot_be_closed_does_not_keep_the_others_open() -> None:
+    """`Swarm.close` closes all that is open, and raises then."""
+    closed: list[str] = []
+
+    def failing(handlers: Handlers) -> Handlers:
+        async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            try:
+                async with aclosing(handlers.complete(request)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+            finally:
+                closed.append("x")
+                raise OSError("cannot close")
+
+        return replace(handlers, complete=complete)
+
+    swarm = Swarm(ScriptedModel([Answer("Hello")] * 3, cut=1).client(), middleware=[failing])
+    streams = [swarm.run(Agent(), "Hi", stream=True) for _ in range(3)]
+    for stream in streams:
+        next(stream)
+    with pytest.raises(RunError, match="cannot close"):
+        swarm.close()
+    assert len(closed) == 3

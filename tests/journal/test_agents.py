@@ -194,3 +194,10 @@ async def test_agents_made_for_each_item(path: Path) -> None:
         for number in range(70):
             entry = await journal.begin(f"{number}", Agent(), "Hi")
             assert entry.agents.find("Agent") is entry.agents.start
+
+
+@pytest.mark.anyio
+async def test_another_agent_of_the_name_of_the_first_is_refused(path: Path) -> None:
+    """A finished item would otherwise come back with the other agent."""
+    with pytest.raises(ConfigurationError, match="lists another agent of this name"):
+        await rerun(path, Script(says("Done")), Agent(name="A"), agents={"A": Agent(name="A")})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ from sources import KINDS, ForeignSource, Json, MockClient, Script, client_of, s
 
 from aswarm import Agent, AsyncSwarm, CompletionError, function_to_json
 from aswarm.middleware import CompletionHandler, CompletionRequest, Handlers
-from aswarm.testing import Answer, call
+from aswarm.testing import Answer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 
@@ -275,3 +275,31 @@ async def test_a_value_that_cannot_be_sent_is_the_error_of_the_run(value: object
     assert not caught.value.retryable
     assert caught.value.response is not None
     assert script.bodies == []
+
+
+@pytest.mark.anyio
+async def test_a_middleware_that_asks_twice_sends_the_same_request_twice() -> None:
+    """With `request.copy()`, what a middleware further in makes of its request is not in the second one."""
+
+    def asking_twice(handlers: Handlers) -> Handlers:
+        async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            async with aclosing(handlers.complete(request.copy())) as chunks:
+                async for _ in chunks:
+                    pass
+            async with aclosing(handlers.complete(request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+
+        return replace(handlers, complete=complete)
+
+    def adding_a_message(handlers: Handlers) -> Handlers:
+        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            request.body["messages"].append({"role": "user", "content": "Be brief."})
+            return handlers.complete(request)
+
+        return replace(handlers, complete=complete)
+
+    model = ScriptedModel(["one", "two"])
+    swarm = AsyncSwarm(model.client(), middleware=[asking_twice, adding_a_message])
+    assert (await swarm.run(Agent(), "Hi")).text == "two"
+    assert model.requests[0].messages == model.requests[1].messages

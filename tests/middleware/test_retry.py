@@ -23,6 +23,7 @@ from aswarm import (
     ConfigurationError,
     RateLimits,
     Response,
+    RunError,
     StreamInterrupted,
     Swarm,
 )
@@ -307,3 +308,22 @@ def test_attempts_are_a_whole_number_from_one(attempts: Any) -> None:
     """Anything else is the caller's mistake, found when the middleware is made."""
     with pytest.raises(ConfigurationError, match="attempts must be a whole number from 1, not "):
         retry(attempts)
+
+
+@pytest.mark.anyio
+async def test_an_error_that_is_raised_again_in_another_run_is_retried_again() -> None:
+    """A source may keep one error and raise it in every run."""
+    error = CompletionError("down", status_code=503, retryable=True)
+    asked: list[str] = []
+
+    class Down:
+        async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            asked.append(request.agent.name)
+            raise error
+            yield {}
+
+    swarm = AsyncSwarm(Down(), middleware=[retry(2)])
+    for _ in range(2):
+        with pytest.raises(RunError):
+            await swarm.run(Agent(), "Hi")
+    assert len(asked) == 4

@@ -21,7 +21,7 @@ from aswarm._runtime.threads import Slot, ThreadPool
 
 from .event_loop import EventLoopThread
 from .interrupts import Interrupts
-from .jobs import Job, JobQueue, Signal, Waiter, Withdrawn, context_of_caller
+from .jobs import CallerInbox, Job, JobQueue, Wakeup, Withdrawn, context_of_caller
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ async def in_callers_thread(work: Callable[[], T]) -> T:
 class _Awaited(TaskResult[T]):
     """What a thread waits for, as a task: a whole run, or the next event of it."""
 
-    def __init__(self, work: Callable[[], Awaitable[T]], caller: Caller, waiter: Waiter) -> None:
+    def __init__(self, work: Callable[[], Awaitable[T]], caller: Caller, waiter: CallerInbox) -> None:
         super().__init__()
         self.waiter = waiter
         self.task: asyncio.Task[None] | None = None
@@ -84,7 +84,7 @@ class Caller:
 
         Ctrl-C cancels it, waits until it has ended, and raises KeyboardInterrupt; a second one does not wait.
         """
-        awaited = _Awaited(work, self, Waiter())
+        awaited = _Awaited(work, self, CallerInbox())
         try:
             self._serve(awaited.waiter, functools.partial(self._begin, awaited), interrupts)
             interrupts.check()
@@ -97,7 +97,7 @@ class Caller:
 
     def leave(self, close: Callable[[], Awaitable[T]], interrupts: Interrupts, *, seconds: float = math.inf) -> T:
         """End the run by `close`, and wait until it has ended; but not after Ctrl-C, nor longer than these seconds."""
-        awaited = _Awaited(close, self, Waiter(seconds))
+        awaited = _Awaited(close, self, CallerInbox(seconds))
         try:
             self._serve(awaited.waiter, functools.partial(self._begin_last, awaited), interrupts)
         except BaseException:
@@ -106,22 +106,22 @@ class Caller:
         return self._result(awaited)
 
     def close_dropped(self, close: Callable[[], Awaitable[None]]) -> None:
-        """End a run to which no reference is left. For finalizers, which are called in any thread, at any point of code."""
+        """Close a stream whose last reference was dropped. For finalizers, which may be called in any thread at any time."""
         if not self.waits:  # it ends by itself, or with the program
             return
         if self.loop.is_own_thread:
             self._abandon()
-            self.loop.call(_Awaited(close, self, Waiter()).start)
+            self.loop.call(_Awaited(close, self, CallerInbox()).start)
             return
         with suppress(TimeoutError), Interrupts() as interrupts:
             self.leave(close, interrupts, seconds=_CLOSE_SECONDS)
 
-    def _serve(self, waiter: Waiter, begin: Callable[[], None], interrupts: Interrupts) -> None:
+    def _serve(self, waiter: CallerInbox, begin: Callable[[], None], interrupts: Interrupts) -> None:
         """Call `begin` on the loop, and here what the run hands over, until the wait ends."""
         with interrupts.notifying(waiter.interrupt):
             self.loop.call(begin)
-            while (item := waiter.next()) is not Signal.ENDED:
-                if item is Signal.INTERRUPTED:
+            while (item := waiter.next()) is not Wakeup.ENDED:
+                if item is Wakeup.INTERRUPTED:
                     interrupts.check()
                 else:
                     item.run(interrupts)
@@ -131,7 +131,7 @@ class Caller:
                     self.loop.call(functools.partial(self.jobs.end, item))
 
     def _cancel(self, awaited: _Awaited[T], interrupts: Interrupts) -> None:
-        waiter = Waiter()
+        waiter = CallerInbox()
         try:
             self._serve(waiter, functools.partial(self._begin_cancelling, awaited, waiter), interrupts)
         except BaseException:
@@ -147,7 +147,7 @@ class Caller:
             return awaited.get()
         except (asyncio.CancelledError, Withdrawn) as error:  # not by this thread, where it would mean nothing
             self.loop.check()
-            cancelled = RunError("something that the run awaited was cancelled")
+            cancelled = RunError("something that the run awaited was cancelled by other code; see __cause__")
             cancelled.response = getattr(error, "response", None)
             raise cancelled from error
 
@@ -166,12 +166,12 @@ class Caller:
         self.jobs.leave()
         self._begin(awaited)
 
-    def _begin_cancelling(self, awaited: _Awaited[T], waiter: Waiter) -> None:
+    def _begin_cancelling(self, awaited: _Awaited[T], waiter: CallerInbox) -> None:
         self.jobs.leave()
         # Not now: a task that is cancelled before its first step never enters its function, and would not end the wait.
         self.loop.call_soon(functools.partial(self._cancel_task, awaited, waiter))
 
-    def _cancel_task(self, awaited: _Awaited[T], waiter: Waiter) -> None:
+    def _cancel_task(self, awaited: _Awaited[T], waiter: CallerInbox) -> None:
         if awaited.task is None or awaited.is_there:
             waiter.end()
             return
@@ -208,13 +208,13 @@ class _CallerSlot:
     async def run(self, work: Callable[[], T], **_: object) -> T:
         job = Job(work, is_function=True)
         try:
-            return await _caller.get().jobs.do(job)
+            await _caller.get().jobs.wait_for(job)
         except asyncio.CancelledError:
-            if not job.is_there:
+            if not job.is_there:  # otherwise the function was called, and has ended meanwhile
                 raise
-            return job.get()  # the function was called, and has ended meanwhile
         finally:
             self.was_withdrawn = not job.has_begun
+        return job.get()
 
     def release(self) -> None:
         """There is no token to give back."""

@@ -83,22 +83,22 @@ class Job(TaskResult[T]):
         self.is_over.set()
 
 
-class Signal(Enum):
+class Wakeup(Enum):
     """What a waiting thread is told."""
 
     ENDED = "what you wait for is there"
     INTERRUPTED = "Ctrl-C has come"
 
 
-class Waiter:
+class CallerInbox:
     """A thread that waits for the event loop, and its inbox."""
 
     def __init__(self, seconds: float = math.inf) -> None:
         self.has_ended = False
         self._deadline = time.monotonic() + seconds
-        self._inbox: SimpleQueue[Job[Any] | Signal] = SimpleQueue()
+        self._inbox: SimpleQueue[Job[Any] | Wakeup] = SimpleQueue()
 
-    def next(self) -> Job[Any] | Signal:
+    def next(self) -> Job[Any] | Wakeup:
         """Wait for a job or a signal. Raises TimeoutError once the seconds are over."""
         while time.monotonic() < self._deadline:
             with suppress(Empty):
@@ -112,11 +112,11 @@ class Waiter:
     def end(self) -> None:
         """End the wait. To be called on the event loop."""
         self.has_ended = True
-        self._inbox.put(Signal.ENDED)
+        self._inbox.put(Wakeup.ENDED)
 
     def interrupt(self) -> None:
         """Tell the thread that Ctrl-C has come. May be called by a signal handler."""
-        self._inbox.put(Signal.INTERRUPTED)
+        self._inbox.put(Wakeup.INTERRUPTED)
 
 
 class JobQueue:
@@ -127,10 +127,15 @@ class JobQueue:
         self._has_left = False
         self._jobs: deque[Job[Any]] = deque()
         self._given: Job[Any] | None = None
-        self._waiter: Waiter | None = None
+        self._waiter: CallerInbox | None = None
 
     async def do(self, job: Job[T]) -> T:
-        """Queue the job and wait for its result. If this is cancelled, it waits for a job that has begun, and raises then.
+        """Queue the job and wait for its result; see `wait_for`."""
+        await self.wait_for(job)
+        return job.get()
+
+    async def wait_for(self, job: Job[Any]) -> None:
+        """Queue the job and wait until it has ended. If this is cancelled, it waits for a job that has begun, and raises then.
 
         Raises Withdrawn if it is not called, because the caller has left.
         """
@@ -147,9 +152,8 @@ class JobQueue:
             elif self._loop.is_usable:  # at the end of the program, a daemon thread is left in its function
                 await wait_shielded(job.is_over)
             raise
-        return job.get()
 
-    def serve(self, waiter: Waiter) -> None:
+    def serve(self, waiter: CallerInbox) -> None:
         """Give this waiter what is ready, until its wait ends. Nothing that it waits for may be there already."""
         self._waiter = waiter
         self._give()

@@ -66,19 +66,23 @@ class _SyncStream(Generic[S]):
 
     def close(self) -> None:
         """End the run: close the response, cancel and await tools. `response` says what had happened."""
-        if not self._caller.loop.is_usable:  # this is a fork, or the end of the program
-            return
-        with Interrupts() as interrupts:
-            self._begin_step()
-            try:
-                self._end(interrupts)
-            finally:
-                self._reading.release()
+        if self._caller.loop.is_usable:  # not in a fork, and not at the end of the program
+            with Interrupts() as interrupts:
+                self._begin_step()
+                self._end_step(interrupts)
 
     def close_if_idle(self) -> None:
         """Close it, unless it is being read: by another thread, or by a caller of the current function."""
-        if not self._reading.locked():
-            self.close()
+        if self._caller.loop.is_usable:
+            with Interrupts() as interrupts:
+                if self._reading.acquire(blocking=False):
+                    self._end_step(interrupts)
+
+    def _end_step(self, interrupts: Interrupts) -> None:
+        try:
+            self._end(interrupts)
+        finally:
+            self._reading.release()
 
     def _begin_step(self) -> None:
         self._caller.loop.check()

@@ -13,6 +13,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
@@ -53,8 +54,8 @@ class Swarm:
 
     Plain functions, plain instructions, a plain `tool_error` and a blocking client run in the caller's thread, except
     functions with `@tool(concurrent=True)`, `timeout` or `abandon_on_cancel`, which run in a thread of their own. Async
-    functions run on one event loop, in a thread of this process that starts with the first run and ends with the
-    program. Ctrl-C cancels the run, waits until it has ended, and raises KeyboardInterrupt; a second one does not wait.
+    functions and middleware run on one event loop, in a thread of this process that starts with the first run and ends
+    with the program. They must not block it: every Swarm of the process shares it. Ctrl-C cancels the run, waits until it has ended, and raises KeyboardInterrupt; a second one does not wait.
 
     The keywords are those of `AsyncSwarm` without `transport`: a caller that waits for one run at a time needs no large
     pool of connections. In a forked child process a Swarm makes a new client; replace one that was passed in.
@@ -253,11 +254,12 @@ class Swarm:
         """
         with self._lock:
             streams = tuple(self._streams)
-        for stream in streams:
-            stream.close_if_idle()
-        client = self._engine.own_clients.pop()
-        if client is not None:
-            client.close()
+        with ExitStack() as stack:  # what one of them raises does not keep the others open
+            client = self._engine.own_clients.pop()
+            if client is not None:
+                stack.callback(client.close)
+            for stream in streams:
+                stack.callback(stream.close_if_idle)
 
     def _open(self, stream: S) -> S:
         with self._lock:

@@ -17,6 +17,11 @@ class AgentLookup:
     """
 
     def __init__(self, start: Agent, listed: Mapping[str, Agent] | None = None) -> None:
+        if listed and listed.get(start.name, start) is not start:
+            raise ConfigurationError(
+                f"the batch starts with an agent named {start.name!r}, and `agents` lists another agent of this name. Give "
+                "each agent its own name"
+            )
         self.start = start
         self._listed = listed or {}
         self._found: dict[str, list[Agent]] = {start.name: [start]}

@@ -50,7 +50,7 @@ class JournalEntry:
         """Record a step without waiting for the file; see `ItemRecord`."""
         step = Step(self.number, kind, *key, data)
         # A completion can wait: the start of a call, or the end of the item, follows it and is written at once.
-        self.writer.put(step, at_once=kind != "completion")
+        self.writer.put(step, write_now=kind != "completion")
         self.steps.add(step)
 
     async def commit(self, kind: StepKind, key: CallKey, data: str = "") -> None:

@@ -68,12 +68,14 @@ class _JournalHandlers:
         """Answer from the record, or carry out the call and record it."""
         key = CallKey(self._turn, call.position)
         if not self._entry.steps.has_call(key):
-            return await self._carry_out(key, call, context, started)
+            return await self._call_and_record(key, call, context, started)
         recorded = self._entry.steps.outcome(key)
         name = recorded.get("agent")
         return recorded_outcome(recorded, None if name is None else self._entry.agents.get(name), context)
 
-    async def _carry_out(self, key: CallKey, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+    async def _call_and_record(
+        self, key: CallKey, call: ToolCall, context: dict[str, Any], started: Started
+    ) -> ToolOutcome:
         before = copy_containers(context) if call.tool is not None and writes_context(call.tool) else None
         # It has no effect, and gives the same answer in a rerun.
         is_handoff = call.tool is not None and call.tool.is_handoff

@@ -90,15 +90,15 @@ class JournalWriter:
         if self.failure is not None:
             raise self.failure
 
-    def put(self, step: Step, *, at_once: bool = True) -> None:
-        """Record a step. `at_once=False`: it is written together with the next one.
+    def put(self, step: Step, *, write_now: bool = True) -> None:
+        """Record a step. `write_now=False`: it is written together with the next one.
 
         Raises RunError if the file cannot be written.
         """
         with self._changed:
             self._check_open()
             self._pending.steps.append(step)
-            if at_once:
+            if write_now:
                 self._changed.notify()
 
     async def commit(self, step: Step) -> None:

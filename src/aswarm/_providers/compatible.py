@@ -137,16 +137,35 @@ def _plain_tree(item: Any) -> Any:
     return {key: _plain_tree(value) for key, value in fields.items() if not key.startswith("_")}
 
 
+# Errors of openai, of httpx and of Python that mean: no connection, or no answer in time.
+_LOST = frozenset(
+    {
+        "APIConnectionError",
+        "APITimeoutError",
+        "ConnectionError",
+        "NetworkError",
+        "RemoteProtocolError",
+        "TimeoutError",
+        "TimeoutException",
+    }
+)
+
+
 def completion_error(error: Exception) -> CompletionError | ConfigurationError:
-    """The exception of a provider or of its client, as an error of aswarm."""
+    """The exception of a provider or of its client, as an error of aswarm; an error of aswarm comes back as it is.
+
+    `status_code`: that of the error or of its `response`. `retryable`: 408, 409, 429, 5xx, and a connection that failed or
+    timed out (errors of openai, httpx and Python); the words of the provider and `x-should-retry` can decide otherwise.
+    `retry_after`: from the headers of `response`. The caller raises it: `raise completion_error(error) from error`.
+    """
     if isinstance(error, AswarmError):
         return cast("CompletionError", error)
-    status = getattr(error, "status_code", None)
+    status = getattr(error, "status_code", getattr(getattr(error, "response", None), "status_code", None))
     status = status if isinstance(status, int) else None
     body = getattr(error, "body", None)
     code = body.get("code") if is_object(body) else None
     headers = headers_of(error)
-    is_lost = type(error).__name__ in ("APIConnectionError", "APITimeoutError")
+    is_lost = any(base.__name__ in _LOST for base in type(error).__mro__)
     return CompletionError(
         f"the provider failed: {error_text(error)}",
         status_code=status,

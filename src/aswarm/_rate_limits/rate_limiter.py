@@ -188,7 +188,7 @@ class RateLimiter:
         rejections = pending.rejections
         self._rejected(pending, admission, error)
         if rejections.are_enough:
-            give_up(error)
+            give_up(error, pending.run_id)
             return None
         if rejections.yields and (queue := self._queues.get(current_loop())):
             pending.number = max(pending.number, queue.number_behind(_YIELDS_TO))

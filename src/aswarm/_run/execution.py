@@ -88,7 +88,9 @@ class ToolCaller:
             # order, so this call may be cancelled before its run.
             await anyio.lowlevel.checkpoint()
             # The tool raised it itself, or awaited something that other code had cancelled.
-            return await self._failed(call, ToolError(_text_for_model(error)))
+            failure = RuntimeError("the function was cancelled, but not by its run")
+            failure.__cause__ = error
+            return await self._failed(call, failure, _text_for_model(error))
 
     async def _attempt(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         tool = call.tool
@@ -123,8 +125,8 @@ class ToolCaller:
             merge_changes(context, before, own)
         return value
 
-    async def _failed(self, call: ToolCall, error: Exception) -> ToolOutcome:
-        text = sendable(_text_for_model(error))
+    async def _failed(self, call: ToolCall, error: Exception, text: str | None = None) -> ToolOutcome:
+        text = sendable(text or _text_for_model(error))
         foreseen = isinstance(error, ToolError)
         level = logging.INFO if foreseen else logging.ERROR
         logger.log(level, "tool %s: %s", call.name, text, exc_info=not foreseen, extra=self._log_fields)

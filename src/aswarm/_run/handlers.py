@@ -1,7 +1,7 @@
 """How a run acts on the world: its two handlers, and the middleware that wraps them.
 
 `complete` asks for a completion, `call_tool` carries out one tool call. Everything that is added to a run is middleware:
-a function that gets the handlers of one run and returns handlers, usually with one of them wrapped. This page holds the
+a function that gets the handlers of one run and returns handlers, usually with one of them wrapped. This module holds the
 types and the order of wrapping; it never runs anything.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
 from aswarm._runtime.backend import HiddenGenerators
-from aswarm._wire.request import CompletionRequest, own_copy
+from aswarm._wire.request import CompletionRequest
 
 from .plan import ToolCall, ToolOutcome
 from .state import RunState
@@ -39,17 +39,24 @@ class ToolHandler(Protocol):
 
 
 class RunInfo:
-    """What a middleware may know about its run. A live view: each attribute is read from the running run.
+    """What a middleware may know about its run. A live view: each attribute is read from the running run."""
 
-    `id`: the run's id. `tool_call`: the tool call of the enclosing run that started this run, or None.
-    """
-
-    __slots__ = ("_state", "id", "tool_call")
+    __slots__ = ("_id", "_state", "_tool_call")
 
     def __init__(self, run_id: str, state: RunState, tool_call: ToolCall | None = None) -> None:
-        self.id = run_id
-        self.tool_call = tool_call
+        self._id = run_id
+        self._tool_call = tool_call
         self._state = state
+
+    @property
+    def id(self) -> str:
+        """The id of the run."""
+        return self._id
+
+    @property
+    def tool_call(self) -> ToolCall | None:
+        """The tool call of the enclosing run that started this run, or None."""
+        return self._tool_call
 
     @property
     def agent(self) -> Agent:
@@ -118,6 +125,8 @@ def chain(middleware: Iterable[Middleware]) -> Middleware | None:
     def chained(handlers: Handlers) -> Handlers:
         for wrap in reversed(wraps):
             handlers = _checked(wrap(handlers), wrap)
+            complete = _checked_complete(handlers.complete, f"of the middleware {_name_of(wrap)}")
+            handlers = replace(handlers, complete=complete)
         return replace(handlers, complete=isolated(handlers.complete))
 
     return chained if wraps else None
@@ -125,12 +134,15 @@ def chain(middleware: Iterable[Middleware]) -> Middleware | None:
 
 def _checked(handlers: object, wrap: Middleware) -> Handlers:
     if not isinstance(handlers, Handlers):
-        name = getattr(wrap, "__qualname__", type(wrap).__name__)
         raise ConfigurationError(
-            f"the middleware {name} returned {_type_of_mistake(handlers)}; it must be a plain function that returns "
+            f"the middleware {_name_of(wrap)} returned {_type_of_mistake(handlers)}; it must be a plain function that returns "
             "Handlers, for example dataclasses.replace(handlers, complete=...)"
         )
     return handlers
+
+
+def _name_of(wrap: Middleware) -> str:
+    return str(getattr(wrap, "__qualname__", type(wrap).__name__))
 
 
 def _type_of_mistake(value: object) -> str:
@@ -144,22 +156,32 @@ def isolated(complete: CompletionHandler) -> CompletionHandler:
 
     The event loop does not see the generators that such code begins between its chunks; see `HiddenGenerators`.
     """
+    complete = _checked_complete(complete, "of a CompletionSource")
 
     async def complete_isolated(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        async with aclosing(_checked_chunks(complete(own_copy(request)))) as chunks:
+        async with aclosing(complete(request.copy())) as chunks:
             while (chunk := await HiddenGenerators(anext(chunks, _END))) is not _END:
                 yield chunk
 
     return complete_isolated
 
 
+def _checked_complete(complete: CompletionHandler, owner: str) -> CompletionHandler:
+    def complete_checked(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        return _checked_chunks(complete(request), owner)
+
+    return complete_checked
+
+
 _END: Any = object()
 
 
-def _checked_chunks(chunks: AsyncGenerator[Mapping[str, Any], None]) -> AsyncGenerator[Mapping[str, Any], None]:
+def _checked_chunks(
+    chunks: AsyncGenerator[Mapping[str, Any], None], owner: str
+) -> AsyncGenerator[Mapping[str, Any], None]:
     if not (hasattr(chunks, "__anext__") and hasattr(chunks, "aclose")):
         raise ConfigurationError(
-            "`complete` of a middleware or of a CompletionSource must return an async generator, as an `async def` with "
+            f"`complete` {owner} must return an async generator, as an `async def` with "
             f"`yield` does; it returned {_type_of_mistake(chunks)}"
         )
     return chunks

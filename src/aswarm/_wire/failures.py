@@ -73,14 +73,14 @@ def requested_wait(seconds: float | None) -> float:
     return seconds if seconds is not None and seconds <= _LONGEST_WAIT else 0.0
 
 
-def give_up(error: CompletionError) -> None:
-    """Note that this failure has been retried enough: retries further out do not begin again."""
-    set_attribute(error, "_is_given_up", True)
+def give_up(error: CompletionError, run_id: str) -> None:
+    """Note that this failure has been retried enough in this run: retries further out do not begin again."""
+    set_attribute(error, "_given_up_in", run_id)  # not for good: a source may raise one error in many runs
 
 
-def is_given_up(error: CompletionError) -> bool:
-    """Whether retries further in have tried often enough."""
-    return bool(getattr(error, "_is_given_up", False))
+def is_given_up(error: CompletionError, run_id: str) -> bool:
+    """Whether retries further in have tried often enough in this run."""
+    return getattr(error, "_given_up_in", None) == run_id
 
 
 # --- what the answer says ---------------------------------------------------------------------------------------------

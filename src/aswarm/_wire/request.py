@@ -34,10 +34,9 @@ class CompletionRequest:
         """Whether the answer should come in chunks."""
         return bool(self.body.get("stream"))
 
-
-def own_copy(request: CompletionRequest) -> CompletionRequest:
-    """The same request for code that may change it: it shares no dict and no list with the history or another request."""
-    return replace(request, body=_copied(request.body))
+    def copy(self) -> "CompletionRequest":
+        """The same request, which shares no dict and no list with this one."""
+        return replace(self, body=_copied(self.body))
 
 
 def _copied(value: Any) -> Any:

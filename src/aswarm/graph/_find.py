@@ -33,7 +33,7 @@ class AgentView:
 
     @property
     def plain_functions(self) -> tuple[str, ...]:
-        """The functions that are no certain handoffs."""
+        """The functions that may or may not hand off."""
         certain = {found.function for found in self.handoffs if found.certain}
         return tuple(name for name in self.functions if name not in certain)
 

@@ -27,7 +27,8 @@ Rules, which `aswarm.testing.check_middleware` proves:
 - A cancellation is passed on, and soon: nothing is awaited for long in a `finally`.
 - `started` is passed on to the inner handler, or awaited once, directly before the function runs.
 
-The request belongs to the middleware: it may be changed, or another one may be passed on. `call.arguments` may be set
+Middleware runs on the event loop and must not block it. The request belongs to the middleware: it may change it, or pass
+on another one; to ask twice, it passes on `request.copy()`. `call.arguments` may be set
 before a call is carried out; a `ToolOutcome("text")` that is returned without calling the inner handler answers the call
 in its place. What a handler raises ends the run, as a RunError with the partial response; `anyio`'s cancellation goes
 through.

@@ -82,7 +82,7 @@ class Retries:
                             has_begun = True
                             yield chunk
                 except CompletionError as error:
-                    if has_begun or not self._goes_again(attempt, error):
+                    if has_begun or not self._goes_again(attempt, error, handlers.run.id):
                         raise
                     seconds = _wait_after(attempt, error)
                     run_id = {"run_id": handlers.run.id}
@@ -95,11 +95,11 @@ class Retries:
 
         return replace(handlers, complete=complete)
 
-    def _goes_again(self, attempt: int, error: CompletionError) -> bool:
-        if classify(error) == "permanent" or is_given_up(error):
+    def _goes_again(self, attempt: int, error: CompletionError, run_id: str) -> bool:
+        if classify(error) == "permanent" or is_given_up(error, run_id):
             return False
         if attempt == self._attempts:
-            give_up(error)
+            give_up(error, run_id)
             return False
         return True
 
