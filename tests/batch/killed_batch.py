@@ -18,6 +18,13 @@ from typing import Any
 from aswarm import Agent, AsyncSwarm, CompletionRequest
 
 Json = dict[str, Any]
+LINE = 128  # bytes; divides a page
+
+
+def append(path: Path, line: str) -> None:
+    """Append a line, whole or not at all: SIGKILL can cut a write where a page ends, and no line crosses a page."""
+    with path.open("ab", buffering=0) as file:
+        file.write(f"{line:<{LINE - 1}}\n".encode())
 
 
 def _message(calls: list[tuple[str, Json]], content: str = "") -> Json:
@@ -47,8 +54,7 @@ async def main(folder: Path, count: int) -> None:
     """Run the batch, or what is left of it."""
 
     async def pay(item: str) -> str:
-        with (folder / "paid").open("a") as file:
-            file.write(f"{item}\n")
+        append(folder / "paid", item)
         await asyncio.sleep(random.random() * 0.02)
         return f"paid {item}"
 
@@ -66,8 +72,8 @@ async def main(folder: Path, count: int) -> None:
                 raise outcome.error
             response = outcome.response
             assert response is not None and response.agent is not None
-            with (folder / "outcomes").open("a") as file:
-                file.write(json.dumps([outcome.id, response.text, response.agent.name, outcome.attempts]) + "\n")
+            known = [outcome.id, response.text, response.agent.name, outcome.attempts]
+            append(folder / "outcomes", json.dumps(known))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ ITEMS = 100
 
 
 def lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
+    return [line.rstrip() for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def test_a_batch_that_was_killed_is_continued(tmp_path: Path) -> None:
