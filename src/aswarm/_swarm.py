@@ -243,13 +243,13 @@ class AsyncSwarm:
     ) -> Batch:
         """Run many conversations: `async with swarm.batch(...) as outcomes: async for outcome in outcomes: ...`.
 
-        `items`: a plain or async iterable of `Item`s, of messages (a list, or a str) or of pairs of id and messages; it is
-        read only as fast as items may begin. `concurrency`: how many items run, or have an outcome that was not taken;
-        "auto" adapts it to the provider. `ordered`: outcomes come in the order of the items. `on_error="stop"`: no item
-        begins after an outcome with an error. `attempts`: requests at most for one completion that fails retryably; 429s
-        do not count. `journal`: the path of a file that records every step, so that a rerun after a crash continues there.
-        `agents`: agents that the journal looks up by name before it searches `aswarm.graph`. The other arguments are those
-        of `run`. `aswarm.batch` describes the details.
+        `items`: a plain or async iterable of `Item`s, of messages (a list, or a str) or of pairs of id and messages; it
+        is read only as fast as items may begin. `concurrency`: how many items run, or have an outcome that was not
+        taken; "auto" adapts it to the provider. `ordered`: outcomes come in the order of the items. `on_error="stop"`:
+        no item begins after an outcome with an error. `attempts`: requests at most for one completion that fails
+        retryably; 429s do not count. `journal`: the path of a file that records every step, so that a rerun after a
+        crash continues there. `agents`: agents that the journal looks up by name before it searches `aswarm.graph`. The
+        other arguments are those of `run`. `aswarm.batch` describes the details.
 
         The failure of an item is the `error` of its outcome. An exception from reading the items is raised after all
         outcomes. Raises ConfigurationError for a mistake in the arguments: here, or for the journal when the block is

@@ -1,7 +1,7 @@
 """A batch with a journal, for a test that kills it: python killed_batch.py FOLDER ITEMS
 
-Each item is handed off to an agent that only `agents=[...]` has; that one pays. Each payment, and each outcome, is a line
-in a file of FOLDER: `paid` and `outcomes`.
+Each item is handed off to an agent that only `agents=[...]` has; that one pays. Each payment, and each outcome, is a
+line in a file of FOLDER: `paid` and `outcomes`.
 """
 
 from __future__ import annotations

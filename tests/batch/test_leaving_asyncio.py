@@ -69,7 +69,7 @@ def test_the_end_of_the_loop_ends_the_batch() -> None:
 # --- cancelled by other code ------------------------------------------------------------------------------------------
 
 
-# anyio calls the function of a task at once; the coroutine is not awaited if the task is cancelled before its first step.
+# anyio makes the coroutine of a task at once; it is not awaited if the task is cancelled before its first step.
 @pytest.mark.filterwarnings("ignore:coroutine 'Runner._run_in_task' was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("steps", range(8))
 def test_the_end_of_the_loop_may_come_at_any_step(steps: int) -> None:

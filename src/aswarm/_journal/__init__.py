@@ -1,7 +1,7 @@
 """A file that records what the runs of a batch did, so that a rerun after a crash continues where they were.
 
-It is a SQLite file (with a write-ahead log beside it while it is open), for one machine and one process at a time. It is
-not a queue. To a run it is a middleware and nothing else: it wraps the two handlers, and the loop does not know of it.
+It is a SQLite file (with a write-ahead log beside it while it is open), for one machine and one process at a time, and
+no queue. To a run it is a middleware and nothing else: it wraps the two handlers, and the loop does not know of it.
 
 What is recorded, in this order, and when it is written:
 
@@ -18,7 +18,7 @@ is written, and a power failure once the next `started` or `finished` is on disk
 | the process died | what the rerun does |
 |---|---|
 | before `started` was written | the function has not run: it runs |
-| after `started`, before `outcome` was written | it cannot know: the call is answered "cancelled; its outcome is unknown" |
+| after `started`, before `outcome` was written | the call is answered "cancelled; its outcome is unknown" |
 | after `outcome` was written | the call is answered from the record |
 | after `finished` was written | the recorded `Response` is returned, and nothing runs |
 

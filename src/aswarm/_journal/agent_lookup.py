@@ -65,13 +65,13 @@ class AgentLookup:
         elif count:
             others = "more than one agent" if count > 1 else "another agent"
             why = (
-                f"{others} of this name can be found from {self.start.name!r}. Give each agent its own name, or pass the "
-                "right one to the batch: agents=[...]"
+                f"{others} of this name can be found from {self.start.name!r}. Give each agent its own name, or pass "
+                "the right one to the batch: agents=[...]"
             )
         else:
             why = (
-                f"no agent of this name can be found from {self.start.name!r}. Pass the agent to the batch: agents=[...]. "
-                "Or let it be found: in the `functions` of an agent, or as a variable that the function returns (`aswarm "
-                "graph` shows which agents can be found)"
+                f"no agent of this name can be found from {self.start.name!r}. Pass the agent to the batch: "
+                "agents=[...]. Or let it be found: in the `functions` of an agent, or as a variable that the function "
+                "returns (`aswarm graph` shows which agents can be found)"
             )
         return f"{what} {name!r}. The journal records an agent by its name, and {why}"

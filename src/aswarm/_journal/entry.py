@@ -17,7 +17,7 @@ from .writer import JournalWriter
 
 @dataclass(slots=True)
 class JournalEntry:
-    """One item in the journal. `number` is its number in the file, `context` the context variables that it begins with."""
+    """One item in the journal. `number`: its number in the file. `context`: the variables that it begins with."""
 
     id: str
     number: int

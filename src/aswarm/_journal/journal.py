@@ -60,8 +60,8 @@ class Journal:
     ) -> Response:
         """Run an item, or the rest of it; or return the recorded `Response` if the item has finished.
 
-        `own_context`: those of the context variables in `options` that identify the item. Raises what `begin`, `run` and
-        `JournalEntry.finish` raise.
+        `own_context`: those of the context variables in `options` that identify the item. Raises what `begin`, `run`
+        and `JournalEntry.finish` raise.
         """
         entry = await self.begin(item_id, options.agent, options.messages, options.context_variables, own_context)
         if (recorded := entry.response) is not None:
@@ -93,8 +93,8 @@ class Journal:
         if stored.content != content:
             raise ConfigurationError(
                 f"the item {item_id!r} differs from the one that the journal {self.path} has under this id: in its "
-                "messages, its context variables or the name of its agent. Give the item another id, or the batch another "
-                "journal"
+                "messages, its context variables or the name of its agent. Give the item another id, or the batch "
+                "another journal"
             )
         if stored.is_repeated:
             raise ConfigurationError(

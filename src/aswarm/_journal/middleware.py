@@ -59,9 +59,9 @@ class _JournalHandlers:
     def _cannot_resume(self, changed: list[str]) -> str:
         return (
             f"the item {self._entry.id!r} cannot be resumed: request {self._turn} differs from the recorded one in its "
-            f"{' and '.join(changed)}. Resume with the agents that the item began with (put what changes from day to day, "
-            "such as the date, into the messages and not into the instructions), or run the item again under another id: "
-            "its tools then run again"
+            f"{' and '.join(changed)}. Resume with the agents that the item began with (put text that changes from day "
+            "to day, such as the date, into the messages and not into the instructions), or run the item again under "
+            "another id: its tools then run again"
         )
 
     async def call_tool(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:

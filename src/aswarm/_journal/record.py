@@ -91,7 +91,8 @@ class ItemRecord:
 def as_one_chunk(chunks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """A completion as one chunk that gives the same message each time it is read.
 
-    Raises CompletionError if the chunks are not a completion. A single whole chunk is returned as it is: its reader checks it.
+    Raises CompletionError if the chunks are not a completion. A single whole chunk is returned as it is, and its reader
+    checks it.
     """
     if len(chunks) == 1 and _is_complete(chunks[0]):
         return chunks[0]
@@ -109,7 +110,7 @@ def as_one_chunk(chunks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _is_complete(chunk: Mapping[str, Any]) -> bool:
-    """Whether the chunk is a whole completion with the ids of all calls: a missing id would be made up at each reading."""
+    """Whether the chunk is a whole completion with the ids of all calls. Each reading would make up a missing id."""
     message = whole_message(chunk)
     calls: Any = () if message is None else message.get("tool_calls") or ()
     return message is not None and is_array(calls) and all(is_object(call) and bool(call.get("id")) for call in calls)
@@ -124,9 +125,10 @@ def completion_data(fingerprint: Mapping[str, str], chunk: Mapping[str, Any]) ->
 
 
 def outcome_data(outcome: ToolOutcome, before: Mapping[str, Any] | None, context: Mapping[str, Any]) -> str:
-    """The record of how a call ended. `before`: a copy of the context from before the call, if the call may write to it.
+    """The record of how a call ended.
 
-    Raises ConfigurationError if a context variable cannot be recorded.
+    `before`: a copy of the context from before the call, or None if the call cannot write to the context. Raises
+    ConfigurationError if a context variable cannot be recorded.
     """
     merged = outcome.result.context_variables if outcome.result else {}
     written, removed = ({}, []) if before is None else _recordable(before, context)
@@ -215,8 +217,8 @@ def _recordable(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[di
 def _check_json(value: object, place: object) -> None:
     if not isinstance(place, str):
         raise ConfigurationError(
-            f"the journal cannot record the context variable {place!r}, because its key is not a str. Use a str, or run "
-            "without a journal"
+            f"the journal cannot record the context variable {place!r}, because its key is not a str. Use a str, or "
+            "run without a journal"
         )
     if type(value) is dict:
         for key, item in cast("dict[object, object]", value).items():
@@ -227,6 +229,6 @@ def _check_json(value: object, place: object) -> None:
     elif not (value is None or type(value) in (str, int, float, bool)):
         raise ConfigurationError(
             f"the context variable {place} was set to {shown(value, 80)}, which the journal cannot record. It records "
-            "values that JSON can hold (dict with str keys, list, str, int, float, bool, None). Set the variable to such a "
-            "value, or run without a journal"
+            "values that JSON can hold (dict with str keys, list, str, int, float, bool, None). Set the variable to "
+            "such a value, or run without a journal"
         )

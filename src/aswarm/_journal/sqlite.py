@@ -1,7 +1,7 @@
 """The SQLite file of a journal: checking whose it is, reading and writing.
 
-Decides whether a file is the journal of this batch, and whether an item is already in it. Every call blocks. SQLite's own
-lock keeps the file for one process at a time; the lock ends with the process, also if the process is killed.
+Decides whether a file is the journal of this batch, and whether an item is already in it. Every call blocks. SQLite's
+own lock keeps the file for one process at a time; the lock ends with the process, also if the process is killed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ StepKind: TypeAlias = Literal["completion", "started", "outcome", "withdrawn", "
 
 
 class Step(NamedTuple):
-    """One recorded step of an item. `turn` counts completions from 1; calls that a resumed history begins with have 0."""
+    """One recorded step of an item. `turn` counts completions from 1; calls that are open at the start have 0."""
 
     item: int
     kind: StepKind
@@ -67,7 +67,7 @@ class JournalFile:
 
     @classmethod
     def open(cls, path: str | PathLike[str], fingerprint: Mapping[str, str]) -> JournalFile:
-        """Open the journal, or make it. Raises ConfigurationError if the file is not a journal, or that of another batch."""
+        """Open the journal, or make it. Raises ConfigurationError for a file of another kind or another batch."""
         name = fspath(path)
         if name in ("", ":memory:"):  # SQLite accepts these names, and keeps nothing on disk
             raise ConfigurationError(f"journal must be the path of a file, or None for no journal, not {name!r}")
@@ -172,8 +172,8 @@ def _lock_and_check(connection: sqlite3.Connection, name: str, fingerprint: Mapp
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise ConfigurationError(
-            f"the journal {name} cannot be on this file system, because SQLite has no write-ahead log there; give it a path "
-            "on a local disk"
+            f"the journal {name} cannot be on this file system, because SQLite has no write-ahead log there; give it a "
+            "path on a local disk"
         )
     connection.execute("PRAGMA fullfsync = ON")  # on macOS a plain sync may leave data in the cache of the disk
     connection.execute("BEGIN EXCLUSIVE")
@@ -199,14 +199,14 @@ def _check_fingerprint(name: str, recorded: Mapping[str, str], fingerprint: Mapp
             verb = "are" if key.endswith("s") else "is"
             raise ConfigurationError(
                 f"{name} is the journal of another batch: its {key} {verb} {shown(then, _SHOWN)}, and in this batch "
-                f"{shown(now, _SHOWN)}. Continue that batch with its own settings, or give this one a journal of its own"
+                f"{shown(now, _SHOWN)}. Continue that batch with its settings, or give this one a journal of its own"
             )
 
 
 def _open_error(name: str, error: Exception) -> str:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code; the higher bits hold the extended one
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return f"the journal {name} is in use: another batch has it open; wait until it ends, or give this batch another one"
+        return f"the journal {name} is in use: another batch has it open; wait until that ends, or use another journal"
     if code == sqlite3.SQLITE_NOTADB:
         return f"{name} is not a journal of aswarm: {error}; give the journal another path"
     return f"the journal {name} cannot be opened: {error}"

@@ -1,8 +1,8 @@
 """The thread that writes the file of a journal: records reach the disk in order, many in one transaction.
 
 Decides when to write. While some records are being written the next ones gather, so that the cost is that of a few
-transactions a second, not of one for each record. It belongs to one event loop. The loop never waits for the disk; a run
-that must wait awaits `commit`.
+transactions a second, not of one for each record. It belongs to one event loop. The loop never waits for the disk; a
+run that must wait awaits `commit`.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class JournalWriter:
                 self._changed.notify()
 
     async def commit(self, step: Step) -> None:
-        """Record a step, and wait until it and all before it are on disk. Raises RunError if the file cannot be written."""
+        """Record a step, and wait until it and all before it are on disk. Raises what `put` raises."""
         with self._changed:
             self._check_open()
             self._pending.steps.append(step)

@@ -4,14 +4,14 @@
         async for outcome in outcomes:
             print(outcome.id, outcome.error or outcome.response.text)
 
-**Items.** An item is a conversation: a text, a list of messages, a pair of id and messages, or an `Item`. The batch reads
-one item at a time, and only while `concurrency` allows another one, so there may be millions of them, or no end. A plain
-iterable is read on the event loop: if it blocks (a slow file, a queue), use an async iterable. The batch reads all items
-in one task and closes the iterator at the end.
+**Items.** An item is a conversation: a text, a list of messages, a pair of id and messages, or an `Item`. The batch
+reads one item at a time, and only while `concurrency` allows another one, so there may be millions of them, or no end.
+A plain iterable is read on the event loop: if it blocks (a slow file, a queue), use an async iterable. The batch reads
+all items in one task and closes the iterator at the end.
 
 **Concurrency.** `concurrency` is the number of items in memory: those that run, and those whose outcome waits for the
-consumer. A slow consumer therefore slows the batch down. With `ordered=True` one slow item delays the outcomes behind it,
-and those count too; use a higher concurrency then. `"auto"` starts with 10 and follows the answers of the provider.
+consumer. A slow consumer therefore slows the batch down. With `ordered=True` one slow item delays the outcomes behind
+it, and those count too; use a higher concurrency then. `"auto"` starts with 10 and follows the answers of the provider.
 
 **Failures.** The batch retries a completion that failed in a way that may pass (a 5xx, a lost connection): at most
 `attempts` requests, with waits of about 1, 2, 4... up to 60 seconds. The client's own `max_retries` is not used. A 429
@@ -21,10 +21,10 @@ fewer if the provider accepts other requests meanwhile. A retry repeats one comp
 | what happens | what the batch does |
 |---|---|
 | an item fails, or is not a conversation | its outcome has the `error`; the other items run |
-| the same, with `on_error="stop"` | it begins no further item; items that run are finished, and their outcomes come out |
-| reading the items raises | items that have begun are finished, their outcomes come out, then it raises that exception |
+| the same, with `on_error="stop"` | it begins no further item; items that run are finished and come out |
+| reading the items raises | items that have begun are finished and come out; then it raises that exception |
 | the journal cannot be written | the same; the exception is a RunError |
-| `break`, an exception, a timeout, cancellation | it cancels all items that run, waits for their end, closes the items |
+| `break`, an exception, a timeout, cancellation | it cancels the items that run, awaits them, closes the iterator |
 | KeyboardInterrupt or SystemExit in an item | the same, then it raises that exception |
 
 **Journal.** With `journal=` the batch records every step in a SQLite file. After a crash, run the same batch with the
@@ -33,10 +33,10 @@ completion is not requested again, and a recorded tool call does not run again. 
 was not recorded, is answered "cancelled; its outcome is unknown". Ids are the caller's; without a journal several items
 may have the same id, with a journal each item needs its own.
 
-**Agents in a journal.** The journal records an agent by its name. A rerun looks for the name first in `agents=[...]`, then
-among the agents that `aswarm.graph` finds from the agent of the item and from the listed ones. List the agents that the
-graph cannot find, such as those that a function looks up in a dict. A handoff to an agent that a rerun could not find is
-an error at once, and its text says so. The graph is not searched for a name that is listed.
+**Agents in a journal.** The journal records an agent by its name. A rerun looks for the name first in `agents=[...]`,
+then among the agents that `aswarm.graph` finds from the agent of the item and from the listed ones. List the agents
+that the graph cannot find, such as those that a function gets from a registry. A handoff to an agent that a rerun could
+not find is an error at once, and its text says so. The graph is not searched for a name that is listed.
 
 Each item runs in a copy of the `contextvars` context in which the batch was opened: no item sees what another one sets.
 """

@@ -20,8 +20,8 @@ _SHOWN = 80  # how many characters of a value an error message shows
 class Item:
     """One conversation of a batch.
 
-    `messages`: as for `AsyncSwarm.run`. `id`: the caller's name for the item; by default its place in the batch, from 0.
-    `agent`: used in place of the batch's agent. `context_variables`: laid over those of the batch, key by key.
+    `messages`: as for `AsyncSwarm.run`. `id`: the caller's name for the item; by default its place in the batch, from
+    0. `agent`: used in place of the batch's agent. `context_variables`: laid over those of the batch, key by key.
     `metadata`: any object; the outcome has it too.
     """
 
@@ -36,12 +36,12 @@ class Item:
 class Outcome:
     """How one item ended: with a `response`, or with an `error`.
 
-    `id`: the id of the item, as text. `index`: its place in the batch, from 0. `error`: what `AsyncSwarm.run` would have
-    raised; its `.response` is the partial response, or None if no run had begun. `duration`: seconds from the first step
-    of the item to the last, with all waits for retries and limits. `attempts`: 1, plus 1 for each retry of a completion;
-    rate limit rejections (429, Retry-After) do not count. It is 0 if nothing ran: the item was not a conversation, or
-    the journal had its response. `usage`: tokens of the completions that arrived, as far as the provider reports them,
-    without those of failed attempts. `metadata`: that of the item.
+    `id`: the id of the item, as text. `index`: its place in the batch, from 0. `error`: what `AsyncSwarm.run` would
+    have raised; its `.response` is the partial response, or None if no run had begun. `duration`: seconds from the
+    first step of the item to the last, with all waits for retries and limits. `attempts`: 1, plus 1 for each retry of a
+    completion; rate limit rejections (429, Retry-After) do not count. It is 0 if nothing ran: the item was not a
+    conversation, or the journal had its response. `usage`: tokens of the completions that arrived, as far as the
+    provider reports them, without those of failed attempts. `metadata`: that of the item.
     """
 
     id: str

@@ -51,7 +51,7 @@ class ConcurrencyLimit(Protocol):
         ...
 
     def watch(self, running: Callable[[], int], grown: Callable[[], object]) -> None:
-        """Keep two functions: `running` returns how many items run; call `grown`, from any thread, when the limit grows."""
+        """Keep both: `running` returns how many items run; call `grown`, from any thread, when the limit grows."""
         ...
 
 
@@ -66,7 +66,7 @@ class FixedLimit:
 
 
 class OutcomeQueue:
-    """Finished outcomes that wait for the consumer: in the order in which they finished, or in the order of the batch."""
+    """Outcomes that wait for the consumer: in the order in which they finished, or in the order of the batch."""
 
     def __init__(self, *, ordered: bool) -> None:
         self._ordered = ordered
@@ -121,7 +121,7 @@ class Runner:
         self._failure: BaseException | None = None
         self._group: TaskGroup
         self._reading = anyio.CancelScope()
-        # The task of each item starts in a copy: it sees neither what the items' iterator sets nor what another item sets.
+        # The task of each item starts in a copy: it does not see what the items' iterator or another item sets.
         self._context = copy_context()
 
     # --- for the consumer's side ---
@@ -159,7 +159,7 @@ class Runner:
             self._failure = self._failure or error
 
     def raise_failure(self) -> None:
-        """Raise, once, what ended the batch early: the exception of an item, of the items' iterator or of the journal."""
+        """Raise, once, what ended the batch early: an exception of an item, of the iterator or of the journal."""
         failure, self._failure = self._failure, None
         if failure is not None:
             try:

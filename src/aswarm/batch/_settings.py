@@ -18,7 +18,7 @@ from ._item import Item
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """The arguments of `AsyncSwarm.batch` except the items and the journal. Raises ConfigurationError for bad values."""
+    """The arguments of `AsyncSwarm.batch` except items and journal. Raises ConfigurationError for bad values."""
 
     agent: Agent
     concurrency: int | Literal["auto"] = 10
@@ -86,7 +86,8 @@ def agents_by_name(agents: object) -> Mapping[str, Agent]:
             raise ConfigurationError(f"agents must be a list of Agents; one of them is {type(agent).__name__}")
         if named.setdefault(agent.name, agent) is not agent:
             raise ConfigurationError(
-                f"agents has two agents named {agent.name!r}; the journal finds an agent by its name, so give each its own"
+                f"agents has two agents named {agent.name!r}; the journal finds an agent by its name, so give each its "
+                "own"
             )
     return named
 
