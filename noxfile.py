@@ -159,7 +159,7 @@ def release(session: nox.Session) -> None:
     """Build what is published, check it, and run the tests against the wheel and against the sdist.
 
     Refuses unless HEAD has the tag of the version, the work tree is clean and the changelog has a heading for it;
-    `-- --dry-run` does it all without the tag. Other arguments are pytest's. Ends with what is to be uploaded in `dist`.
+    `-- --dry-run` does it all without the tag. Other arguments are pytest's. What is to be uploaded is in `dist`.
     """
     options = [option for option in session.posargs if option != "--dry-run"]
     if options == session.posargs:
@@ -167,21 +167,26 @@ def release(session: nox.Session) -> None:
     session.install(*group("release"))
     shutil.rmtree("dist", ignore_errors=True)
     session.run("python", "-m", "build", "--no-isolation")  # the sdist, and the wheel from the sdist
-    wheel, sdist = sorted(Path("dist").iterdir(), key=lambda path: path.suffix != ".whl")
-    session.run("twine", "check", "--strict", os.fspath(wheel), os.fspath(sdist))
-    folder = Path(session.create_tmp(), "release").absolute()
+    session.run("twine", "check", "--strict", *map(os.fspath, Path("dist").iterdir()))
+    for kind in ARTIFACTS:
+        session.notify(f"tests_artifact({kind})", options)
+
+
+ARTIFACTS = {"wheel": "*.whl", "sdist": "*.tar.gz"}
+
+
+@nox.session(default=False)
+@nox.parametrize("pattern", list(ARTIFACTS.values()), ids=list(ARTIFACTS))
+def tests_artifact(session: nox.Session, pattern: str) -> None:
+    """The tests against what `nox -s release` has built, in a new environment."""
+    (artifact,) = Path("dist").glob(pattern)
+    session.install(os.fspath(artifact), *group("test"))
+    folder = Path(session.create_tmp(), "unpacked").absolute()
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.unpack_archive(sdist, folder)
-    (source,) = folder.iterdir()
-    for artifact in (wheel.absolute(), sdist.absolute()):
-        environment = folder / artifact.suffix.strip(".")
-        session.run("python", "-m", "venv", os.fspath(environment))
-        python = os.fspath(environment / "bin" / "python")
-        session.run(python, "-m", "pip", "install", "--quiet", os.fspath(artifact), *group("test"), external=True)
-        # The tests of the sdist, in its own folder: the sources of this work tree are out of reach.
-        with session.chdir(source):
-            session.run(python, "-m", "pytest", "-q", "--numprocesses=auto", *options, external=True)
-    session.log(f"good to upload: {wheel} {sdist}")
+    shutil.unpack_archive(next(Path("dist").glob(ARTIFACTS["sdist"])), folder)
+    # The tests of the sdist, in its own folder: the sources of this work tree are out of reach.
+    with session.chdir(next(folder.iterdir())):
+        session.run("pytest", "-q", "--numprocesses=auto", *session.posargs)
 
 
 def check_tag(session: nox.Session) -> None:
