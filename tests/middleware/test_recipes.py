@@ -12,8 +12,8 @@ from typing import Any
 
 import anyio
 import pytest
-from faces import FACES, consume
 from sources import KINDS, Script, client_of, script_of
+from ways_to_run import FACES, consume
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionSource, Response, StreamInterrupted
 from aswarm._providers.openai import source_for

@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from faces import FACES, cancel_when, consume
 from middlewares import Chunks, around_calls, passed_on
 from sources import script_of
+from ways_to_run import FACES, cancel_when, consume
 
 from aswarm import (
     Agent,

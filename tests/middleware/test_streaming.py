@@ -10,10 +10,10 @@ from typing import Any
 
 import anyio
 import pytest
-from leaving import BOUND, nothing_left_behind, until
-from leaving import client_of as client_at
 from loopback import LoopbackServer, Reply, serve, sse
 from middlewares import Chunks, around_completions, passed_on
+from run_scenes import BOUND, nothing_left_behind, until
+from run_scenes import client_of as client_at
 
 from aswarm import Agent, AsyncSwarm, TextDelta
 from aswarm.middleware import CompletionHandler, CompletionRequest, Handlers

@@ -10,8 +10,8 @@ from typing import Any
 
 import anyio
 import pytest
-from faces import FACES, consume
 from middlewares import around_calls
+from ways_to_run import FACES, consume
 
 from aswarm import (
     Agent,
