@@ -14,8 +14,12 @@ from sources import KINDS, client_of, script_of
 from virtual_time import in_virtual_time
 
 from aswarm import Agent, AsyncSwarm, RateLimits
+from aswarm._providers.openai import source_for
+from aswarm._run.handlers import MiddlewareStack
+from aswarm._run.state import RunState
 from aswarm._runtime.backend import current_loop
-from aswarm.middleware import CompletionRequest, Handlers, Middleware, Started, ToolCall, ToolOutcome, retry
+from aswarm._wire.request import RequestSettings
+from aswarm.middleware import CompletionRequest, Handlers, Middleware, RunInfo, Started, ToolCall, ToolOutcome, retry
 from aswarm.testing import Failure, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -63,6 +67,25 @@ async def test_the_first_is_the_outermost(kind: str, stream: bool) -> None:
     turn = ["a asks", "b asks", "b has it", "a has it"]
     assert notes == [*turn, "a calls", "b calls", "b called", "a called", *turn]
     assert run.response.text == "Sunny."
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_order_of_all_layers(kind: str) -> None:
+    """From the outside in: debug, journal, the user's, retries, rate limits, source."""
+    layers = ["debug", "journal", "user", "retries", "rate_limits"]
+    notes: list[str] = []
+    stack = MiddlewareStack(**{layer: noting(layer, notes) for layer in reversed(layers)})
+    source = source_for(client_of(kind, script_of(["Hi"])))
+
+    async def no_calls(*_: object) -> ToolOutcome:
+        raise AssertionError("called")
+
+    state = RunState(Agent(), "Hi", None)
+    handlers = stack.wrap(Handlers(source.complete, no_calls, RunInfo("id", state)))
+    async with aclosing(handlers.complete(state.request(None, RequestSettings(stream=False)))) as chunks:
+        async for _ in chunks:
+            pass
+    assert notes == [*(f"{layer} asks" for layer in layers), *(f"{layer} has it" for layer in reversed(layers))]
 
 
 async def test_debug_sees_what_a_middleware_gives_back(capsys: pytest.CaptureFixture[str]) -> None:

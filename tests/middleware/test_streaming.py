@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
@@ -14,6 +16,7 @@ from loopback import LoopbackServer, Reply, serve, sse
 from middlewares import Chunks, around_completions, passed_on
 from run_scenes import BOUND, nothing_left_behind, until
 from run_scenes import client_of as client_at
+from sources import client_of, script_of
 
 from aswarm import Agent, AsyncSwarm, TextDelta
 from aswarm.middleware import CompletionHandler, CompletionRequest, Handlers
@@ -181,6 +184,73 @@ async def test_leaving_closes_the_response_behind_three_middlewares(leave: Leave
             await closing(server)
     assert (closed.opened, closed.open_now) == (3, 0)
     assert server.open_now == 0
+
+
+@pytest.mark.parametrize("kind", ["openai", "source"])
+@pytest.mark.parametrize("classic", [True, False])
+def test_a_loop_that_ends_closes_an_open_run(kind: str, classic: bool) -> None:
+    """`asyncio.run` may end while a run is held open behind three middlewares: nothing is reported, all is closed."""
+    closed = Closed()
+    script = script_of(["Hello, hello, hello"])
+    client = client_of(kind, script)
+    reported: list[object] = []
+    held: list[object] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        swarm = AsyncSwarm(client, middleware=[closed.middleware] * 3)
+        run: Any = swarm.run(Agent(), "Hi", stream=True) if classic else swarm.stream(Agent(), "Hi")
+        held.append(run)
+        if not classic:
+            await run.__aenter__()
+        for _ in range(3):
+            await anext(run)
+
+    asyncio.run(main())
+    gc.collect()
+    assert reported == []
+    assert (closed.opened, closed.open_now) == (3, 0)
+    assert (script if kind == "openai" else client).open_streams == 0
+
+
+async def test_two_requests_at_once_and_the_first_answer_counts() -> None:
+    """A middleware may ask twice in tasks of its own, if it yields after they have ended; the slower one is closed."""
+    both = anyio.Event()
+    asked: list[str] = []
+    closed = Closed()
+
+    class Racing:
+        async def complete(self, request: CompletionRequest) -> Chunks:
+            asked.append(request.body["model"])
+            if len(asked) == 2:
+                both.set()
+            await both.wait()
+            if request.body["model"] == "slow":
+                await anyio.sleep(60)
+            yield {"choices": [{"message": {"content": request.body["model"]}, "finish_reason": "stop"}]}
+
+    async def hedged(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
+        first: list[Any] = []
+        async with anyio.create_task_group() as group:
+
+            async def ask(model: str) -> None:
+                async with aclosing(inner(replace(request, body={**request.body, "model": model}))) as chunks:
+                    answer = [chunk async for chunk in chunks]
+                first.extend(answer)
+                group.cancel_scope.cancel()
+
+            for model in ("slow", "fast"):
+                group.start_soon(ask, model)
+        for chunk in first:
+            yield chunk
+
+    swarm = AsyncSwarm(Racing(), middleware=[around_completions(hedged), closed.middleware])
+    async with nothing_left_behind():
+        with anyio.fail_after(10):
+            response = await swarm.run(Agent(), "Hi")
+    assert response.text == "fast"
+    assert sorted(asked) == ["fast", "slow"]
+    assert (closed.opened, closed.open_now) == (2, 0)
 
 
 async def test_a_middleware_that_reads_ahead_is_closed_too() -> None:

@@ -23,7 +23,7 @@ the list is the outermost. With what aswarm adds itself, the order is, from the 
 Rules, which `aswarm.testing.check_middleware` proves:
 
 - Every generator that a handler reads stands in `contextlib.aclosing`, so that leaving a run closes all of them.
-- No cancel scope and no task group is open across a `yield` (PEP 789).
+- No cancel scope, timeout or task group is open across a `yield` (PEP 789).
 - A cancellation is passed on, and soon: nothing is awaited for long in a `finally`.
 - `started` is passed on to the inner handler, or awaited once, directly before the function runs.
 
