@@ -33,6 +33,7 @@ def page_run(server: ModelServer, folder: Path, monkeypatch: pytest.MonkeyPatch)
     return PageRun(server)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page: Path, page_run: PageRun) -> None:
     """Every Python block and every `aswarm` command runs, in the order of the page; shown output is the real output."""
@@ -94,6 +95,7 @@ def _headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
+@pytest.mark.slow
 def test_the_web_endpoint_of_the_readme_answers(page_run: PageRun) -> None:
     """The application that the README shows streams the model's answer to a request."""
     page_run.run(blocks_of(README))
