@@ -128,6 +128,12 @@ def test_the_design_names_every_room_in_the_order_of_the_layers() -> None:
     assert listed == sorted(listed, key=lambda name: layer_of[name])
 
 
+def test_the_modules_that_the_design_names_are_there() -> None:
+    """Each `room/module` of the walks is a file of the package."""
+    named = re.findall(r"`(_?[a-z]+/_?[a-z_]+)(?:\.py)?`", (PROJECT / "docs/design.md").read_text(encoding="utf-8"))
+    assert [name for name in named if not (PROJECT / "src/aswarm" / f"{name}.py").exists()] == []
+
+
 def test_the_readme_fits_one_screen_or_two() -> None:
     """It has at most 6 kB; the rest stands in `docs`."""
     assert len(README.read_bytes()) <= 6144
