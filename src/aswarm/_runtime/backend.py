@@ -229,6 +229,6 @@ class PerLoop(Generic[T]):
                 del self._values[loop]
 
     def pop(self) -> T | None:
-        """Forget and return the value of the running loop, or None where there is none."""
+        """Forget and return the value of the running loop, or None if it has no value."""
         with self._lock:
             return self._values.pop(current_loop(), None)

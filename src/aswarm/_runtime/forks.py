@@ -32,7 +32,7 @@ class PerProcess(Generic[T]):
             return self._values[process]
 
     def pop(self) -> T | None:
-        """Forget and return the value of this process, or None where there is none."""
+        """Forget and return the value of this process, or None if it has no value."""
         process = os.getpid()
         with self._lock(process):
             return self._values.pop(process, None)
