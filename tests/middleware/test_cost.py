@@ -22,7 +22,8 @@ pytestmark = pytest.mark.asyncio
 
 # The generator around the user's own, and the step that hides the generators that begin in it. As measured.
 CALLS_PER_CHUNK = 5
-CALLS_PER_RUN = 230
+CALLS_PER_RUN = 240
+CALLS_PER_MIDDLEWARE = 7  # in a run with two requests: what it returns is checked
 
 ASWARM = str(Path(aswarm.__file__).parent / "_")
 
@@ -87,7 +88,7 @@ async def test_a_middleware_that_changes_nothing_costs_a_bounded_number_of_calls
 
 
 async def test_more_middleware_costs_no_calls_of_ours_for_a_chunk() -> None:
-    """The list is copied from and guarded once, however long it is."""
+    """What each middleware returns is checked for each request; a chunk passes no check, however long the list is."""
     one = await counted(swarm_of(300, middleware=[around_completions(passed_on)]), stream=True)
     many = await counted(swarm_of(300, middleware=[around_completions(passed_on)] * 5), stream=True)
-    assert many.total() - one.total() <= 10
+    assert many.total() - one.total() <= 4 * CALLS_PER_MIDDLEWARE
