@@ -17,7 +17,7 @@ from typing import BinaryIO, TextIO
 from aswarm._json import is_object, shown
 from aswarm.cli._exits import SetupError
 
-from ._records import BadLine, InputFormat, InputRecord, record_of
+from ._records import TOO_DEEP, BadLine, InputFormat, InputRecord, record_of
 
 _DELIMITERS = ",;\t"
 _LINE = 60  # characters of a value in a message
@@ -102,7 +102,9 @@ def _json_record(number: int, text: str, input_format: InputFormat) -> InputReco
         return BadLine(number, "not UTF-8", text)
     except json.JSONDecodeError as error:
         return BadLine(number, f"not JSON: {error.msg} (column {error.colno})", text)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:  # its text differs between Pythons
+        return BadLine(number, TOO_DEEP, text)
+    except ValueError as error:
         return BadLine(number, str(error), text)
 
 

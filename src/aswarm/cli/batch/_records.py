@@ -66,12 +66,13 @@ class InputFormat:
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _DEEPEST = 100  # levels. JSON can be parsed far deeper than Python can write it again without a RecursionError
+TOO_DEEP = f"nested more than {_DEEPEST} levels deep"
 
 
 def record_of(number: int, fields: Mapping[str, Any], input_format: InputFormat) -> InputRecord:
     """The conversation of a line. Raises ValueError with the reason where the line cannot be used."""
     if _is_deep(fields):
-        raise ValueError(f"nested more than {_DEEPEST} levels deep")
+        raise ValueError(TOO_DEEP)
     given = [key for key in input_format.conversation_keys if fields.get(key) is not None]
     if not given:
         raise ValueError(f"there is no {' or '.join(map(repr, input_format.conversation_keys))}")
