@@ -18,7 +18,7 @@ from aswarm.testing import check_middleware
 class Discard:
     """A writer that writes nothing."""
 
-    def put(self, step: Step, *, at_once: bool = True) -> None: ...
+    def put(self, step: Step, *, write_now: bool = True) -> None: ...
 
     async def commit(self, step: Step) -> None:
         await anyio.lowlevel.checkpoint()

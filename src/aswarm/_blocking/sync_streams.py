@@ -73,10 +73,9 @@ class _SyncStream(Generic[S]):
 
     def close_if_idle(self) -> None:
         """Close it, unless it is being read: by another thread, or by a caller of the current function."""
-        if self._caller.loop.is_usable:
-            with Interrupts() as interrupts:
-                if self._reading.acquire(blocking=False):
-                    self._end_step(interrupts)
+        with Interrupts() as interrupts:
+            if self._reading.acquire(blocking=False):
+                self._end_step(interrupts)
 
     def _end_step(self, interrupts: Interrupts) -> None:
         try:
