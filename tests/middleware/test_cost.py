@@ -54,12 +54,16 @@ async def look() -> str:
 async def counted(swarm: AsyncSwarm, *, stream: bool) -> Counter[str]:
     """The counts of the second of two equal runs: what is made once is made."""
     agent = Agent(functions=[look])
-    for _ in range(2):
-        with counting() as counts:
-            async with swarm.stream(agent, "Hi", deltas=stream) as run:
-                async for _ in run:
-                    pass
-    assert run.response.text.startswith("x")
+
+    async def read() -> None:
+        async with swarm.stream(agent, "Hi", deltas=stream) as run:
+            async for _ in run:
+                pass
+        assert run.response.text.startswith("x")
+
+    await read()
+    with counting() as counts:
+        await read()
     return counts
 
 
@@ -71,7 +75,7 @@ def swarm_of(length: int, **options: object) -> AsyncSwarm:
 async def test_no_middleware_is_no_frame(stream: bool) -> None:
     """`middleware=()` and a list that is empty run the very functions that run without it."""
     plain = await counted(swarm_of(30), stream=stream)
-    for empty in ((), [], iter(())):
+    for empty in ((), []):
         assert await counted(swarm_of(30, middleware=empty), stream=stream) == plain
     assert not [name for name in plain if "isolated" in name or "chain" in name]
 
@@ -79,11 +83,11 @@ async def test_no_middleware_is_no_frame(stream: bool) -> None:
 async def test_a_middleware_that_changes_nothing_costs_a_bounded_number_of_calls() -> None:
     """For each run, and for each chunk; the generators of the middleware itself are the user's own."""
     extra: dict[int, int] = {}
-    for length in (30, 3030):
+    for length in (30, 930):
         plain = await counted(swarm_of(length), stream=True)
         passing = await counted(swarm_of(length, middleware=[around_completions(passed_on)]), stream=True)
         extra[length] = passing.total() - plain.total()
-    assert (extra[3030] - extra[30]) / 1000 <= CALLS_PER_CHUNK
+    assert (extra[930] - extra[30]) / 300 <= CALLS_PER_CHUNK
     assert extra[30] <= CALLS_PER_RUN  # two requests, and the copies of their dicts and lists
 
 
