@@ -264,7 +264,12 @@ async def test_headers_of_a_middleware_are_sent() -> None:
     assert "extra_headers" not in request.body
 
 
-@pytest.mark.parametrize("value", [math.nan, object()], ids=["NaN", "an object"])
+_ON_OPENAI_3 = pytest.mark.skipif(
+    int(openai.__version__.partition(".")[0]) < 3, reason="openai 2.0 on httpx 0.27 sends them"
+)
+
+
+@pytest.mark.parametrize("value", [pytest.param(math.nan, marks=_ON_OPENAI_3), object()], ids=["NaN", "an object"])
 async def test_a_value_that_cannot_be_sent_is_the_error_of_the_run(value: object) -> None:
     """What the SDK refuses to write is a CompletionError with the partial response, and nothing is sent."""
     script = script_of([])
