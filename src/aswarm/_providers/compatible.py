@@ -17,7 +17,7 @@ from aswarm._errors import AswarmError, CompletionError, ConfigurationError, Str
 from aswarm._json import is_array, is_object
 from aswarm._messages import as_plain
 from aswarm._tools.tool import is_async
-from aswarm._wire.failures import headers_of, may_pass, retry_after, should_retry
+from aswarm._wire.failures import headers_of, hide_header_values, may_pass, retry_after, should_retry
 from aswarm._wire.request import CompletionRequest
 
 T = TypeVar("T")
@@ -175,7 +175,8 @@ def completion_error(error: Exception) -> CompletionError | ConfigurationError:
 
 
 def error_text(error: Exception) -> str:
-    """The type and text of the error, and those of its cause if the text does not contain them."""
+    """The type and text of the error, and those of its cause if the text does not contain them; no header values."""
+    hide_header_values(error)
     cause = error.__cause__
     hidden = cause is not None and str(cause) not in str(error)
     return f"{type(error).__name__}: {error}" + (f" ({type(cause).__name__}: {cause})" if hidden else "")

@@ -1,6 +1,7 @@
 """The client that a swarm makes for itself: an `AsyncOpenAI` from the environment, on one of the SDK's two transports.
 
-Decides the size and the timeouts of the connection pool if those of the SDK do not fit. Never sends anything.
+Decides the size and the timeouts of the connection pool if those of the SDK do not fit, and checks the key. Never sends
+anything.
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ def make_client(transport: Transport = "httpx") -> AsyncOpenAI:
     import openai  # noqa: PLC0415
 
     try:
-        return openai.AsyncOpenAI(**(_on_aiohttp() if transport == "aiohttp" else {}))
+        client = openai.AsyncOpenAI(**(_on_aiohttp() if transport == "aiohttp" else {}))
     except openai.OpenAIError as error:
-        raise _no_client("AsyncSwarm", "AsyncOpenAI", error) from error
+        raise _no_client("AsyncSwarm", "AsyncOpenAI", f" The openai package says: {error}") from error
+    client.api_key = _clean_key(client.api_key, "AsyncSwarm", "AsyncOpenAI")
+    return client
 
 
 def make_blocking_client() -> OpenAI:
@@ -51,15 +54,30 @@ def make_blocking_client() -> OpenAI:
     import openai  # noqa: PLC0415 - as above
 
     try:
-        return openai.OpenAI()
+        client = openai.OpenAI()
     except openai.OpenAIError as error:
-        raise _no_client("Swarm", "OpenAI", error) from error
+        raise _no_client("Swarm", "OpenAI", f" The openai package says: {error}") from error
+    client.api_key = _clean_key(client.api_key, "Swarm", "OpenAI")
+    return client
 
 
-def _no_client(swarm: str, kind: str, error: Exception) -> ConfigurationError:
+def _clean_key(key: str, swarm: str, kind: str) -> str:
+    """The key without the white space around it: `echo` and mounted secrets end in a line break. Never quotes it."""
+    stripped = key.strip()
+    if key and not stripped:
+        raise _no_client(swarm, kind, " OPENAI_API_KEY is set, and has white space only.")
+    if not (stripped.isascii() and stripped.isprintable()):
+        raise ConfigurationError(
+            "OPENAI_API_KEY has a character that no HTTP header may have: a line break, another control character, or a "
+            "letter or quotation mark beyond ASCII; copy the key again (it is not shown here)"
+        )
+    return stripped
+
+
+def _no_client(swarm: str, kind: str, reason: str) -> ConfigurationError:
     return ConfigurationError(
-        f"no client: set OPENAI_API_KEY, or pass {swarm}(client=...), for example {kind}(base_url=..., api_key=...). "
-        f"The openai package says: {error}"
+        f"no client: set OPENAI_API_KEY, or pass {swarm}(client=...), for example {kind}(base_url=..., api_key=...)."
+        f"{reason}"
     )
 
 

@@ -26,6 +26,7 @@ from aswarm._json import shown
 from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
 from aswarm._tools.conversion import as_result, bind_context, parse_arguments, sendable
 from aswarm._tools.tool import Tool, takes_context
+from aswarm._wire.failures import hide_header_values
 
 from .handlers import Started, ToolHandler
 from .plan import ToolCall, ToolOutcome
@@ -126,6 +127,7 @@ class ToolCaller:
         return value
 
     async def _failed(self, call: ToolCall, error: Exception, text: str | None = None) -> ToolOutcome:
+        hide_header_values(error)
         text = sendable(text or _text_for_model(error))
         foreseen = isinstance(error, ToolError)
         level = logging.INFO if foreseen else logging.ERROR

@@ -16,6 +16,7 @@ from aswarm._agent import Agent
 from aswarm._errors import AswarmError, RunError
 from aswarm._events import CompletionDelta, CompletionFinished, HandedOff, LoopEvent, RunFinished, TurnStarted
 from aswarm._wire.accumulator import Accumulator
+from aswarm._wire.failures import hide_header_values
 from aswarm._wire.request import RequestSettings
 
 from .execution import Emit, run_group
@@ -57,6 +58,7 @@ class Loop:
                 _attach_response(error, state)
                 raise
             # An error of other code, or of a run inside this one, which keeps its own response.
+            hide_header_values(error)
             wrapped = RunError(f"{type(error).__name__}: {error}")
             _attach_response(wrapped, state)
             raise wrapped from error

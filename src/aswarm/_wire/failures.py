@@ -10,6 +10,7 @@ unused again, which is later than when the next request may go.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -33,6 +34,9 @@ _PASSING_CODES = ("server_error", "rate_limit_exceeded", "overloaded_error")
 _ADVICE = {"true": True, "false": False}
 # A longer Retry-After is a mistake, for example a point in time. It counts as if nothing had been said.
 _LONGEST_WAIT = 86_400.0
+# A header value as transports quote it: "Illegal header value b'Bearer ...'" (h11, h2, http.client, requests).
+_QUOTED_HEADER = re.compile(r"""(header value[^'"]{0,40}?) ?b?(['"]).*\2""", re.IGNORECASE | re.DOTALL)
+_HIDDEN = r"\1 (hidden, because it may be the API key; look for a line break or a space at its end)"
 
 
 def classify(error: CompletionError) -> FailureKind:
@@ -81,6 +85,18 @@ def give_up(error: CompletionError, run_id: str) -> None:
 def is_given_up(error: CompletionError, run_id: str) -> bool:
     """Whether retries further in have tried often enough in this run."""
     return getattr(error, "_given_up_in", None) == run_id
+
+
+def hide_header_values(error: BaseException) -> None:
+    """Take header values out of the texts of this error and of its causes, which a traceback in a log shows too."""
+    known = [error]
+    for each in known:  # the list grows
+        args = tuple(_QUOTED_HEADER.sub(_HIDDEN, arg) if isinstance(arg, str) else arg for arg in each.args)
+        if args != each.args:
+            set_attribute(each, "args", args)
+        for cause in (each.__cause__, each.__context__):
+            if cause is not None and not any(cause is other for other in known):
+                known.append(cause)
 
 
 # --- what the answer says ---------------------------------------------------------------------------------------------
