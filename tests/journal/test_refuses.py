@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,10 @@ async def test_a_file_that_is_no_database(path: Path) -> None:
 @pytest.mark.asyncio
 async def test_a_path_that_leads_nowhere(path: Path) -> None:
     """The error says that the folder is missing."""
-    with pytest.raises(ConfigurationError, match=r"missing.run\.sqlite cannot be opened: unable to open"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"missing.run\.sqlite cannot be opened: No such file or directory: .*A journal needs a folder",
+    ):
         async with Journal(path.parent / "missing" / "run.sqlite", BATCH):
             pass
 
@@ -117,6 +120,17 @@ async def test_two_processes(path: Path) -> None:
                 pass
         holder.kill()
     assert (await rerun(path, Script(), Agent())).text == "Done"
+
+
+@pytest.mark.asyncio
+async def test_another_program_has_the_file_open(path: Path) -> None:
+    """A program that is no batch, such as a database browser, has no lock beside the file, but one of SQLite's."""
+    await made(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as browser:
+        browser.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(ConfigurationError, match=r"is in use"):
+            async with Journal(path, BATCH):
+                pass
 
 
 @pytest.mark.asyncio

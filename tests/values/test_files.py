@@ -1,12 +1,14 @@
-"""Files that are replaced: whole or not at all, with the mode that they had."""
+"""Files that are replaced: whole or not at all, with the mode that they had. And files that one owner locks."""
 
 from __future__ import annotations
 
+from io import FileIO
 from pathlib import Path
 
 import pytest
 
-from aswarm._files import replacing
+from aswarm import _files
+from aswarm._files import SideLock, lock, replacing
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -32,3 +34,63 @@ def test_a_file_that_is_replaced_keeps_its_mode_unless_it_is_private(
         file.write(b"new")
     assert (place.read_bytes(), place.stat().st_mode & 0o777) == (b"new", expected)
     assert [path.name for path in tmp_path.iterdir()] == ["kept.json"]
+
+
+# --- locks ---
+
+
+def test_a_file_has_one_owner_at_a_time(tmp_path: Path) -> None:
+    """The lock lives beside the file; it ends with its owner, and nothing is left of it."""
+    path = str(tmp_path / "file")
+    owner = SideLock.acquire(path, 0)
+    assert owner is not None
+    assert SideLock.acquire(path, 0.03) is None
+    owner.release()
+    again = SideLock.acquire(path, 0)
+    assert again is not None
+    again.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_side_file_that_was_left_behind_does_no_harm(tmp_path: Path) -> None:
+    """A killed process leaves it."""
+    (tmp_path / "file-lock").touch()
+    owner = SideLock.acquire(str(tmp_path / "file"), 0)
+    assert owner is not None
+    owner.release()
+
+
+@pytest.mark.parametrize("another", [False, True], ids=["none", "another"])
+def test_a_side_file_that_its_last_owner_removed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another: bool
+) -> None:
+    """A lock on a file that has no name any more locks nothing: the file of that name is locked then."""
+    side, opened = tmp_path / "file-lock", []
+
+    def lock_late(file: FileIO) -> bool:
+        opened.append(file)
+        if len(opened) == 1:
+            side.unlink()
+            if another:
+                side.touch()
+        return lock(file)
+
+    monkeypatch.setattr(_files, "lock", lock_late)
+    owner = SideLock.acquire(str(tmp_path / "file"), 1)
+    assert owner is not None
+    assert len(opened) == 2
+    assert SideLock.acquire(str(tmp_path / "file"), 0) is None
+    owner.release()
+
+
+def test_a_forked_child_keeps_no_lock(tmp_path: Path) -> None:
+    """Its copies are closed at the fork; giving the lock up there does not take it from the parent."""
+    parents, childs = SideLock.acquire(str(tmp_path / "file"), 0), SideLock.acquire(str(tmp_path / "other"), 0)
+    assert parents is not None
+    assert childs is not None
+    _files._close_in_child()
+    childs.release()
+    assert (tmp_path / "other-lock").exists()
+    reopened = SideLock.acquire(str(tmp_path / "file"), 0)
+    assert reopened is not None
+    reopened.release()

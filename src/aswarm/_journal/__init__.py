@@ -1,7 +1,7 @@
 """A file that records what the runs of a batch did, so that a rerun after a crash continues where they were.
 
-It is a SQLite file (with a write-ahead log beside it while it is open), for one machine and one process at a time, and
-no queue. To a run it is a middleware and nothing else: it wraps the two handlers, and the loop does not know of it.
+It is a SQLite file (with a write-ahead log and a lock beside it while it is open), for one machine and one process at a
+time, and no queue. To a run it is a middleware and nothing else: it wraps the two handlers, and the loop does not know of it.
 
 What is recorded, in this order, and when it is written:
 

@@ -1,17 +1,20 @@
 """The SQLite file of a journal: checking whose it is, reading and writing.
 
-Decides whether a file is the journal of this batch, and whether an item is already in it. Every call blocks. SQLite's
-own lock keeps the file for one process at a time; the lock ends with the process, also if the process is killed.
+Decides whether a file is the journal of this batch, and whether an item is already in it. Every call blocks. A lock
+keeps the file for one batch at a time; the lock ends with the process, also if the process is killed. SQLite's own lock
+does not suffice: a process loses it when it closes any descriptor of the file, such as that of a copy.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from os import PathLike, fspath
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from aswarm._errors import ConfigurationError
+from aswarm._files import SideLock
 from aswarm._json import shown
 
 FORMAT = 1
@@ -58,12 +61,14 @@ class StoredItem(NamedTuple):
 class JournalFile:
     """An open journal file. Any thread may use it, but only one at a time."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, resources: ExitStack) -> None:
+        """`close` closes what `resources` has, from now on."""
         self._connection = connection
         self._is_durable: bool | None = None
         (last,) = connection.execute("SELECT coalesce(max(number), 0) FROM item").fetchone()
         self._first = self._next = last + 1
         self._seen = bytearray(last + 1)  # which items of earlier processes were looked up by this one
+        self._resources = resources.pop_all()
 
     @classmethod
     def open(cls, path: str | PathLike[str], fingerprint: Mapping[str, str]) -> JournalFile:
@@ -71,23 +76,19 @@ class JournalFile:
         name = fspath(path)
         if name in ("", ":memory:"):  # SQLite accepts these names, and keeps nothing on disk
             raise ConfigurationError(f"journal must be the path of a file, or None for no journal, not {name!r}")
-        try:
-            connection = sqlite3.connect(name, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        except sqlite3.Error as error:
-            raise ConfigurationError(_open_error(name, error)) from error
-        try:
-            _lock_and_check(connection, name, fingerprint)
-            return cls(connection)
-        except (sqlite3.Error, UnicodeEncodeError) as error:
-            connection.close()
-            raise ConfigurationError(_open_error(name, error)) from error
-        except BaseException:
-            connection.close()
-            raise
+        with ExitStack() as stack:
+            stack.callback(_acquire(name).release)
+            try:
+                connection = sqlite3.connect(name, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+                stack.callback(connection.close)
+                _lock_and_check(connection, name, fingerprint)
+                return cls(connection, stack)
+            except (sqlite3.Error, UnicodeEncodeError) as error:
+                raise ConfigurationError(_open_error(name, error)) from error
 
     def close(self) -> None:
-        """Close the file; SQLite then moves the write-ahead log into it."""
-        self._connection.close()
+        """Close the file, and unlock it; SQLite moves the write-ahead log into it."""
+        self._resources.close()
 
     def work(self, wanted: Sequence[tuple[str, str]], steps: Sequence[Step], *, is_durable: bool) -> list[StoredItem]:
         """Look up items by id and content, and add those that are new; then write the steps: all in one transaction.
@@ -153,6 +154,19 @@ class JournalFile:
             yield from self._connection.execute(f"{query} IN ({_placeholders(len(chunk))}){order}", chunk).fetchall()
 
 
+def _acquire(name: str) -> SideLock:
+    try:
+        lock = SideLock.acquire(name, _BUSY_SECONDS)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the journal {name} cannot be opened: {error.strerror}: {error.filename}. A journal needs a folder in which "
+            "this process may make files"
+        ) from error
+    if lock is None:
+        raise ConfigurationError(_in_use(name))
+    return lock
+
+
 def _lock_and_check(connection: sqlite3.Connection, name: str, fingerprint: Mapping[str, str]) -> None:
     """Lock the file; check its content, or make the tables of a new one. A file of another program is not changed."""
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -206,10 +220,14 @@ def _check_fingerprint(name: str, recorded: Mapping[str, str], fingerprint: Mapp
 def _open_error(name: str, error: Exception) -> str:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code; the higher bits hold the extended one
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return f"the journal {name} is in use: another batch has it open; wait until that ends, or use another journal"
+        return _in_use(name)
     if code == sqlite3.SQLITE_NOTADB:
         return f"{name} is not a journal of aswarm: {error}; give the journal another path"
     return f"the journal {name} cannot be opened: {error}"
+
+
+def _in_use(name: str) -> str:
+    return f"the journal {name} is in use: another batch has it open; wait until that ends, or use another journal"
 
 
 def _ids(wanted: Sequence[tuple[str, str]]) -> dict[str, None]:

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from click.exceptions import Exit
 
-from aswarm import CompletionError, Response
+from aswarm import CompletionError, Response, _files
 from aswarm.cli._exits import CommandFailed, SetupError
-from aswarm.cli.batch import _output
 from aswarm.cli.batch._outcomes import encoded, error_of, status_of
 from aswarm.cli.batch._output import Output, open_output
 from aswarm.cli.batch._records import InputRecord
@@ -192,7 +191,7 @@ def test_one_at_a_time() -> None:
 def test_without_locks(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     """On Windows, and on some network file systems, two batches are not kept apart."""
     if missing == "module":
-        monkeypatch.setattr(_output, "find_spec", lambda _: None)
+        monkeypatch.setattr(_files, "find_spec", lambda _: None)
     else:
         monkeypatch.setattr(fcntl, "flock", lambda *_: Path("none").stat())
     with open_output(OUT, io.StringIO(), resume=False):

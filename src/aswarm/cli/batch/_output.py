@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib.util import find_spec
 from io import RawIOBase, UnsupportedOperation
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple, Self, TextIO
 
 from click.exceptions import Exit
 
+from aswarm._files import lock
 from aswarm._json import is_object, shown
 from aswarm.cli._exits import CommandFailed, SetupError
 
@@ -107,7 +107,7 @@ class FileOutput(Output):
         # Without a buffer: a line is in the file at once, and a line that could not be written is not written later.
         self._file = path.open("ab", buffering=0)
         try:
-            if not _locked(self._file):
+            if not lock(self._file):
                 raise SetupError(f"{path} is being written by another batch; wait for its end, or choose another file")
             if resume:
                 self._read()
@@ -159,24 +159,6 @@ class FileOutput(Output):
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def _locked(file: RawIOBase) -> bool:
-    """Lock a file until it is closed or the process ends. False where another process has locked it.
-
-    Where there are no such locks (on Windows, on some network file systems) every file counts as locked by us.
-    """
-    if find_spec("fcntl") is None:
-        return True
-    import fcntl  # noqa: PLC0415 - as above
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 class StreamOutput(Output):
