@@ -202,7 +202,11 @@ async def test_a_failed_call_stays_failed(path: Path) -> None:
     with pytest.raises(Died):
         await rerun(path, Script(calls("one", "two", "missing"), dies()), agent)
     response = await rerun(path, Script(says("Done")), agent)
-    assert contents(response) == ["Error: ValueError: no ink", "Error: Mute", "Error: Tool missing not found."]
+    assert contents(response) == [
+        "Error: ValueError: no ink",
+        "Error: Mute",
+        "Error: Tool missing not found. Tools: one, two.",
+    ]
     assert ran == ["one"]
 
 

@@ -65,7 +65,7 @@ def test_calls_answers_and_handoffs_are_shown(chat, stream):
         'Weather: look_up("city"= "Oslo")',
         "Weather: nope()",
         "  look_up: sunny, 18 degrees",
-        "  nope: Error: Tool nope not found.",
+        "  nope: Error: Tool nope not found. Tools: look_up.",
         "Weather: Sunny.",
         "Bye",
         "Weather: Bye.",

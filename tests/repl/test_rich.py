@@ -88,7 +88,7 @@ def test_a_run_with_tools_and_a_handoff(live):
         "  → nope()",
         "  ← look_up: sunny",
         "    18 degrees",
-        "  ✗ nope: Error: Tool nope not found.",
+        "  ✗ nope: Error: Tool nope not found. Tools: look_up.",
         "",
         "It is sunny.",
         "",

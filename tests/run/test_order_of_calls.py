@@ -113,7 +113,7 @@ async def test_any_order_of_calls_gives_what_running_in_order_gives(anyio_backen
         "look": ("look", "{}", "seen"),
         "b": ("transfer_to_b", "{}", '{"assistant": "B"}'),
         "c": ("transfer_to_c", "{}", '{"assistant": "C"}'),
-        "unknown": ("nobody", "{}", "Error: Tool nobody not found."),
+        "unknown": ("nobody", "{}", "Error: Tool nobody not found. Tools: look, fail, transfer_to_b, transfer_to_c."),
         "arguments": ("look", "[1]", "Error: the arguments must be a JSON object, not list"),
         "raises": ("fail", "{}", "Error: ValueError: no luck"),
     }

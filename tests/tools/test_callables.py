@@ -9,8 +9,9 @@ import annotated_functions
 import pytest
 from hint_schemas import Caller, Point, Service, complaints, parameters_of, refused
 
-from aswarm import ToolArgumentsError, function_to_json, tool
+from aswarm import Agent, ConfigurationError, ToolArgumentsError, function_to_json, function_tool, tool
 from aswarm._tools.schema import schema_of
+from aswarm._tools.toolbox import tools_of
 
 
 class SlottedCaller:
@@ -92,6 +93,42 @@ def test_what_a_partial_binds_is_not_overridden_through_further_arguments() -> N
             assert function(**valid)["token"] == "secret"
 
 
+def transfer(department: str, reason: str) -> str:
+    """Transfer the caller."""
+    return f"{department}: {reason}"
+
+
+def named_partial(name: str, description: str | None = None) -> Any:
+    """A partial as code for Swarm makes it, which needs the name on the partial itself."""
+    made: Any = functools.partial(transfer, department=name)
+    made.__name__ = name
+    if description is not None:
+        made.__doc__ = description
+    return made
+
+
+def test_the_name_and_the_docstring_of_a_partial_are_its_own() -> None:
+    """What was set on a partial counts, and without it what the function behind has."""
+    sales, refunds = named_partial("to_sales", "For\n    buyers."), named_partial("to_refunds")
+    assert list(tools_of(Agent(functions=[sales, refunds]))) == ["to_sales", "to_refunds"]
+    described = [function_to_json(function)["function"] for function in (sales, refunds, functools.partial(refunds))]
+    assert [(each["name"], each["description"]) for each in described] == [
+        ("to_sales", "For\nbuyers."),
+        ("to_refunds", "Transfer the caller."),
+        ("to_refunds", "Transfer the caller."),
+    ]
+    assert [list(each["parameters"]["properties"]) for each in described] == [["reason"]] * 3
+
+
+def test_a_partial_with_everything_of_its_function() -> None:
+    """`functools.update_wrapper` makes a partial look like its function; what it binds is hidden all the same."""
+    partial = functools.partial(transfer, "sales")
+    functools.update_wrapper(partial, transfer)
+    made = function_to_json(functools.partial(partial))["function"]
+    assert (made["name"], made["description"]) == ("transfer", "Transfer the caller.")
+    assert list(made["parameters"]["properties"]) == ["reason"]
+
+
 def test_a_context_bound_by_a_partial_is_the_developers() -> None:
     """Where the developer bound the context variables, the run's are not wanted."""
 
@@ -148,3 +185,32 @@ def test_a_class_is_its_constructor() -> None:
 def test_what_is_not_callable_is_refused(thing: object) -> None:
     """The error shows what it was."""
     assert repr(thing) in refused(thing)
+
+
+class Counter:
+    async def __call__(self, city: str) -> Any:
+        yield city
+
+    def count(self, city: str) -> Any:
+        yield city
+
+
+@tool
+async def count(city: str) -> Any:
+    """Count."""
+    yield city
+
+
+@pytest.mark.parametrize(
+    "function", [Counter(), Counter().count, functools.partial(Counter().count), count, Counter.count]
+)
+def test_a_generator_function_is_refused(function: Any) -> None:
+    """The model would be told the repr of a generator; the error says what to return."""
+    with pytest.raises(ConfigurationError, match=r"is a generator function.* return the whole result"):
+        function_to_json(function)
+
+
+def test_a_generator_function_is_refused_with_a_ready_schema_too() -> None:
+    """`function_tool` says so when the tool is made."""
+    with pytest.raises(ConfigurationError, match="function 'count' is a generator function"):
+        function_tool(Counter().count, name="count", description="", parameters={"type": "object"})

@@ -3,13 +3,15 @@
 # No `from __future__ import annotations`: these hints are objects; annotated_functions.py has the ones that are text.
 
 import json
+import warnings
 from typing import Any
 
 import pytest
 from hint_schemas import complaints, parameters_of, refused, taking, with_signature
 
-from aswarm import function_to_json, tool
+from aswarm import Agent, AsyncSwarm, function_to_json, tool
 from aswarm._tools.schema import schema_of
+from aswarm.testing import ScriptedModel, call
 
 
 def test_keyword_only_parameters_are_parameters() -> None:
@@ -95,7 +97,9 @@ def test_parameter_names_that_the_api_refuses_are_refused(name: str) -> None:
     assert repr(name) in text
 
 
-@pytest.mark.parametrize("name", ["größe", "x" * 65, "<lambda>", "with space", "with.dot", "new\nline", "end\n"])
+@pytest.mark.parametrize(
+    "name", ["x" * 65, "ü" * 65, "gr öße", "<größe>", "<lambda>", "with space", "with.dot", "new\nline", "end\n"]
+)
 def test_function_names_that_the_api_refuses_are_refused(name: str) -> None:
     """Letters, digits, _ and - up to 64."""
 
@@ -103,6 +107,24 @@ def test_function_names_that_the_api_refuses_are_refused(name: str) -> None:
 
     f.__name__ = name
     assert repr(name) in refused(f)
+
+
+@pytest.mark.asyncio
+async def test_function_names_beyond_ascii_are_warned_about_once() -> None:
+    """Servers at home take them and OpenAI does not: the warning says so, once for the function."""
+
+    def größe() -> str:
+        return "180 cm"
+
+    model = ScriptedModel([call("größe"), call("größe"), "Done", call("größe"), "Done"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            response = await AsyncSwarm(model.client()).run(Agent(functions=[größe]), "How tall?")
+    assert [message["content"] for message in response.messages if message["role"] == "tool"] == ["180 cm"]
+    (warning,) = caught
+    assert "function 'größe'" in str(warning.message)
+    assert "OpenAI refuses" in str(warning.message)
 
 
 def test_a_lambda_needs_a_name() -> None:

@@ -142,7 +142,7 @@ def busy() -> str:
 @pytest.mark.parametrize(
     ("function", "name", "arguments", "kind", "still_running", "text"),
     [
-        (needs, "gone", "{}", ToolNotFound, False, "Error: Tool gone not found."),
+        (needs, "gone", "{}", ToolNotFound, False, "Error: Tool gone not found. Tools: needs."),
         (needs, "needs", "{}", ToolArgumentsError, False, "Error: city"),
         (needs, "needs", "no JSON", ToolArgumentsError, False, "Error: "),
         (needs, "needs", "[1]", ToolArgumentsError, False, "Error: "),
@@ -228,3 +228,23 @@ def test_they_are_plain_exceptions(error: ToolError) -> None:
         assert type(again) is type(error)
         assert str(again) == "x"
         assert vars(again) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("functions", "text"),
+    [
+        ([], "Error: Tool gone not found. This agent has no tools."),
+        ([needs, Agent(name="Sales")], "Error: Tool gone not found. Tools: needs, transfer_to_sales."),
+        (
+            [Agent(name=f"{number:02}") for number in range(23)],
+            f"Error: Tool gone not found. Tools: {', '.join(f'transfer_to_{n:02}' for n in range(20))} and 3 more.",
+        ),
+    ],
+    ids=["none", "two", "many"],
+)
+async def test_an_unknown_tool_lists_those_that_there_are(functions: list[Any], text: str) -> None:
+    """The text begins as Swarm's does; at most twenty names follow."""
+    response = await AsyncSwarm(ScriptedModel([made_call("gone"), "Done"]).client()).run(
+        Agent(functions=functions), "Go"
+    )
+    assert response.messages[1]["content"] == text

@@ -312,3 +312,37 @@ async def test_the_error_of_a_run_inside_keeps_its_own_response() -> None:
     assert cause.response.messages == []
     assert caught.value.response is not None
     assert caught.value.response.messages[0]["sender"] == "Outer"
+
+
+class Shown:
+    def __str__(self) -> str:
+        return "shown"
+
+
+async def test_a_result_without_a_text_of_its_own_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The model is told its default repr as before; the log says which function and which class, once."""
+
+    class Opaque:
+        pass
+
+    def opaque() -> Opaque:
+        return Opaque()
+
+    def in_result() -> Result:
+        return Result(value=Opaque())
+
+    def harmless() -> str:
+        return "<b at 0x1>"
+
+    def shown() -> Shown:
+        return Shown()
+
+    caplog.set_level(logging.WARNING, "aswarm")
+    calls = [call("opaque"), call("opaque"), call("in_result"), call("harmless"), call("shown")]
+    response = await run_turn([opaque, in_result, harmless, shown], calls)
+    assert all(f"{Opaque.__qualname__} object at 0x" in text for text in contents(response)[:3])
+    assert contents(response)[3:] == ["<b at 0x1>", "shown"]
+    first, second = [record.getMessage() for record in caplog.records]
+    assert "tool opaque returned an object without a text of its own" in first
+    assert f"give {Opaque.__qualname__} a __str__" in first
+    assert "tool in_result returned" in second

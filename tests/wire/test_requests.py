@@ -97,7 +97,7 @@ async def test_row_49_every_call_is_answered_once(way: str) -> None:
     assert seen.told[0] == '{"assistant": "B"}'
     assert seen.told[1].startswith('{"assistant": "C"}')
     assert "B" in seen.told[1]
-    assert seen.told[2] == "Error: Tool missing not found."
+    assert seen.told[2] == "Error: Tool missing not found. Tools: transfer_to_b, transfer_to_c."
     assert (seen.model.requests[1].body["model"], seen.response.agent) == ("c", c)
 
 

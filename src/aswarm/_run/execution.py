@@ -10,6 +10,8 @@ import functools
 import inspect
 import logging
 import math
+import re
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from typing import Any, TypeAlias
 import anyio
 import anyio.lowlevel
 
-from aswarm._agent import Agent
+from aswarm._agent import Agent, Result
 from aswarm._context import copy_containers, merge_changes
 from aswarm._errors import ConfigurationError, RunError, ToolArgumentsError, ToolError, ToolNotFound, ToolTimeout
 from aswarm._events import LoopEvent, ToolCallFinished, ToolCallStarted
@@ -26,6 +28,7 @@ from aswarm._json import shown
 from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
 from aswarm._tools.conversion import as_result, bind_context, parse_arguments, sendable
 from aswarm._tools.tool import Tool, takes_context
+from aswarm._tools.toolbox import toolbox
 from aswarm._wire.failures import hide_header_values
 
 from .handlers import Started, ToolHandler
@@ -36,6 +39,11 @@ logger = logging.getLogger("aswarm")
 
 # The tool call that this code runs in: in its function, or in a middleware around it.
 current_call: ContextVar[ToolCall | None] = ContextVar("aswarm_current_call", default=None)
+
+_NAMES = 20  # how many tools the model is told when it called one that does not exist
+# The text that an object has by default. `_without_text`: the classes for which it was logged, and by which tools.
+_DEFAULT_TEXT = re.compile(r"<.+ at 0x[0-9a-fA-F]+>")
+_without_text: weakref.WeakKeyDictionary[type, set[str]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +104,15 @@ class ToolCaller:
     async def _attempt(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         tool = call.tool
         if tool is None:
-            raise ToolNotFound(f"Tool {call.name} not found.")
+            raise ToolNotFound(_not_found(call))
         arguments = tool.schema.validate(parse_arguments(call.arguments))
         on_loop = tool.is_async or not (tool.thread or self._function_runner.runs_everything)
         carry_out = _on_loop if on_loop else functools.partial(self._run_in_slot, call)
         async with hold_token(tool.limiter):
-            result = as_result(await carry_out(tool, arguments, context, started))
+            value = await carry_out(tool, arguments, context, started)
+            result = as_result(value)
+        if result.value[:1] == "<":
+            self._log_default_text(call, value, result.value)
         return ToolOutcome(result.value, result)
 
     async def _run_in_slot(
@@ -126,6 +137,22 @@ class ToolCaller:
             merge_changes(context, before, own)
         return value
 
+    def _log_default_text(self, call: ToolCall, value: object, text: str) -> None:
+        """Log once for each class and tool that the model is told a text such as `<Order object at 0x7f...>`."""
+        value = value.value if isinstance(value, Result) else value
+        tools = _without_text.setdefault(type(value), set())
+        if isinstance(value, str) or not _DEFAULT_TEXT.fullmatch(text) or call.name in tools:
+            return
+        tools.add(call.name)
+        logger.warning(
+            "tool %s returned an object without a text of its own, and the model is told %s; return a str, a dict, a "
+            "dataclass or a pydantic model, or give %s a __str__",
+            call.name,
+            text,
+            type(value).__qualname__,
+            extra=self._log_fields,
+        )
+
     async def _failed(self, call: ToolCall, error: Exception, text: str | None = None) -> ToolOutcome:
         hide_header_values(error)
         text = sendable(text or _text_for_model(error))
@@ -136,6 +163,14 @@ class ToolCaller:
             failure = ToolFailure(text, error, call.id, call.name, call.arguments, call.agent)
             text = await _rewritten(self._on_error, call, failure)
         return ToolOutcome(text, error=error, still_running=isinstance(error, ToolTimeout) and error.still_running)
+
+
+def _not_found(call: ToolCall) -> str:
+    names = list(toolbox(call.agent).tools)
+    if not names:
+        return f"Tool {call.name} not found. This agent has no tools."
+    others = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return f"Tool {call.name} not found. Tools: {', '.join(names[:_NAMES])}{others}."
 
 
 def _text_for_model(error: BaseException) -> str:

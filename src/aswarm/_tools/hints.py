@@ -34,10 +34,35 @@ def behind_partials(function: Any) -> Any:
     return function
 
 
+def bound_by_partials(function: object) -> set[str]:
+    """The names of the parameters that partials bind. The developer has chosen their values."""
+    bound: set[str] = set()
+    while isinstance(function, functools.partial):
+        bound.update(function.keywords)
+        function = typing.cast("object", function.func)
+    return bound
+
+
+def without_attributes(function: Any) -> Any:
+    """The same partial without attributes: `inspect.signature` would follow a `__wrapped__`, and miss what is bound."""
+    if not isinstance(function, functools.partial):
+        return function
+    partial: functools.partial[Any] = function
+    return functools.partial(without_attributes(partial.func), *partial.args, **partial.keywords)
+
+
+def with_attribute(function: Any, name: str) -> Any:
+    """The partial on which the attribute was set, the outermost first, or else the function behind the partials."""
+    while isinstance(function, functools.partial) and name not in vars(typing.cast("Any", function)):
+        function = typing.cast("Any", function.func)
+    return function
+
+
 def name_of(function: object) -> str:
-    """The name that the model sees: the function's own, that of the function behind a partial, or the class's."""
-    function = behind_partials(function)
-    return str(getattr(function, "__name__", None) or type(function).__name__)
+    """The name that the model sees: that of a partial if it was set, of the function behind it, or of the class."""
+    return str(
+        getattr(with_attribute(function, "__name__"), "__name__", None) or type(behind_partials(function)).__name__
+    )
 
 
 def annotations_of(function: object) -> dict[str, Any]:

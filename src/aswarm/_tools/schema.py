@@ -13,7 +13,7 @@ import functools
 import inspect
 import re
 import types
-import typing
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, Union, get_args, get_origin
@@ -27,12 +27,22 @@ from typing_extensions import TypedDict
 from aswarm._errors import ConfigurationError, ToolArgumentsError
 from aswarm._json import is_array, is_object, shown
 
-from .hints import EMPTY, behind_partials, name_of, resolve_hints, signature_of
+from .hints import (
+    EMPTY,
+    behind_partials,
+    bound_by_partials,
+    name_of,
+    resolve_hints,
+    signature_of,
+    with_attribute,
+    without_attributes,
+)
 from .strict_schema import strict_parameters
 from .typed_dicts import modern
 
 CONTEXT = "context_variables"
 _FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # the API's own pattern
+_LOCAL_NAME = re.compile(r"[\w-]{1,64}")  # what Python and most local servers take
 _PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 # Numbers become strings where a string is asked for: models often send 7 for "7".
 _LAX = ConfigDict(arbitrary_types_allowed=True, coerce_numbers_to_str=True)
@@ -93,6 +103,7 @@ def _line(details: Any) -> str:
 def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: bool = False) -> FunctionSchema:
     """Build the schema of a function. Raises ConfigurationError that names the function and the parameter."""
     name = _checked_name(name or name_of(function))
+    _refuse_generator(function, name)
     parameters = _parameters(function, name)
     hints = resolve_hints(function, parameters)
     offered = {key: hints[key] for key in parameters if key != CONTEXT}
@@ -107,7 +118,7 @@ def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: 
             builder.adapter(),
             _extra_adapter(name, extra, strict) if extra is not None else None,
             # An argument that a partial binds counts as known and is not accepted: `**parameters` does not let it in.
-            frozenset(offered) | _bound_by_partial(function),
+            frozenset(offered) | bound_by_partials(function),
             builder.null_is_default,
         ),
     )
@@ -118,6 +129,7 @@ def ready_schema(
 ) -> FunctionSchema:
     """The schema of a function whose parameters are described already. Arguments are passed on as they are."""
     offered = {"name": _checked_name(name), "description": description, "parameters": parameters}
+    _refuse_generator(function, name)
     try:
         taken = signature_of(function).parameters
     except (TypeError, ValueError):  # a builtin without a signature
@@ -138,13 +150,32 @@ def _without_context(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked_name(name: str) -> str:
-    if not _FUNCTION_NAME.fullmatch(name):
+    if _FUNCTION_NAME.fullmatch(name):
+        return name
+    if not _LOCAL_NAME.fullmatch(name):
         raise ConfigurationError(
             f"function {name!r} cannot be offered to the model: the API takes names of 1 to 64 letters, digits, _ and -"
         )
+    warnings.warn(
+        f"function {name!r}: OpenAI refuses names with letters beyond ASCII, and other servers may take them; "
+        "use @tool(name=...) for a name that all of them take",
+        UserWarning,
+        stacklevel=2,
+    )
     return name
 
 
+def _refuse_generator(function: Any, name: str) -> None:
+    function = behind_partials(function)
+    called = (function,) if isinstance(function, type) else (function, getattr(function, "__call__", None))  # noqa: B004 - the question is what calling it gives
+    if any(getattr(getattr(each, "__code__", None), "co_flags", 0) & _GENERATOR for each in called):
+        raise ConfigurationError(
+            f"function {name!r} is a generator function, and the model would not see its items; "
+            "return the whole result, for example a list"
+        )
+
+
+_GENERATOR = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 _REFUSED_KINDS = {
     inspect.Parameter.VAR_POSITIONAL: "a *parameter",
@@ -153,9 +184,9 @@ _REFUSED_KINDS = {
 
 
 def description_of(function: object) -> str:
-    """The whole docstring without its indentation; that of the function behind a partial, or of `__call__`."""
-    function = behind_partials(function)
-    if not hasattr(function, "__name__"):
+    """The whole docstring without its indentation: of a partial if it was set, of the function behind it, of `__call__`."""
+    function = with_attribute(function, "__doc__")
+    if not (hasattr(function, "__name__") or isinstance(function, functools.partial)):
         call = type(function).__call__ if callable(function) else None
         function = call if getattr(call, "__doc__", None) else type(function)
     return inspect.cleandoc(getattr(function, "__doc__", None) or "")
@@ -163,10 +194,10 @@ def description_of(function: object) -> str:
 
 def _parameters(function: Callable[..., Any], name: str) -> dict[str, inspect.Parameter]:
     try:
-        parameters = dict(signature_of(function).parameters)
+        parameters = dict(signature_of(without_attributes(function)).parameters)
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"function {name!r} has no signature that can be read: {error}") from error
-    for bound in _bound_by_partial(function):
+    for bound in bound_by_partials(function):
         parameters.pop(bound, None)
     for parameter in parameters.values():
         if parameter.kind in _REFUSED_KINDS:
@@ -186,15 +217,6 @@ def _parameters(function: Callable[..., Any], name: str) -> dict[str, inspect.Pa
                 "that Field as a value; write Annotated[<type>, Field(...)]"
             )
     return parameters
-
-
-def _bound_by_partial(function: object) -> set[str]:
-    # The developer has chosen these values: the model neither sees nor overrides them.
-    bound: set[str] = set()
-    while isinstance(function, functools.partial):
-        bound.update(function.keywords)
-        function = typing.cast("object", function.func)
-    return bound
 
 
 class _Builder:
