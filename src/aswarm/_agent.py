@@ -5,12 +5,14 @@ They hold data and check its form. They never decide how a run goes. A run never
 
 import copy
 import difflib
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from ._errors import ConfigurationError
 from ._json import is_object
 from ._messages import Message, text_of
 from ._usage import Usage
@@ -30,7 +32,8 @@ class Agent(BaseModel):
     `tool_choice`: as in the API; one that forces a call relaxes to "auto" once the agent has had a tool result in the
     run. `model_settings`: passed through to the request (`temperature`, `extra_headers`, `timeout`, …).
 
-    An unknown field is ignored, as in Swarm, with a warning that names the nearest field.
+    An unknown field is ignored, as in Swarm, with a warning that names the nearest field. A word of another library
+    (`tools`, `handoffs`, `prompt`, `output_type`, …) is a ConfigurationError that names the word of this one.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
@@ -52,8 +55,13 @@ class Agent(BaseModel):
             known = {*cls.model_fields, *(field.alias for field in cls.model_fields.values())}
             for key in values if is_object(values) else ():
                 if key not in known:
-                    _warn_unknown_field(cls, key)
+                    _report_unknown_field(cls, key)
         return values
+
+    @property
+    def __name__(self) -> str:
+        """The name of the handoff to this agent: an agent stands among functions, and code asks for their names."""
+        return handoff_name(self.name)
 
     def __repr__(self) -> str:
         """Name, model and the names of the functions: agents may point at each other, so their fields are not shown."""
@@ -76,20 +84,36 @@ class Agent(BaseModel):
     __hash__ = None  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - mutable, as in Swarm
 
 
-# Words of other libraries.
+def handoff_name(agent_name: str, number: int = 1) -> str:
+    """`transfer_to_<name>`, with `number` where no character of the name is left that the API takes."""
+    return f"transfer_to_{slug(agent_name) or number}"[:64]
+
+
+def slug(agent_name: str) -> str:
+    """The agent's name in lower case, with `_` for what the API does not take in the name of a function."""
+    return re.sub(r"[^a-z0-9_-]+", "_", agent_name.lower()).strip("_")
+
+
+_FUNCTIONS = "its functions, and the agents that it hands over to, are its 'functions'"
+_INSTRUCTIONS = "what tells the model how to behave is its 'instructions'"
+_OUTPUT = "the answer is a text; for JSON, pass model_settings={'response_format': ...} and parse `response.text`"
+# Words of other libraries. An agent that ignored them would seem to work.
 _OTHER_WORDS = {
-    "description": "instructions",
-    "prompt": "instructions",
-    "system_prompt": "instructions",
-    "tools": "functions",
-    "handoffs": "functions",
+    "tools": _FUNCTIONS,
+    "handoffs": _FUNCTIONS,
+    "prompt": _INSTRUCTIONS,
+    "system_prompt": _INSTRUCTIONS,
+    "system_message": _INSTRUCTIONS,
+    "output_type": _OUTPUT,
+    "response_format": _OUTPUT,
 }
 
 
-def _warn_unknown_field(agent_type: type[Agent], key: str) -> None:
+def _report_unknown_field(agent_type: type[Agent], key: str) -> None:
+    if key in _OTHER_WORDS:
+        raise ConfigurationError(f"Agent has no field {key!r}; {_OTHER_WORDS[key]}")
     known = list(agent_type.model_fields)
-    meant = _OTHER_WORDS.get(key)
-    near = [meant] if meant else difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    near = ["instructions"] if key == "description" else difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else f"; fields are {', '.join(agent_type.model_fields)}"
     # 1 is the warn call, 2 the validator, 3 pydantic's __init__, 4 the line that made the agent.
     warnings.warn(f"Agent has no field {key!r}, it is ignored{hint}", UserWarning, stacklevel=4)

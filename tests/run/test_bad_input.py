@@ -135,8 +135,11 @@ def variable(*numbers: int) -> str:
     return str(numbers)
 
 
-def überschrift() -> str:
+def headline() -> str:
     return "no"
+
+
+headline.__name__ = "head line"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +149,7 @@ def überschrift() -> str:
         ([Agent(name="B"), Agent(name="b")], ["transfer_to_b"]),
         ([positional], ["positional", "number"]),
         ([variable], ["variable", "numbers"]),
-        ([überschrift], ["überschrift"]),
+        ([headline], ["head line"]),
         ([lambda: "x"], ["<lambda>"]),
         (["double"], ["double", "callable"]),
         ([None], ["None", "callable"]),

@@ -59,6 +59,19 @@ def test_with_backlinks_each_agent_can_hand_back() -> None:
     assert sales.functions[-1] is refunds.functions[-1] is triage
 
 
+def test_other_fields_are_those_of_the_triage_agent() -> None:
+    """The model, its settings and the tool choice are those of an agent; the agents keep theirs."""
+    sales, refunds = two_agents()
+    settings = {"temperature": 0}
+    triage = create_triage_agent(
+        "Triage", "Hand over.", [sales, refunds], model="small", model_settings=settings, tool_choice="required"
+    )
+    assert (triage.model, triage.model_settings, triage.tool_choice) == ("small", settings, "required")
+    assert triage.parallel_tool_calls is True
+    assert sales.model == "gpt-4o"
+    assert create_triage_agent("T", "Hand over.", [], parallel_tool_calls=False).parallel_tool_calls is False
+
+
 def test_instructions_may_be_a_function() -> None:
     """As for any agent."""
 

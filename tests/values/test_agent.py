@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import pickle
+import re
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 
-from aswarm import Agent, AsyncSwarm, Response, Result, tool
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, tool
+from aswarm._tools.toolbox import tools_of
 from aswarm.testing import ScriptedModel, call
 
 
@@ -104,8 +107,7 @@ def test_a_value_of_the_wrong_kind_is_refused(field: str) -> None:
         ("parallel_tool_call", "parallel_tool_calls"),
         ("Name", "name"),
         ("model_setting", "model_settings"),
-        ("description", "instructions"),
-        ("tools", "functions"),
+        ("description", "instructions"),  # a warning, because an example of Swarm's has it
     ],
 )
 def test_an_unknown_field_is_ignored_with_a_warning_that_names_the_nearest(typo: str, meant: str) -> None:
@@ -126,8 +128,53 @@ def test_an_unknown_field_that_is_near_to_none_names_them_all() -> None:
 def test_every_unknown_field_is_named() -> None:
     """Two mistakes are two warnings."""
     with pytest.warns(UserWarning) as caught:  # noqa: PT030 - they are counted
-        Agent(tools=[], system="x")  # type: ignore[call-arg]
+        Agent(colour="red", system="x")  # type: ignore[call-arg]
     assert len(caught) == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "ours"),
+    [
+        ("tools", "'functions'"),
+        ("handoffs", "'functions'"),
+        ("prompt", "'instructions'"),
+        ("system_prompt", "'instructions'"),
+        ("system_message", "'instructions'"),
+        ("output_type", "model_settings={'response_format': ...}"),
+        ("response_format", "model_settings={'response_format': ...}"),
+    ],
+)
+def test_a_word_of_another_library_is_an_error_that_names_ours(word: str, ours: str) -> None:
+    """An agent without its tools would look as if it worked. The error is no ValidationError."""
+    with pytest.raises(ConfigurationError, match=rf"no field '{word}'.*{re.escape(ours)}"):
+        Agent(**{word: "x"})
+
+
+class WithTools(Agent):
+    """An agent of a user's own with a field of another library."""
+
+    tools: list[str] = []
+    output: str = Field("", alias="output_type")
+
+
+def test_a_subclass_may_declare_a_word_of_another_library() -> None:
+    """It is a field of its own then, under its alias too."""
+    agent = WithTools(tools=["x"], output_type="y")
+    assert (agent.tools, agent.output) == (["x"], "y")
+
+
+def test_an_agent_has_the_name_of_its_handoff_as_a_function() -> None:
+    """Code that asks for the name of each function in `agent.functions` gets that of the handoff, and no new field."""
+    sales, unnamed = Agent(name="Sales Agent"), Agent(name="销售")
+    triage = Agent(functions=[look, sales, unnamed])
+    assert [function.__name__ for function in triage.functions] == ["look", "transfer_to_sales_agent", "transfer_to_1"]
+    assert list(tools_of(triage)) == ["look", "transfer_to_sales_agent", "transfer_to_1"]
+    assert not any("__name__" in fields for fields in (Agent.model_fields, sales.model_dump(), vars(sales)))
+    assert repr(sales) == "Agent(name='Sales Agent', model='gpt-4o', functions=[])"
+    assert (Agent.__name__, WithTools.__name__) == ("Agent", "WithTools")
+    sales.name = "Shop"
+    assert sales.__name__ == "transfer_to_shop"
+    assert copy.deepcopy(sales) == sales == pickle.loads(pickle.dumps(sales))
 
 
 class Tagged(Agent):

@@ -10,11 +10,10 @@ import functools
 import inspect
 import itertools
 import operator
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from aswarm._agent import TOOLBOX_SLOT, Agent
+from aswarm._agent import TOOLBOX_SLOT, Agent, handoff_name, slug
 from aswarm._errors import ConfigurationError
 
 from .schema import FunctionSchema, schema_of
@@ -35,11 +34,7 @@ def _handoff_schema(agent_name: str, number: int) -> FunctionSchema:
     def transfer() -> Agent: ...  # type: ignore[empty-body]  # only its signature is read
 
     transfer.__doc__ = f"Hand the conversation over to {agent_name}."
-    return schema_of(transfer, name=f"transfer_to_{_slug(agent_name) or number}"[:64])
-
-
-def _slug(agent_name: str) -> str:
-    return re.sub(r"[^a-z0-9_-]+", "_", agent_name.lower()).strip("_")
+    return schema_of(transfer, name=handoff_name(agent_name, number))
 
 
 class Toolbox:
@@ -96,11 +91,11 @@ def tools_of(agent: Agent, functions: Iterable[Any] | None = None) -> dict[str, 
 
 def _distinct_tools(functions: Iterable[Any]) -> Iterator[Tool[..., Any]]:
     offered = list(distinct(functions))
-    taken = {_slug(function.name) for function in offered if isinstance(function, Agent)}
+    taken = {slug(function.name) for function in offered if isinstance(function, Agent)}
     free = (number for number in itertools.count(1) if str(number) not in taken)
     for function in offered:
         if isinstance(function, Agent):
-            yield _handoff(function, 0 if _slug(function.name) else next(free))
+            yield _handoff(function, 0 if slug(function.name) else next(free))
         else:
             yield as_tool(function)
 
