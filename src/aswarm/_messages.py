@@ -21,6 +21,9 @@ _SPEAKERS = ("user", "assistant", "system", "developer")
 _LINE = 80  # how much of a value an error message shows
 # Keys that aswarm itself puts on messages. Mistral and Groq refuse unknown keys, so they never reach the wire.
 _OWN_KEYS = frozenset({"sender", "tool_name"})
+# What the API puts on answers, such as the citations of a search, and does not take back.
+_ANSWER_KEYS = frozenset({"annotations"})
+_NEVER_SENT = _OWN_KEYS | _ANSWER_KEYS
 # What makes an assistant message without calls worth sending; Mistral refuses one that has nothing.
 _SUBSTANCE = ("content", "refusal", "audio", "function_call")
 INTERRUPTED = "not run: interrupted"
@@ -235,10 +238,12 @@ def _wire_assistant(head: Message, answers: list[Message], empty_content: str | 
 
 
 def _clean(message: Message) -> Message:
-    cleaned = {key: value for key, value in message.items() if value is not None and key not in _OWN_KEYS}
-    if "tool_calls" in cleaned and not cleaned["tool_calls"]:
-        del cleaned["tool_calls"]  # OpenAI refuses an empty list (openai-node#1341)
-    return cleaned
+    return {
+        key: value
+        for key, value in message.items()
+        # OpenAI refuses an empty list of tool calls (openai-node#1341), and no server needs another empty list.
+        if key not in _NEVER_SENT and value is not None and (value != [] or key == "content")
+    }
 
 
 def _clean_call(call: Message) -> Message:

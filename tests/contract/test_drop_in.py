@@ -267,6 +267,44 @@ def test_a_conversation_that_goes_on() -> None:
     ]
 
 
+def stored(message: ChatCompletionMessage, sender: str) -> dict[str, Any]:
+    """A message as Swarm put it into its history: everything that the class of the SDK has, and the sender."""
+    message.sender = sender  # type: ignore[attr-defined]
+    stored: dict[str, Any] = json.loads(message.model_dump_json())
+    return stored
+
+
+def test_a_history_that_swarm_has_stored() -> None:
+    """What the SDK put on answers is not sent back: nulls, empty lists, and the citations that the API does not take."""
+    citation = {"start_index": 0, "end_index": 4, "title": "Rome", "url": "https://rome.example"}
+    calling = reply(None, [{"name": "look"}]).choices[0].message
+    calling.annotations = []
+    citing = ChatCompletionMessage.model_validate(
+        {
+            "role": "assistant",
+            "content": "Rome",
+            "annotations": [{"type": "url_citation", "url_citation": citation}],
+        }
+    )
+    answer = {"role": "tool", "tool_call_id": "mock_tc_id", "tool_name": "look", "content": "Rome"}
+    streamed = {"content": "Hi", "sender": "Agent", "role": "assistant", "function_call": None, "tool_calls": None}
+    history = [*HELLO, stored(calling, "Agent"), answer, stored(citing, "Agent"), streamed, *HELLO]
+    before = json.dumps(history)
+    assert {"refusal", "annotations", "audio", "function_call", "sender"} <= history[1].keys()
+    mock = MockOpenAIClient(reply("Done"))
+    Swarm(mock).run(Agent(), history)
+    call_sent = {"id": "mock_tc_id", "function": {"arguments": "{}", "name": "look"}, "type": "function"}
+    assert mock.chat.completions.create.call_args.kwargs["messages"][1:] == [
+        *HELLO,
+        {"role": "assistant", "content": None, "tool_calls": [call_sent]},
+        {"role": "tool", "tool_call_id": "mock_tc_id", "content": "Rome"},
+        {"role": "assistant", "content": "Rome"},
+        {"role": "assistant", "content": "Hi"},
+        *HELLO,
+    ]
+    assert json.dumps(history) == before
+
+
 def test_debug_print(capsys: pytest.CaptureFixture[str]) -> None:
     """Says something only if asked to."""
     debug_print(False, "nothing")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from typing import Any
 
@@ -50,6 +51,34 @@ async def test_context_variables_into_instructions(is_async: bool) -> None:
     response = await swarm.run(agent, "Hi!", context_variables={"user_name": "John"})
     assert model.requests[0].messages[0]["content"] == "Help the user, John."
     assert response.context_variables == {"user_name": "John"}
+
+
+def keyword_only(*, context_variables: dict[str, str]) -> str:
+    return f"Help {context_variables['user_name']}{context_variables['missing']}."
+
+
+async def slow_keyword_only(*, context_variables: NoSuchType) -> str:  # type: ignore[name-defined] # noqa: F821
+    return keyword_only(context_variables=context_variables)
+
+
+@pytest.mark.parametrize(
+    ("instructions", "text"),
+    [
+        (keyword_only, "Help John."),
+        (slow_keyword_only, "Help John."),
+        (functools.partial(keyword_only), "Help John."),
+        (functools.partial(keyword_only, context_variables=defaultdict(str, user_name="Ada")), "Help Ada."),
+        (functools.partial(lambda greeting, context: f"{greeting} {context['user_name']}", "Hi"), "Hi John"),
+        (lambda *, language="en": language, "en"),
+        (lambda **settings: str(settings), "{}"),
+    ],
+    ids=["plain", "async", "partial", "bound", "positional", "another keyword", "any keyword"],
+)
+async def test_context_variables_into_instructions_by_keyword(instructions: Any, text: str) -> None:
+    """A keyword-only parameter of that name gets the context too, unless a partial binds it; others keep their default."""
+    swarm, model = swarm_of("Hi John")
+    await swarm.run(Agent(instructions=instructions), "Hi!", context_variables={"user_name": "John"})
+    assert model.requests[0].messages[0]["content"] == text
 
 
 async def test_context_changed_by_one_turn_is_seen_by_the_next() -> None:

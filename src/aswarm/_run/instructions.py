@@ -12,6 +12,8 @@ from aswarm._agent import Agent
 from aswarm._context import copy_containers
 from aswarm._runtime.backend import BackgroundTask
 from aswarm._runtime.threads import FunctionRunner, enter_tool
+from aswarm._tools.hints import bound_by_partials, signature_of
+from aswarm._tools.schema import CONTEXT
 from aswarm._tools.tool import is_async
 
 
@@ -22,8 +24,7 @@ async def resolve_instructions(
     instructions = agent.instructions
     if not callable(instructions):
         return instructions
-    arguments = (defaultdict(str, copy_containers(context)),) if _accepts_argument(instructions) else ()
-    work = functools.partial(instructions, *arguments)
+    work = _with_context(instructions, context)
     value = (
         work()
         if is_async(instructions)
@@ -41,12 +42,18 @@ async def _run_in_slot(function_runner: FunctionRunner, work: Callable[[], Any])
         slot.release()
 
 
-def _accepts_argument(function: Callable[..., Any]) -> bool:
+def _with_context(function: Callable[..., Any], context: dict[str, Any]) -> Callable[[], Any]:
+    """The function with the context variables as its argument, if it takes one."""
+    variables = defaultdict(str, copy_containers(context))
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = signature_of(function).parameters
     except (TypeError, ValueError):  # a builtin without a signature
-        return True
-    return any(parameter.kind in _POSITIONAL for parameter in parameters)
+        return functools.partial(function, variables)
+    if any(parameter.kind in _POSITIONAL for parameter in parameters.values()):
+        return functools.partial(function, variables)
+    if CONTEXT in parameters and CONTEXT not in bound_by_partials(function):
+        return functools.partial(function, context_variables=variables)
+    return function
 
 
 _POSITIONAL = (
