@@ -15,7 +15,8 @@ from typing import Any
 
 import click
 import pytest
-from cli_runs import AGENTS, invoke, model
+from cli_runs import AGENTS, environment, invoke, model
+from click.testing import CliRunner, Result
 from loopback import Reply
 
 import aswarm
@@ -24,7 +25,7 @@ from aswarm import ConfigurationError, RunError
 from aswarm.cli import demo_agents
 from aswarm.cli._app import app
 from aswarm.cli._eval import _evaluate
-from aswarm.cli._exits import HELP, ExitCode, exits
+from aswarm.cli._exits import CommandFailed, exits
 from aswarm.cli._output import write
 from aswarm.evals import load_cases
 
@@ -46,22 +47,35 @@ def test_the_commands() -> None:
     assert list(dict.fromkeys(named)) == COMMANDS
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_help_has_the_exit_codes(command: str) -> None:
-    """The help of every command has all exit codes and their meaning."""
-    result = invoke(*[part for part in (command, "-h") if part])
-    assert result.exit_code == 0
-    shown = re.findall(r"^    (\d+) +(.+)$", result.stdout, re.MULTILINE)
-    assert [(int(code), meaning) for code, meaning in shown] == [(code, code.meaning) for code in ExitCode]
-    assert HELP.count("\n") == len(ExitCode) + 2
+OWN_CODES = {"run": [3], "batch": [3, 143], "eval": [4]}
+
+
+def codes_of(command: str) -> dict[int, str]:
+    """The exit codes that the help of a command shows, with their meaning."""
+    shown = re.findall(r"^    (\d+) +(.+)$", invoke(*[part for part in (command, "-h") if part]).stdout, re.MULTILINE)
+    return {int(code): meaning for code, meaning in shown}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_the_exit_codes_of_the_command(command: str) -> None:
+    """The help of a command has the codes that the command can return, and no others."""
+    assert list(codes_of(command)) == sorted([0, 1, 2, 130, 141, *OWN_CODES.get(command, [])])
 
 
 def test_the_documentation_has_the_exit_codes() -> None:
-    """README or a page of docs has a table of all exit codes, with the meaning that --help shows."""
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    tables = [re.findall(r"^\| (\d+) \| (.+) \|$", page.read_text(encoding="utf-8"), re.MULTILINE) for page in pages]
-    plain = [[(int(code), meaning.replace("`", "")) for code, meaning in table] for table in tables]
-    assert [table for table in plain if dict(table).get(141)] == [[(code, code.meaning) for code in ExitCode]]
+    """The table in the documentation agrees with the help of each command, and with the help of the group."""
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (.+) \| (.+) \|$", page.replace("`", ""), re.MULTILINE)
+    assert {int(code): meaning for code, meaning, _ in rows} == codes_of("")
+    for command in COMMANDS:
+        named = {int(code): meaning for code, meaning, by in rows if by == "all" or command in by.split(", ")}
+        assert named == codes_of(command)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_can_print_tracebacks(command: str) -> None:
+    """`--traceback` is an option of each command."""
+    assert "--traceback" in invoke(command, "-h").stdout
 
 
 def test_version() -> None:
@@ -141,17 +155,41 @@ def test_exceptions_and_exit_codes(error: BaseException, code: int) -> None:
         with exits():
             raise error
 
-    from click.testing import CliRunner
-
     result = CliRunner().invoke(failing)
     assert result.exit_code == code
     assert result.stderr == (f"Error: {error}\n" if code in (1, 2) else "\n" if code == 130 else "")
 
 
-def test_other_errors_are_not_hidden() -> None:
-    """An error that is not expected leaves with its traceback."""
-    with pytest.raises(ZeroDivisionError), exits():
-        raise ZeroDivisionError
+def failed(folder: Path, *arguments: str) -> Result:
+    """A command whose agent raises an error that nobody expects: its instructions divide by zero."""
+    (folder / "broken.py").write_text("from aswarm import Agent\ndef f(_):\n    1 / 0\na = Agent(instructions=f)\n")
+    with model() as server:
+        return CliRunner().invoke(app, ["run", "broken:a", "?", *arguments], env=environment(server))
+
+
+def test_an_error_is_one_line(folder: Path) -> None:
+    """Also an error that is not expected; the line says how to see more."""
+    result = failed(folder)
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("Error: ")
+    assert "division by zero" in result.stderr
+
+
+def test_a_traceback_that_is_asked_for(folder: Path) -> None:
+    """With `--traceback` it comes before the line."""
+    result = failed(folder, "--traceback")
+    assert result.exit_code == 1
+    assert "Traceback (most recent call last)" in result.stderr
+    assert 'broken.py", line 3' in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("Error: ")
+
+
+def test_an_unexpected_error_names_the_option() -> None:
+    """An error that is not of aswarm: its type and text on one line, and how to see the place."""
+    with pytest.raises(CommandFailed) as caught, exits():
+        raise ZeroDivisionError("two\nlines")
+    assert caught.value.message == "ZeroDivisionError: two lines (--traceback prints where it comes from)"
 
 
 # --- output ---
@@ -229,6 +267,23 @@ def test_main_with_stdout_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_main(monkeypatch, "--version") == 0
     assert sys.stdout.name == os.devnull
     sys.stdout.close()
+
+
+class Full(io.BytesIO):
+    """A file on a full disk."""
+
+    def write(self, _: object, /) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_main_with_stderr_on_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notes that cannot be written are dropped."""
+    stderr = io.TextIOWrapper(Full(), "utf-8")
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with redirect_stdout(io.StringIO()):
+        assert run_main(monkeypatch, "run") == 2
+    sys.stderr.write("a note\n")
+    sys.stderr.flush()
 
 
 def test_python_m(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,16 @@ CASES = [
     {"conversation": "Hello", "function": "None"},
 ]
 
+REMOVES_RESULTS = """
+def remove(_: object) -> str:
+    import shutil
+
+    shutil.rmtree("results", ignore_errors=True)
+    return "You help."
+
+remover = Agent(instructions=remove, functions=[orders])
+"""
+
 
 @pytest.fixture(autouse=True)
 def project(folder: Path) -> Path:
@@ -86,6 +96,26 @@ def test_options(project: Path) -> None:
     assert server.requests[0]["tools"][0]["function"]["name"] == "look_up"
     [record] = json.loads((project / "results.json").read_text(encoding="utf-8"))
     assert record["total_evals"] == 3
+
+
+def test_results_that_cannot_be_written() -> None:
+    """It is found before anything is sent: exit code 2."""
+    result = invoke("eval", "cases.json", "--results", "cases.json/x.json", "--base-url", "http://127.0.0.1:9/v1")
+    assert result.exit_code == 2
+    assert "x.json cannot be written" in result.stderr
+
+
+def test_results_that_cannot_be_written_in_the_end(project: Path) -> None:
+    """The report is printed in any case: its attempts are paid for. Exit code 1, and one line."""
+    folder = project / "results"
+    (project / "agents.py").write_text(AGENTS + REMOVES_RESULTS, encoding="utf-8")
+    with model("Hello!", "Hello!") as server:
+        arguments = ["--agent", "agents:remover", "--results", "results/x.json"]
+        result = invoke("eval", "cases.json", *arguments, server=server)
+    assert not folder.exists()
+    assert result.exit_code == 1
+    assert "1/2" in result.stdout
+    assert result.stderr == "Error: results/x.json cannot be written: No such file or directory\n"
 
 
 def test_agents_beside_the_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

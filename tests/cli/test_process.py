@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_runs import AGENTS, ended, model, started
+from cli_runs import AGENTS, ended, environment, model, started
 from loopback import LoopbackServer, Reply, sse
 
 from aswarm.testing import Answer, call
@@ -79,6 +80,47 @@ def test_a_pipe_that_breaks_ends_the_run() -> None:
         process.stdout = None
         assert ended(process) == (141, "", "")
         until(lambda: left(server))
+
+
+COMMANDS = ["run agents:triage ?", "chat agents:triage", "eval cases.json", "graph agents:triage", "demo", "--help"]
+
+
+def in_shell(command: str, server: LoopbackServer | None = None) -> subprocess.CompletedProcess[str]:
+    """A line of the shell, in which `aswarm` is the command; its exit code and what it wrote to stderr and stdout."""
+    line = re.sub(r"\baswarm\b", f"{sys.executable} -m aswarm", command)
+    known = {**os.environ, **environment(server)}
+    return subprocess.run(["bash", "-c", line], env=known, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_disk_that_is_full(project: Path, command: str) -> None:
+    """A result that cannot be written is one line on stderr, and exit code 1."""
+    (project / "cases.json").write_text('[{"conversation": "a", "function": "None", "agent": "agents:triage"}]')
+    with model("Hello") as server:
+        done = in_shell(f"aswarm {command} > /dev/full < /dev/null", server)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "Error: standard output cannot be written: No space left on device\n",
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_pipe_that_is_closed(project: Path, command: str) -> None:
+    """A reader that never reads: exit code 141, and no line."""
+    (project / "cases.json").write_text('[{"conversation": "a", "function": "None", "agent": "agents:triage"}]')
+    with model("Hello") as server:
+        done = in_shell(f"aswarm {command} < /dev/null | true; exit ${{PIPESTATUS[0]}}", server)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("command", ["run agents:triage ? -v", "batch agents:triage in.jsonl"])
+def test_notes_that_cannot_be_written(project: Path, command: str) -> None:
+    """A full disk under stderr ends no command: the result is written, and the exit code is 0."""
+    (project / "in.jsonl").write_text('{"input": "Hello"}\n')
+    with model("It is here.") as server:
+        done = in_shell(f"aswarm {command} 2> /dev/full", server)
+    assert done.returncode == 0
+    assert "It is here." in done.stdout
 
 
 def test_ctrl_c_in_a_stream() -> None:

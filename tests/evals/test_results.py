@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,17 @@ async def test_a_file_that_is_not_json_is_refused_before_anything_is_sent(tmp_pa
     with pytest.raises(ConfigurationError, match="is not a results file"):
         await evaluate(desk, [HI], swarm=AsyncSwarm(ScriptedModel([]).client()), results=path)
     assert path.read_text(encoding="utf-8") == "notes"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("place", ["file/results.json", ".", "pipe"])
+async def test_a_place_that_cannot_be_written_is_refused_before_anything_is_sent(tmp_path: Path, place: str) -> None:
+    """A folder that cannot be made, a folder, and a pipe: a ConfigurationError, and no file is left."""
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        await evaluate(desk, [HI], swarm=AsyncSwarm(ScriptedModel([]).client()), results=tmp_path / place)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "pipe"]
 
 
 @pytest.mark.anyio

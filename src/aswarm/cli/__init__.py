@@ -23,6 +23,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -47,10 +48,28 @@ def _without_click() -> int:
 
 
 def _make_printing_safe() -> None:
-    """Write characters that the output's encoding lacks as escapes: a locale must not lose an answer."""
+    """Write characters that the output's encoding lacks as escapes: a locale must not lose an answer.
+
+    Notes on stderr that cannot be written are dropped.
+    """
     for name in ("stdout", "stderr"):
         stream: TextIO | None = getattr(sys, name)
         if stream is None:  # the parent process closed it
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open until the process ends
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if type(sys.stderr) is io.TextIOWrapper:
+        sys.stderr = _Notes(sys.stderr.buffer, sys.stderr.encoding, sys.stderr.errors, line_buffering=True)
+
+
+class _Notes(io.TextIOWrapper):
+    """Standard error. A disk that is full for the notes must not end a command whose result can be written."""
+
+    def write(self, text: str, /) -> int:
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()

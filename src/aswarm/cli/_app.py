@@ -10,22 +10,27 @@ from aswarm import __version__
 from aswarm.cli.batch._command import batch
 
 from ._chat import chat
+from ._command import Command, help_of
 from ._demo import demo
 from ._eval import evals
-from ._exits import HELP, exits
+from ._exits import ExitCode, exits
 from ._graph import graph
 from ._run import run
 
 
-class _App(click.Group):
-    def invoke(self, ctx: click.Context) -> Any:
+class _App(Command, click.Group):
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
         with exits():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with exits(ctx):
             return super().invoke(ctx)
 
 
 app = _App(
     help="aswarm: agents that hand off to each other. `aswarm demo` shows an example.",
-    epilog=HELP,
+    epilog=help_of(*ExitCode),
     context_settings={"help_option_names": ["-h", "--help"]},
     commands=[run, chat, batch, graph, evals, demo],
 )

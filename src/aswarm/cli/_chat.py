@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
-from ._exits import HELP
+from ._command import command
 from ._load import load_agent
 from ._options import AGENT_HELP, context_option, max_turns_option, provider, provider_options
+from ._output import writing
 
 
-@click.command(epilog=HELP, help=f"Talk with AGENT.\n\n{AGENT_HELP}")
+@command("chat", text=f"Talk with AGENT.\n\n{AGENT_HELP}")
 @click.argument("agent")
 @provider_options
 @context_option
@@ -35,4 +37,5 @@ def chat(
         loaded = load_agent(agent)
         # Made before the first prompt: a missing key is an error of the command, not of the first message.
         client = swarm.client
-        run_demo_loop(loaded, context, stream, debug, client=client, model_override=model, max_turns=max_turns)
+        with writing(sys.stdout):
+            run_demo_loop(loaded, context, stream, debug, client=client, model_override=model, max_turns=max_turns)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import click
-
 from aswarm._blocking.sync_swarm import Swarm
 
+from ._command import command
 from ._event_printer import EventPrinter
-from ._exits import HELP
 from ._output import reserve_stdout, write
 from .demo_agents import triage
 
@@ -35,7 +33,7 @@ The agents are in the module aswarm.cli.demo_agents.
 """
 
 
-@click.command(epilog=HELP, help="Show two agents at work, without an API key.\n\nThe model is a script.")
+@command("demo", text="Show two agents at work, without an API key.\n\nThe model is a script.")
 def demo() -> None:
     """Show the conversation."""
     with reserve_stdout() as stdout:

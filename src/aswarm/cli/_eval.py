@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
-from ._exits import HELP, CommandFailed, ExitCode
+from ._command import command
+from ._exits import CommandFailed, ExitCode
 from ._load import load_agent, put_on_path
 from ._options import context_option, max_turns_option, provider, provider_options
-from ._output import reserve_stdout, write
+from ._output import cannot_write, reserve_stdout, write
 
 if TYPE_CHECKING:
     from aswarm.evals import Report
 
 
-@click.command(
+@command(
     "eval",
-    epilog=HELP,
-    help="Run the cases of FILE, and print how many passed.\n\nFILE is JSON or YAML. Modules of the agents that it names "
+    ExitCode.BELOW_THRESHOLD,
+    text="Run the cases of FILE, and print how many passed.\n\nFILE is JSON or YAML. Modules of the agents that it names "
     "are found beside it, and from the current directory.",
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -73,8 +74,13 @@ async def _evaluate(cases: list[Any], stdout: TextIO, options: dict[str, Any]) -
 
     try:
         report = await evaluate(None, cases, progress=True, **options)
-    except asyncio.CancelledError as error:  # Ctrl-C: show what was done until then
+    except (
+        asyncio.CancelledError,
+        OSError,
+    ) as error:  # Ctrl-C, or results that cannot be written: the report is paid for
         write(stdout, f"{getattr(error, 'report', '')}\n")
+        if isinstance(error, OSError):
+            raise cannot_write(options["results"], error) from error
         raise
     write(stdout, f"{report}\n")
     return report

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
 from pathlib import Path
-from typing import Self
+from typing import Self, TextIO
 
 import click
 
 from aswarm._errors import AswarmError, ConfigurationError
-from aswarm._text import clean
+from aswarm._text import clean, one_line
 
 
 class ExitCode(IntEnum):
@@ -28,8 +29,8 @@ class ExitCode(IntEnum):
         code.meaning = meaning
         return code
 
-    DONE = 0, "success: the model answered (batch: every item)"
-    FAILED = 1, "the run failed (batch: an item failed, or a line was rejected)"
+    DONE = 0, "success"
+    FAILED = 1, "failure: stderr says what failed"
     USAGE = 2, "usage or configuration error"
     NO_ANSWER = 3, "no answer: --max-turns was reached, or the model refused"
     BELOW_THRESHOLD = 4, "the evals are below --threshold"
@@ -38,7 +39,7 @@ class ExitCode(IntEnum):
     TERMINATED = 143, "terminated by SIGTERM"
 
 
-HELP = "\b\nExit codes:\n" + "".join(f"  {code:<3}  {code.meaning}\n" for code in ExitCode)
+TRACEBACK = "aswarm.traceback"  # where the context of click keeps that `--traceback` was given
 
 
 class SetupError(click.ClickException):
@@ -54,23 +55,42 @@ class CommandFailed(click.ClickException):
 
 
 @contextmanager
-def exits() -> Generator[None]:
-    """Turn what the command in the block raises into a line on stderr and an exit code."""
+def exits(context: click.Context | None = None) -> Generator[None]:
+    """Turn what the command in the block raises into a line on stderr and an exit code.
+
+    With `--traceback`, which `context` knows, the traceback comes before the line.
+    """
+    try:
+        with _click_exceptions():
+            yield
+    except click.ClickException as error:
+        if error.__cause__ is not None and context is not None and context.meta.get(TRACEBACK):
+            click.echo(clean("".join(traceback.format_exception(error.__cause__))), err=True, nl=False)
+        raise
+
+
+@contextmanager
+def _click_exceptions() -> Generator[None]:
     try:
         yield
+    except (click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
     except ConfigurationError as error:
         raise SetupError(clean(str(error))) from error
     except AswarmError as error:
         raise CommandFailed(clean(str(error))) from error
     except BrokenPipeError:
-        _discard_stdout()
+        discard(sys.stdout)
         raise click.exceptions.Exit(ExitCode.BROKEN_PIPE) from None
     except KeyboardInterrupt:
         click.echo(err=True)  # the terminal has written ^C
         raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+    except Exception as error:
+        text = f"{type(error).__name__}: {one_line(error, 1000)}"
+        raise CommandFailed(f"{text} (--traceback prints where it comes from)") from error
 
 
-def _discard_stdout() -> None:
-    """Send the buffered rest to the null device: Python flushes stdout at its end, and would report the broken pipe."""
+def discard(stdout: TextIO) -> None:
+    """Send the buffered rest to the null device: Python flushes stdout at its end, and would report the error again."""
     with suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:  # in a test, stdout is no file
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        os.dup2(nowhere.fileno(), stdout.fileno())

@@ -11,18 +11,20 @@ import click
 
 from aswarm.graph import Graph, agent_graph
 
-from ._exits import HELP, CommandFailed, SetupError
+from ._command import command
+from ._exits import CommandFailed, SetupError
 from ._load import load_agent
 from ._options import AGENT_HELP
+from ._output import writing
 
 _PICTURES = ("svg", "png")
 _FORMATS = ("mermaid", "dot", *_PICTURES)
 _ENDINGS = {".mmd": "mermaid", ".mermaid": "mermaid", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".png": "png"}
 
 
-@click.command(
-    epilog=HELP,
-    help=f"Draw which agents AGENT can reach by handoffs, and their functions.\n\n{AGENT_HELP} No function of an "
+@command(
+    "graph",
+    text=f"Draw which agents AGENT can reach by handoffs, and their functions.\n\n{AGENT_HELP} No function of an "
     "agent is called. Handoffs that are not certain are dashed, and listed on stderr.",
 )
 @click.argument("agent")
@@ -78,8 +80,9 @@ def _picture(text: str, format_name: str) -> bytes:
 def _put(drawing: bytes, output: Path | None) -> None:
     if output is None:
         # As bytes: a drawing is UTF-8 in every locale.
-        sys.stdout.buffer.write(drawing)
-        sys.stdout.buffer.flush()
+        with writing(sys.stdout):
+            sys.stdout.buffer.write(drawing)
+            sys.stdout.buffer.flush()
         return
     try:
         output.write_bytes(drawing)

@@ -13,6 +13,10 @@ from typing import TextIO
 
 from aswarm._text import clean
 
+from ._exits import CommandFailed, discard
+
+STDOUT = "standard output"
+
 
 @contextmanager
 def reserve_stdout() -> Generator[TextIO]:
@@ -24,5 +28,23 @@ def reserve_stdout() -> Generator[TextIO]:
 
 def write(stream: TextIO, text: str) -> None:
     """Write and flush. A terminal gets the text without control characters: a model could send it commands."""
-    stream.write(clean(text) if stream.isatty() else text)
-    stream.flush()
+    with writing(stream):
+        stream.write(clean(text) if stream.isatty() else text)
+        stream.flush()
+
+
+@contextmanager
+def writing(stdout: TextIO) -> Generator[None]:
+    """Around writing to stdout: an error, such as a full disk, ends the command. A broken pipe is left to `exits`."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard(stdout)
+        raise cannot_write(STDOUT, error) from error
+
+
+def cannot_write(name: object, error: OSError) -> CommandFailed:
+    """The end of a command that could not write its result."""
+    return CommandFailed(f"{name} cannot be written: {error.strerror or error}")

@@ -13,8 +13,9 @@ from aswarm._blocking.sync_swarm import Swarm
 from aswarm._errors import AswarmError
 from aswarm._events import Event
 
+from ._command import command
 from ._event_printer import EventPrinter
-from ._exits import HELP, ExitCode, SetupError
+from ._exits import ExitCode, SetupError
 from ._json_lines import JsonLines
 from ._load import load_agent
 from ._options import AGENT_HELP, context_option, max_turns_option, provider, provider_options
@@ -37,9 +38,10 @@ class EventWriter(Protocol):
         ...
 
 
-@click.command(
-    epilog=HELP,
-    help=f"Ask AGENT a QUESTION, and stream its answer to stdout.\n\n{AGENT_HELP} With - as QUESTION, it is read from "
+@command(
+    "run",
+    ExitCode.NO_ANSWER,
+    text=f"Ask AGENT a QUESTION, and stream its answer to stdout.\n\n{AGENT_HELP} With - as QUESTION, it is read from "
     "stdin. What functions print goes to stderr.",
 )
 @click.argument("agent")

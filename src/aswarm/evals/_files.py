@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import reduce
 from pathlib import Path
@@ -110,13 +111,19 @@ def import_agent(reference: str) -> Agent:
 class ResultsFile:
     """A file that records are appended to. Only one evaluation may write to it at a time.
 
-    Made before the first request. Raises ConfigurationError if the file holds anything but JSON.
+    Made before the first request. Raises ConfigurationError if the file cannot be written, or holds anything but JSON.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path).resolve()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._records()
+        if self._path.exists() and not self._path.is_file():  # a device may have no end
+            raise ConfigurationError(f"{self._path} cannot be written: it is not a regular file")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._path.parent):
+                self._records()
+        except OSError as error:
+            raise ConfigurationError(f"{self._path} cannot be written: {error.strerror}") from error
 
     def append(self, record: dict[str, Any]) -> None:
         """Add a record. The whole file is replaced, so that it is never half written."""

@@ -17,7 +17,8 @@ from aswarm._agent import Agent
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._swarm import AsyncSwarm
 from aswarm.batch import Item, Outcome
-from aswarm.cli._exits import HELP, ExitCode
+from aswarm.cli._command import command
+from aswarm.cli._exits import ExitCode
 from aswarm.cli._load import load_agent
 from aswarm.cli._options import AGENT_HELP, context_option, max_turns_option, provider, provider_options
 from aswarm.cli._output import reserve_stdout
@@ -41,9 +42,11 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     return int(value)
 
 
-@click.command(
-    epilog=HELP,
-    help="Run AGENT over every line of INPUT, many at once, and write one outcome for each line as it comes.\n\n"
+@command(
+    "batch",
+    ExitCode.NO_ANSWER,
+    ExitCode.TERMINATED,
+    text="Run AGENT over every line of INPUT, many at once, and write one outcome for each line as it comes.\n\n"
     f"{AGENT_HELP} INPUT is JSON Lines or CSV, or - for stdin. A line has `messages`, or a text as `input` or "
     "`question`; it can have `id`, `context_variables` and `metadata`. Lines that cannot be used are reported, and kept "
     "in a file beside the output (out.rejected.jsonl for out.jsonl).\n\nAn outcome has id, status (answer, refusal, "

@@ -21,7 +21,8 @@ from click.exceptions import Exit
 
 from aswarm._files import lock
 from aswarm._json import is_object, shown
-from aswarm.cli._exits import CommandFailed, SetupError
+from aswarm.cli._exits import SetupError
+from aswarm.cli._output import STDOUT, cannot_write
 
 from ._outcomes import FAILED, LINE_START
 from ._records import InputRecord
@@ -39,7 +40,7 @@ def writing(name: object) -> Generator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise CommandFailed(f"{name} cannot be written: {error.strerror}") from error
+        raise cannot_write(name, error) from error
 
 
 def _write(file: BinaryIO | RawIOBase, line: bytes) -> None:
@@ -206,5 +207,5 @@ def _standard_output(stdout: TextIO) -> StreamOutput:
         # thread that is stuck in a write would hold.
         file = open(stdout.fileno(), "wb", buffering=0, closefd=False)  # noqa: SIM115 - closed by the output
     except UnsupportedOperation:  # stdout is not a real file
-        return StreamOutput("standard output", stdout.buffer, is_own=False)
-    return StreamOutput("standard output", file, is_own=True)
+        return StreamOutput(STDOUT, stdout.buffer, is_own=False)
+    return StreamOutput(STDOUT, file, is_own=True)

@@ -1,0 +1,47 @@
+"""What every command has: its own exit codes in `--help`, and the option `--traceback`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ._exits import TRACEBACK, ExitCode
+from ._output import writing
+
+_COMMON = {ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE, ExitCode.INTERRUPTED, ExitCode.BROKEN_PIPE}
+
+
+class Command(click.Command):
+    """A command of click, whose help is written as every other result is."""
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Parse the command line; `--help` and `--version` write to stdout here."""
+        with writing(sys.stdout):
+            return super().make_context(*args, **options)
+
+
+def command(name: str, *codes: ExitCode, text: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a function a command. `codes`: those that it returns besides the common ones. `text`: its help."""
+
+    def make(function: Callable[..., Any]) -> click.Command:
+        made = click.command(name, cls=Command, help=text, epilog=help_of(*codes))(function)
+        help_text = "After an error, print where it comes from."
+        made.params.append(
+            click.Option(["--traceback"], is_flag=True, expose_value=False, callback=_keep, help=help_text)
+        )
+        return made
+
+    return make
+
+
+def help_of(*codes: ExitCode) -> str:
+    """The common exit codes and these, as `--help` shows them."""
+    shown = (f"  {code:<3}  {code.meaning}\n" for code in ExitCode if code in _COMMON.union(codes))
+    return "\b\nExit codes:\n" + "".join(shown)
+
+
+def _keep(context: click.Context, _: click.Parameter, value: bool) -> None:
+    context.meta[TRACEBACK] = value
