@@ -120,10 +120,13 @@ def test_a_base_url_without_a_scheme() -> None:
 
 
 def test_without_a_key() -> None:
-    """Without a key and a base URL the message names the variable; nothing is sent."""
+    """Without a key and a base URL the message names what the command takes, and no argument of Python."""
     result = invoke("run", *QUESTION)
     assert result.exit_code == 2
-    assert "OPENAI_API_KEY" in result.stderr
+    for named in ("OPENAI_API_KEY", "--base-url", "OPENAI_BASE_URL"):
+        assert named in result.stderr
+    assert "client=" not in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("options", [(), ("--json",), ("--no-stream",), ("--no-stream", "--json")])

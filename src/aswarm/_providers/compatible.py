@@ -20,6 +20,8 @@ from aswarm._tools.tool import is_async
 from aswarm._wire.failures import headers_of, hide_header_values, may_pass, retry_after, should_retry
 from aswarm._wire.request import CompletionRequest
 
+from .usual_causes import where_and_why
+
 T = TypeVar("T")
 
 # A close that hangs must not hold up a cancelled run for ever.
@@ -64,7 +66,7 @@ class CompatibleClientSource:
         except AswarmError:
             raise
         except Exception as error:
-            raise completion_error(error) from error
+            raise failed_request(error, request) from error
         if _is_whole(reply):
             yield {"choices": (), **_as_chunk(reply)}
             return
@@ -172,6 +174,14 @@ def completion_error(error: Exception) -> CompletionError | ConfigurationError:
         retryable=may_pass(f"{error} {code}", status, code, True if is_lost else should_retry(headers)),
         retry_after=retry_after(headers),
     )
+
+
+def failed_request(error: Exception, request: CompletionRequest) -> CompletionError | ConfigurationError:
+    """`completion_error` for a request of a client, whose text also names the server, the model and the usual cause."""
+    made = completion_error(error)
+    if isinstance(made, CompletionError) and made is not error:
+        made.args = (f"{made}{where_and_why(error, made.status_code, request.body.get('model'))}",)
+    return made
 
 
 def error_text(error: Exception) -> str:

@@ -26,6 +26,10 @@ _CONNECT_SECONDS = 60.0
 _REQUEST_SECONDS = 600.0  # as in the SDK
 
 
+class MissingKeyError(ConfigurationError):
+    """The environment has no API key. A class of its own, so that the command line can name its options instead."""
+
+
 def check_transport(transport: Transport, client: object) -> None:
     """Raise ConfigurationError for an unknown transport, and for one that would not be used."""
     if transport not in get_args(Transport):
@@ -75,7 +79,7 @@ def _clean_key(key: str, swarm: str, kind: str) -> str:
 
 
 def _no_client(swarm: str, kind: str, reason: str) -> ConfigurationError:
-    return ConfigurationError(
+    return MissingKeyError(
         f"no client: set OPENAI_API_KEY, or pass {swarm}(client=...), for example {kind}(base_url=..., api_key=...)."
         f"{reason}"
     )

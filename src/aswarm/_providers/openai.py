@@ -32,7 +32,7 @@ from aswarm._wire.request import CompletionRequest, CompletionSource
 from aswarm._wire.sse import AnswerDecoder
 
 from .blocking_openai import BlockingPost
-from .compatible import CLOSE_SECONDS, BlockingCall, CompatibleClientSource, call_directly, completion_error, error_text
+from .compatible import CLOSE_SECONDS, BlockingCall, CompatibleClientSource, call_directly, error_text, failed_request
 from .default_client import http_package
 
 if TYPE_CHECKING:
@@ -141,16 +141,20 @@ class OpenAISource:
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks, or the one whole completion, as the server sent them."""
         arguments = _arguments_of_post(self._client, request)
-        return self._streamed(arguments) if request.stream else self._whole(arguments)
+        return self._streamed(arguments, request) if request.stream else self._whole(arguments, request)
 
-    async def _whole(self, arguments: dict[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
-        response = await _post(self._client, arguments)
+    async def _whole(
+        self, arguments: dict[str, Any], request: CompletionRequest
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        response = await _post(self._client, arguments, request)
         decoder = AnswerDecoder()
         for chunk in (*decoder.feed(response.content), *decoder.end()):
             yield chunk
 
-    async def _streamed(self, arguments: dict[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
-        response = await _post(self._client, arguments)
+    async def _streamed(
+        self, arguments: dict[str, Any], request: CompletionRequest
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        response = await _post(self._client, arguments, request)
         decoder = AnswerDecoder()
         try:
             async with aclosing(response.aiter_bytes()) as pieces:
@@ -171,12 +175,12 @@ class OpenAISource:
                 await response.aclose()
 
 
-async def _post(client: AsyncOpenAI | BlockingPost, arguments: dict[str, Any]) -> Any:
+async def _post(client: AsyncOpenAI | BlockingPost, arguments: dict[str, Any], request: CompletionRequest) -> Any:
     """The raw response: read to its end, or open for a stream."""
     try:
         return await client.post("/chat/completions", **arguments)
     except Exception as error:
-        raise completion_error(error) from error
+        raise failed_request(error, request) from error
 
 
 def _arguments_of_post(client: AsyncOpenAI | BlockingPost, request: CompletionRequest) -> dict[str, Any]:

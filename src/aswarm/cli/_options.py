@@ -11,6 +11,10 @@ from typing import Any, TypeVar
 
 import click
 
+from aswarm._providers.default_client import MissingKeyError
+
+from ._exits import SetupError
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 AGENT_HELP = "AGENT is module:attribute, or path/to/file.py:attribute."
@@ -92,6 +96,11 @@ def provider(base_url: str | None) -> Generator[None]:
     os.environ.update(wanted)
     try:
         yield
+    except MissingKeyError as error:
+        raise SetupError(
+            "there is no API key: set OPENAI_API_KEY; or name a server of your own, which may need no key, with --base-url "
+            "or OPENAI_BASE_URL. `aswarm demo` needs neither"
+        ) from error
     finally:
         for name, value in before.items():
             if value is None:

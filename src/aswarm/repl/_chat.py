@@ -119,7 +119,7 @@ class Chat:
         if response.usage.total_tokens:  # 0 where the provider sends no usage
             self.display.show_usage(response.usage)
         if failure is not None:
-            self.display.show_error(f"{type(failure).__name__}: {one_line(failure, 200)} (/resume tries again)")
+            self.display.show_error(f"{type(failure).__name__}: {one_line(failure, 600)} (/resume tries again)")
         elif response.stop == "cancelled":
             self.display.show_text(f"Stopped. {self.session.open_calls_hint}".rstrip())
         elif response.stop == "max_turns":

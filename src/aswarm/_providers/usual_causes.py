@@ -1,0 +1,86 @@
+"""Where a request failed, and the usual cause: the end of the text of a `CompletionError`.
+
+Decides from the exception of an SDK alone. Shows the address of the server and the model; never a header, nor those parts
+of a URL that can hold a secret (user, password, query).
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterator
+from contextlib import suppress
+from socket import gaierror
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from aswarm._json import shown
+from aswarm._text import clean
+
+_MODEL = 80  # characters of a model's name that are shown
+_VERSION = re.compile(r"/v\d")  # in the path of a base URL
+_ENDPOINT = "/chat/completions"
+_CONNECTION = (
+    (ConnectionRefusedError, "nothing listens there: is the server running, and is the port right?"),
+    (gaierror, "no server is found by this name: is it spelled right, and is there a network?"),
+    (ssl.SSLError, "TLS failed: is it http in place of https, or a certificate that this machine does not know?"),
+)
+
+
+def where_and_why(error: Exception, status: int | None, model: object) -> str:
+    """A text such as " (model 'gpt-4o' at http://127.0.0.1:8080/v1; nothing listens there: ...)"."""
+    url = _base_url(error)
+    place = f"model {shown(model, _MODEL)}" + (f" at {clean(url)}" if url else "")
+    cause = _of_connection(error) if status is None else _of_status(error, status, url, model)
+    return f" ({place}; {cause})" if cause else f" ({place})"
+
+
+def _base_url(error: Exception) -> str:
+    request: Any = None
+    with suppress(RuntimeError):  # httpx raises it where an exception has no request
+        request = getattr(error, "request", None)
+    with suppress(ValueError):
+        parts = urlsplit(str(getattr(request, "url", "")))
+        if parts.scheme and parts.hostname:
+            host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+            port = "" if parts.port is None else f":{parts.port}"
+            return f"{parts.scheme}://{host}{port}{parts.path}".removesuffix(_ENDPOINT)
+    return ""
+
+
+def _of_connection(error: Exception) -> str:
+    chain = list(_chain(error))
+    for kind, text in _CONNECTION:
+        if any(isinstance(each, kind) for each in chain):
+            return text
+    is_late = any("Timeout" in base.__name__ for base in type(error).__mro__)
+    return "no answer came in time; the client's `timeout` is the limit" if is_late else ""
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, its causes, and the parts of groups: a name with several addresses fails once for each."""
+    left, known = [error], set[int]()
+    while left:
+        each = left.pop()
+        if id(each) not in known:
+            known.add(id(each))
+            yield each
+            left += [inner for inner in (each.__cause__, each.__context__) if inner is not None]
+            if isinstance(each, BaseExceptionGroup):
+                left += cast("BaseExceptionGroup[BaseException]", each).exceptions
+
+
+def _of_status(error: Exception, status: int, url: str, model: object) -> str:
+    match status:
+        case 401:
+            return "the server refused the API key: is it the key of this server? It is api_key, or OPENAI_API_KEY"
+        case 403:
+            return "the API key has no access: is the model open to it?"
+        case 404 if isinstance(model, str) and model and model in str(error):
+            return "the server does not have this model"
+        case 404 if url and not _VERSION.search(url):
+            return "this address is not found: most base URLs end with /v1"
+        case 404:
+            return "neither the address nor the model may be known there: check both"
+        case _:
+            return ""

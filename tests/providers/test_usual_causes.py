@@ -1,0 +1,96 @@
+"""The end of the text of a failed request: server, model, and the usual cause."""
+
+from __future__ import annotations
+
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aswarm._providers.usual_causes import where_and_why
+
+
+class StatusError(Exception):
+    """As an SDK has it: a text, and the request that failed."""
+
+    def __init__(self, text: str, url: str) -> None:
+        super().__init__(text)
+        self.request = SimpleNamespace(url=url)
+
+
+class WithoutRequestError(Exception):
+    """As httpx has it where no request is known."""
+
+    @property
+    def request(self) -> Any:
+        """It cannot be read."""
+        raise RuntimeError("the request property has not been set")
+
+
+class ReadTimeout(Exception):
+    """A timeout by its name."""
+
+
+URL = "http://host:8080/v1/chat/completions"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (URL, "http://host:8080/v1"),
+        ("https://user:secret@host/v1/chat/completions?key=secret#secret", "https://host/v1"),
+        ("http://[::1]:8080/v1/chat/completions", "http://[::1]:8080/v1"),
+        ("https://host/openai/deployments/d/chat/completions?api-version=1", "https://host/openai/deployments/d"),
+    ],
+)
+def test_an_address_without_what_may_be_secret(url: str, shown: str) -> None:
+    """User, password, query and fragment of the URL are left out, and the end that every request has."""
+    assert where_and_why(StatusError("?", url), 500, "m") == f" (model 'm' at {shown})"
+
+
+@pytest.mark.parametrize(
+    "error", [Exception("?"), WithoutRequestError("?"), StatusError("?", "<a mock>"), StatusError("?", "http://[::/v1")]
+)
+def test_an_address_that_is_not_known(error: Exception) -> None:
+    """The model alone is named."""
+    assert where_and_why(error, 500, "m") == " (model 'm')"
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "url", "cause"),
+    [
+        (401, "?", URL, "the server refused the API key"),
+        (403, "?", URL, "the API key has no access"),
+        (404, "The model `m` does not exist", URL, "the server does not have this model"),
+        (404, "Not Found", "http://host/chat/completions", "this address is not found: most base URLs end with /v1"),
+        (404, "Not Found", URL, "neither the address nor the model may be known"),
+    ],
+)
+def test_the_cause_of_a_status(status: int, text: str, url: str, cause: str) -> None:
+    """What such a status usually means."""
+    assert f"; {cause}" in where_and_why(StatusError(text, url), status, "`m`")
+
+
+def caused(cause: BaseException) -> Exception:
+    """An error of an SDK with this cause, in a loop of causes as frameworks make them."""
+    error, group = StatusError("Connection error.", URL), ExceptionGroup("all failed", [OSError("?"), ValueError("?")])
+    group.exceptions[1].__cause__ = cause
+    cause.__context__ = error
+    error.__cause__ = group
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (caused(ConnectionRefusedError()), "; nothing listens there"),
+        (caused(socket.gaierror()), "; no server is found by this name"),
+        (ReadTimeout(), "; no answer came in time"),
+        (caused(ConnectionResetError()), "http://host:8080/v1)"),
+    ],
+    ids=str,
+)
+def test_the_cause_of_a_lost_connection(error: Exception, cause: str) -> None:
+    """It is found among the causes of the error."""
+    assert cause in where_and_why(error, None, "m")
