@@ -6,6 +6,7 @@ body is accepted; everything else is a `StreamInterrupted` that quotes what came
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -62,6 +63,12 @@ GOOD: dict[str, tuple[bytes, list[Json]]] = {
     "empty data": (b"data:\n\n" + A_DATA + b"\n\ndata: \n\ndata\n\n" + B_DATA + b"\n\n", [A, B]),
     "data in several lines": (b'data: {"n":\ndata: 1\ndata:}\n\n' + B_DATA + b"\n\n", [A, B]),
     "no blank after the colon": (b'data:{"n":1}\n\n', [A]),
+    "data in several lines, line ends mixed": (
+        b'data: {"n":\r\n: ping\r\ndata: 1}\n\n\r\n' + B_DATA + b'\r\rdata: {"n":\rdata: 1\ndata:}\n\r',
+        [A, B, A],
+    ),
+    "an unknown field first": (b"X-Server: 1\n" + A_DATA + b"\n\n", [A]),
+    "only other fields": (b"event: message\nid: 7\nretry: 10\n\n", []),
     "other fields": (b"event: message\nid: 7\nretry: 10\nodd\n" + A_DATA + b"\n\n", [A]),
     "a ping": (b"event: ping\ndata: {}\n\n" + A_DATA + b"\n\n", [{}, A]),
     "BOM": (BOM + A_DATA + b"\n\n", [A]),
@@ -115,6 +122,18 @@ def test_every_cut_gives_the_same(name: str) -> None:
     assert decode(by_byte(body)) == expected
     for pieces in every_two(body):
         assert decode(pieces) == expected, pieces
+
+
+def test_every_line_may_end_differently_and_be_cut_at_its_end() -> None:
+    """Only an empty line ends an event: half of a CRLF that comes with the next piece is no empty line."""
+    lines = (b'data: {"n":', b"data: 1}", b"", b'data: {"n": 2}', b"")
+    for ends in itertools.product([b"\n", b"\r", b"\r\n"], repeat=len(lines)):
+        if (b"\r", b"\n") in (ends[1:3], ends[3:5]):
+            continue  # an LF after a CR belongs to it, and the empty line is gone
+        body = b"".join(line + end for line, end in zip(lines, ends, strict=True))
+        assert decode(by_byte(body)) == ([{"n": 1}, {"n": 2}], None), body
+        for pieces in every_two(body):
+            assert decode(pieces) == ([{"n": 1}, {"n": 2}], None), pieces
 
 
 _json = st.dictionaries(st.text(max_size=4), st.text(max_size=4) | st.integers(-9, 9) | st.none(), max_size=3)
@@ -191,21 +210,34 @@ def test_a_json_body_comes_at_the_end() -> None:
 @pytest.mark.parametrize("body", [b"[1]", b"data: [1]\n\n", b"data: 7\n\n"])
 def test_json_that_is_no_object(body: bytes) -> None:
     """JSON that is no object is a CompletionError that quotes it."""
-    objects, fault = decode([body])
-    assert objects == []
-    assert fault is CompletionError
+    with pytest.raises(CompletionError, match=r"not a completion: '(\[1\]|7)'") as caught:
+        feed_all(body)
+    assert not isinstance(caught.value, StreamInterrupted)
 
 
-def test_a_body_that_makes_no_sense_is_quoted_but_not_whole() -> None:
-    """The error quotes the beginning of a body, for it is the only clue, and no more than that."""
-    with pytest.raises(StreamInterrupted, match="<html>") as caught:
-        _feed_all(b"<html>" + b"x" * 10_000)
-    assert len(str(caught.value)) < 500
-    with pytest.raises(StreamInterrupted, match="short"):
-        _feed_all(b"<short>")
+@pytest.mark.parametrize(("length", "shown"), [(7, "x" * 7), (200, "x" * 200), (201, "x" * 200 + "...")])
+def test_a_body_that_makes_no_sense_is_quoted_but_not_whole(length: int, shown: str) -> None:
+    """The error quotes the first 200 bytes of a body, for they are the only clue, and says if there are more."""
+    with pytest.raises(StreamInterrupted, match="not JSON") as caught:
+        feed_all(b"data: " + b"x" * length)
+    assert str(caught.value).endswith(f": '{shown}'")
+    with pytest.raises(StreamInterrupted, match="<html>"):
+        feed_all(b"<html>" + b"x" * 10_000)
 
 
-def _feed_all(body: bytes) -> None:
+def test_a_body_that_is_no_event_stream_is_quoted_from_its_first_wrong_line() -> None:
+    """The first line that no event stream has says most; fields that an event stream may have are not quoted."""
+    with pytest.raises(StreamInterrupted, match="^the answer is not an event stream: 'Bad gateway'$"):
+        feed_all(b"id: 1\nBad gateway\nPlease try later\n")
+
+
+def test_bytes_that_are_no_text_are_quoted_as_far_as_they_can_be() -> None:
+    """The quotation shows a sign in their place."""
+    with pytest.raises(StreamInterrupted, match="\ufffdoops"):
+        feed_all(b"data: \xffoops\n\n")
+
+
+def feed_all(body: bytes) -> None:
     decoder = AnswerDecoder()
     list(decoder.feed(body))
     list(decoder.end())
@@ -214,8 +246,7 @@ def _feed_all(body: bytes) -> None:
 def test_a_character_that_the_server_cut_in_half_is_not_fatal() -> None:
     """A server that cuts an emoji between its surrogates (JavaScript strings) has sent JSON all the same."""
     objects, fault = decode([b'data: {"text": "a\\ud83d"}\n\ndata: {"text": "\\ude42b"}\n\n'])
-    assert fault is None
-    assert len(objects) == 2
+    assert (objects, fault) == ([{"text": "a\ufffd"}, {"text": "\ufffdb"}], None)
 
 
 @pytest.mark.slow

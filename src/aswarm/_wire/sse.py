@@ -40,8 +40,9 @@ class AnswerDecoder:
     def feed(self, piece: bytes) -> Iterator[dict[str, Any]]:
         """Take bytes; yield the objects that are complete. Raises StreamInterrupted if one is not JSON."""
         self._buffer += piece
-        is_known = self._is_events is not None or self._recognize()
-        return self._events() if is_known and self._is_events else iter(())
+        if self._is_events is None:
+            self._recognize()
+        return self._events() if self._is_events else iter(())
 
     def end(self) -> Iterator[dict[str, Any]]:
         """Take the end of the body; yield the last objects. Raises StreamInterrupted if the body was cut or is not JSON."""
@@ -54,15 +55,12 @@ class AnswerDecoder:
         elif self._buffer.strip():
             yield self._json(self._buffer)
 
-    def _recognize(self) -> bool:
-        if _BOM.startswith(self._buffer[:3]) and len(self._buffer) < len(_BOM):
-            return False
+    def _recognize(self) -> None:
         start = self._buffer.removeprefix(_BOM).lstrip()
-        if start:
+        if start and not _BOM.startswith(start):  # which may be the beginning of a BOM
             self._buffer = start
             # No server begins a line of an event stream with these. HTML is then reported as not being JSON.
             self._is_events = start[:1] not in b"{[<"
-        return bool(start)
 
     def _events(self) -> Iterator[dict[str, Any]]:
         *lines, self._buffer = self._split()
@@ -76,18 +74,17 @@ class AnswerDecoder:
 
     def _split(self) -> list[bytes]:
         buffer = self._buffer
-        if b"\r" not in buffer and not self._after_cr:
+        if not buffer or not (self._after_cr or b"\r" in buffer):
             return buffer.split(b"\n")
-        if self._after_cr and buffer:
+        if self._after_cr:
             buffer = buffer.removeprefix(b"\n")  # the second half of a CRLF that was cut in two
-            self._after_cr = False
-        self._after_cr = self._after_cr or buffer.endswith(b"\r")
+        self._after_cr = buffer.endswith(b"\r")
         return buffer.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
 
     def _line(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
         if name == b"data":
-            self._data.append(value.removeprefix(b" "))
+            self._data.append(value)  # a blank after the colon is white space of JSON
             self._has_data = True
         elif name == b"event":
             self._event = value.strip()
