@@ -20,7 +20,10 @@ def is_array(value: object) -> TypeGuard[list[Any]]:
 
 def shown(value: object, limit: int) -> str:
     """The value as it would be written in Python, on one line of at most `limit` characters."""
-    return one_line(repr(value), limit)
+    try:
+        return one_line(repr(value), limit)
+    except Exception:  # noqa: BLE001 - too deeply nested, or of a class whose repr fails
+        return f"<{type(value).__name__}>"
 
 
 def is_json(value: object) -> bool:

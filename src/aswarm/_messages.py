@@ -7,8 +7,9 @@ No function here changes a message that it was given.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeGuard
 
 from ._errors import ConfigurationError
 from ._json import is_array, is_object, shown
@@ -161,32 +162,37 @@ def match_answers(calls: Sequence[Mapping[str, Any]], answers: Sequence[Message]
 
     Calls with equal ids are matched by the tool's name where the message has one, then by order.
     """
-    left = list(answers)
+    by_id: dict[str, Message] = {answer["tool_call_id"]: answer for answer in answers}
+    if len(by_id) == len(answers) and len({call["id"] for call in calls}) == len(calls):
+        return [by_id.get(call["id"]) for call in calls]
     found: list[Message | None] = [None] * len(calls)
+    left: Iterable[int] = range(len(answers))
     # An answer that names its function must not go to a call of another function: the right call would then run again.
-    for fits in (_same_name, _no_name, _any_name):
+    for key_of_call, key_of_answer in _PASSES:
+        queues: defaultdict[_Key, deque[int]] = defaultdict(deque)
+        for position in left:
+            queues[key_of_answer(answers[position])].append(position)
         for position, call in enumerate(calls):
-            found[position] = found[position] or _take(call, left, fits)
+            if found[position] is None and (queue := queues.get(key_of_call(call))):
+                found[position] = answers[queue.popleft()]
+        left = sorted(position for queue in queues.values() for position in queue)
     return found
 
 
-def _take(call: Mapping[str, Any], left: list[Message], fits: Callable[[Message, str], bool]) -> Message | None:
-    for position, answer in enumerate(left):
-        if answer["tool_call_id"] == call["id"] and fits(answer, call_name(call)):
-            return left.pop(position)
-    return None
-
-
-def _same_name(answer: Message, name: str) -> bool:
-    return answer.get("tool_name") == name
-
-
-def _no_name(answer: Message, _: str) -> bool:
-    return answer.get("tool_name") is None
-
-
-def _any_name(_answer: Message, _name: str) -> bool:
-    return True
+# In each pass, answers and calls with an equal key belong together: those with the name of the call, those without a
+# name, and then any that are left. A name that is no text is the name of no call.
+_Key: TypeAlias = tuple[str, ...] | None
+_PASSES: tuple[tuple[Callable[[Mapping[str, Any]], _Key], Callable[[Message], _Key]], ...] = (
+    (
+        lambda call: (call["id"], call_name(call)),
+        lambda answer: (answer["tool_call_id"], name) if isinstance(name := answer.get("tool_name"), str) else None,
+    ),
+    (
+        lambda call: (call["id"],),
+        lambda answer: (answer["tool_call_id"],) if answer.get("tool_name") is None else None,
+    ),
+    (lambda call: (call["id"],), lambda answer: (answer["tool_call_id"],)),
+)
 
 
 def open_calls(messages: Sequence[Message]) -> list[Message]:

@@ -77,23 +77,26 @@ def calls_of(messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool
 def plan(calls: Iterable[ToolCall], *, concurrent: bool = True) -> list[list[ToolCall]]:
     """The calls in groups. Groups run in order; the calls of one group run together."""
     groups: list[list[ToolCall]] = []
+    tools: dict[int, Tool[..., Any]] = {}  # those of the last group, each once: a turn may have thousands of calls
     for call in calls:
-        if not groups or not concurrent or not _fits(call, groups[-1]):
+        if not groups or not concurrent or not _fits(call.tool, tools.values()):
             groups.append([])
+            tools.clear()
         groups[-1].append(call)
+        if call.tool is not None:
+            tools[id(call.tool)] = call.tool
     return groups
 
 
-def _fits(call: ToolCall, group: Iterable[ToolCall]) -> bool:
-    """Whether the call may run together with the calls of the group, which come before it."""
-    tools = [member.tool for member in group if member.tool is not None]
-    if call.tool is None:  # no function runs
+def _fits(tool: Tool[..., Any] | None, tools: Iterable[Tool[..., Any]]) -> bool:
+    """Whether a call of the tool may run together with calls of these tools, which come before it."""
+    if tool is None:  # no function runs
         return all(map(runs_together, tools))
-    if not runs_together(call.tool) or not all(map(runs_together, tools)):
+    if not runs_together(tool) or not all(map(runs_together, tools)):
         return False
-    if _must_see_order(call.tool):
-        return not any(may_return_result(tool) or writes_context(tool) for tool in tools)
-    return not (writes_context(call.tool) and any(map(_must_see_order, tools)))
+    if _must_see_order(tool):
+        return not any(may_return_result(other) or writes_context(other) for other in tools)
+    return not (writes_context(tool) and any(map(_must_see_order, tools)))
 
 
 def _must_see_order(tool: Tool[..., Any]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from aswarm._agent import Agent, Response, StopReason
 from aswarm._context import copy_containers
 from aswarm._errors import ConfigurationError
-from aswarm._json import is_object
+from aswarm._json import is_object, shown
 from aswarm._messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, normalize, open_calls, to_wire, tool_message
 from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import Toolbox, toolbox
@@ -23,6 +23,7 @@ from aswarm._wire.request import CompletionRequest, RequestSettings, build_reque
 
 from .plan import ToolCall, calls_of
 
+_SHOWN_IDS = 5  # how many open calls an error text names
 # What an assistant message always has, in this order.
 _FIRST_KEYS: Message = {"role": None, "content": None, "sender": None, "tool_calls": None}
 
@@ -66,9 +67,8 @@ class RunState:
     def _read_history(self, history: list[Message], *, resume: bool) -> None:
         waiting = open_calls(history)
         if waiting and not resume:
-            names = ", ".join(repr(call.get("id")) for call in waiting)
             raise ConfigurationError(
-                f"messages end with tool calls that have no answer ({names}). Messages are data, never an order: pass "
+                f"messages end with tool calls that have no answer ({_ids(waiting)}). Messages are data, never an order: pass "
                 "resume=True to run them, if the history comes from storage you trust, or answer them yourself"
             )
         tail = _last_assistant(history) if waiting else len(history)
@@ -76,8 +76,8 @@ class RunState:
         self._pending = history[tail:]
         self._wire = to_wire(history[:tail], empty_content=self._empty_content)
         asked: list[Message] = (self._pending[0]["tool_calls"] or []) if waiting else []
-        calls = calls_of(asked, self.agent, self.tools)
-        self.calls = [call for call in calls if any(call.message is open_call for open_call in waiting)]
+        open_messages = {id(call) for call in waiting}
+        self.calls = [call for call in calls_of(asked, self.agent, self.tools) if id(call.message) in open_messages]
 
     # --- the next request ---
 
@@ -181,6 +181,11 @@ def recorded_form(message: Message, sender: str) -> Message:
     return {**_FIRST_KEYS, **message, "sender": sender}
 
 
+def _ids(calls: list[Message]) -> str:
+    more = f", and {len(calls) - _SHOWN_IDS} more" if len(calls) > _SHOWN_IDS else ""
+    return ", ".join(shown(call["id"], 40) for call in calls[:_SHOWN_IDS]) + more
+
+
 def _last_assistant(history: list[Message]) -> int:
     return max(position for position, message in enumerate(history) if message["role"] == "assistant")
 
@@ -206,6 +211,7 @@ def _answers(calls: list[ToolCall]) -> list[Message]:
     A call that never started has none, so that it can be resumed; but not once a handoff of the same turn has finished:
     the new agent may not even have that function.
     """
+    hidden: set[ToolCall] | None = None
     handed_off = _handed_to(calls) is not None
     messages: list[Message] = []
     previous: Agent | None = None
@@ -216,15 +222,20 @@ def _answers(calls: list[ToolCall]) -> list[Message]:
         elif call.started:
             left = call.tool is not None and call.tool.abandon_on_cancel
             messages.append(tool_message(call.message, OUTCOME_UNKNOWN + ("; it may still be running" if left else "")))
-        elif handed_off or _is_hidden(call, calls):
-            messages.append(tool_message(call.message, INTERRUPTED))
+        else:
+            hidden = _hidden(calls) if hidden is None else hidden
+            if handed_off or call in hidden:
+                messages.append(tool_message(call.message, INTERRUPTED))
     return messages
 
 
-def _is_hidden(call: ToolCall, calls: list[ToolCall]) -> bool:
-    # A later call of the same id and name has an answer. A resumed run would take that answer for this call's.
-    later = calls[calls.index(call) + 1 :]
-    return any(other.started and (other.id, other.name) == (call.id, call.name) for other in later)
+def _hidden(calls: list[ToolCall]) -> set[ToolCall]:
+    """The calls that never started, and have a later call of the same id and name that did.
+
+    A resumed run would take the answer of the later call for theirs.
+    """
+    last = {(call.id, call.name): call.position for call in calls if call.started}
+    return {call for call in calls if not call.started and last.get((call.id, call.name), -1) > call.position}
 
 
 def _replaced(agent: Agent | None, previous: Agent | None) -> str:

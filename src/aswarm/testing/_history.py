@@ -33,10 +33,10 @@ def _faults(messages: list[dict[str, Any]], *, allow_open: bool, ordered: bool) 
         for each, answer in zip(calls, paired, strict=True):
             if answer is None and not (allow_open and head is found[-1][0]):
                 yield f"call {each['id']!r} of {call_name(each)!r} has no answer"
-        matched = [answer for answer in paired if answer is not None]
+        in_call_order = [id(answer) for answer in paired if answer is not None]
+        matched = set(in_call_order)
         for answer in answers:
-            if not any(answer is known for known in matched):
+            if id(answer) not in matched:
                 yield f"tool message {answer.get('tool_call_id')!r} has no call before it"
-        in_call_order = [id(answer) for answer in matched]
-        if ordered and in_call_order != [id(answer) for answer in answers if id(answer) in in_call_order]:
+        if ordered and in_call_order != [id(answer) for answer in answers if id(answer) in matched]:
             yield f"the answers to {[each['id'] for each in calls]} are not in call order"
