@@ -68,8 +68,12 @@ def _normalize_one(item: object, place: str) -> Message:
     if role not in ROLES:
         raise ConfigurationError(f"{place} has the role {shown(role, _LINE)}; expected one of {', '.join(ROLES)}")
     _check_content(message.get("content"), place)
-    if role == "tool" and not isinstance(message.get("tool_call_id"), str):
-        raise ConfigurationError(f"{place} is a tool message without a tool_call_id; it must name the call it answers")
+    if role == "tool" and not isinstance(call_id := message.get("tool_call_id"), str):
+        if not isinstance(call_id, int | float):
+            raise ConfigurationError(
+                f"{place} is a tool message without a tool_call_id; it must name the call it answers"
+            )
+        message = {**message, "tool_call_id": str(call_id)}
     if message.get("tool_calls") is not None:
         message = {**message, "tool_calls": _normalize_calls(message["tool_calls"], role, place)}
     if role in ("system", "developer", "user") and message.get("content") is None:
@@ -99,8 +103,10 @@ def _normalize_calls(calls: object, role: object, place: str) -> list[Message]:
 
 def _normalize_call(call: object, place: str) -> Message:
     plain: Message = as_plain(call)
-    if not isinstance(plain, dict) or not isinstance(plain.get("id"), str):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(plain, dict) or not isinstance(plain.get("id"), str | int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"{place} is not a tool call with an id: {shown(call, _LINE)}")
+    if not isinstance(plain["id"], str):  # some servers send numbers, and other code may have stored them
+        plain = {**plain, "id": str(plain["id"])}
     function = plain.get("function")
     if plain.get("type", "function") == "function" and not (
         is_object(function) and isinstance(function.get("name"), str)

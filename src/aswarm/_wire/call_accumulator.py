@@ -35,7 +35,7 @@ class _Call:
     def take(self, fragment: _Fragment) -> Message:
         """Take a fragment. Returns its new parts in the form of a delta."""
         wire = fragment.wire
-        new_id = None if self.id else wire.get("id") or None
+        new_id = None if self.id else fragment.id or None
         new_type = None if self.type else wire.get("type") or None
         # An equal name is a repetition; any other continues the name.
         new_name = fragment.name if fragment.name and fragment.name != self.name else None
@@ -78,7 +78,7 @@ class _Fragment:
         self.wire = wire
         self.kind = "custom" if wire.get("custom") and not wire.get("function") else "function"
         self.named: Mapping[str, Any] = wire.get(self.kind) or {}
-        self.id: str = wire.get("id") or ""
+        self.id = _as_id(wire.get("id"))
         self.index: int | None = wire.get("index")
         self.name: str = self.named.get("name") or ""
         sent = self.named.get("input" if self.kind == "custom" else "arguments")
@@ -142,6 +142,11 @@ def _merge_rest(wire: Mapping[str, Any], own: frozenset[str], into: dict[str, An
     for key, value in rest.items():
         merge_key(into, key, value)
     return rest
+
+
+def _as_id(sent: Any) -> str:
+    # Odd servers send numbers, or worse. The API takes only text, and the answer must have the same.
+    return "" if sent is None else str(sent)
 
 
 def _as_text(arguments: Any) -> str:
