@@ -29,8 +29,8 @@ class Agent(BaseModel):
     `defaultdict(str)` copy of the context variables. A plain callable runs in a worker thread.
     `functions`: functions, coroutine functions, bound methods, partials, callables, what `@tool` made, and other agents
     (a ready handoff named `transfer_to_<name>`). May be changed after construction.
-    `tool_choice`: as in the API; one that forces a call relaxes to "auto" once the agent has had a tool result in the
-    run. `model_settings`: passed through to the request (`temperature`, `extra_headers`, `timeout`, …).
+    `tool_choice`: as in the API; one that forces a call relaxes to "auto" once the agent has a tool result since the
+    last user message. `model_settings`: passed through to the request (`temperature`, `extra_headers`, `timeout`, …).
 
     An unknown field is ignored, as in Swarm, with a warning that names the nearest field. A word of another library
     (`tools`, `handoffs`, `prompt`, `output_type`, …) is a ConfigurationError that names the word of this one.

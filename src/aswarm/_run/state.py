@@ -14,7 +14,17 @@ from aswarm._agent import Agent, Response, StopReason
 from aswarm._context import copy_containers
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_object, shown
-from aswarm._messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, normalize, open_calls, to_wire, tool_message
+from aswarm._messages import (
+    INTERRUPTED,
+    OUTCOME_UNKNOWN,
+    Message,
+    match_answers,
+    message_blocks,
+    normalize,
+    open_calls,
+    to_wire,
+    tool_message,
+)
 from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import Toolbox, toolbox
 from aswarm._usage import Usage
@@ -59,7 +69,9 @@ class RunState:
         self._answered = False
         self._empty_content = empty_content
         self._new_messages: list[Message] = []
-        self._with_results: list[Agent] = []  # agents that had a tool result in this run
+        # Agents with a tool result since the last user message: by identity those of this run, by name those of others.
+        self._with_results: dict[int, Agent] = {}
+        self._names_with_results: set[str] = set()
         self._toolbox: Toolbox | None = None
         self._response: Response | None = None
         self._read_history(normalize(messages), resume=resume)
@@ -76,6 +88,7 @@ class RunState:
         self._pending = history[tail:]
         self._wire = to_wire(history[:tail], empty_content=self._empty_content)
         asked: list[Message] = (self._pending[0]["tool_calls"] or []) if waiting else []
+        self._names_with_results = _senders_with_results(history, self.agent.name)
         open_messages = {id(call) for call in waiting}
         self.calls = [call for call in calls_of(asked, self.agent, self.tools) if id(call.message) in open_messages]
 
@@ -97,7 +110,7 @@ class RunState:
         choice = self.agent.tool_choice
         if choice is None:
             choice = self.agent.model_settings.get("tool_choice")
-        if choice is not None and any(self.agent is served for served in self._with_results):
+        if choice is not None and (id(self.agent) in self._with_results or self.agent.name in self._names_with_results):
             choice = relaxed(choice)
         tools = [tool.schema.json for tool in self.tools.values()]
         return build_request(self.agent, instructions, self._wire, tools, choice, settings)
@@ -139,7 +152,7 @@ class RunState:
     def end_turn(self) -> tuple[Agent, Agent] | None:
         """Record the tool messages of a turn in call order and switch the agent. Returns (source, target) if it did."""
         if self.calls:
-            self._with_results.append(self.agent)
+            self._with_results[id(self.agent)] = self.agent
         messages = _answers(self.calls)
         self._new_messages.extend(messages)
         self._send_pending(messages)
@@ -188,6 +201,18 @@ def _ids(calls: list[Message]) -> str:
 
 def _last_assistant(history: list[Message]) -> int:
     return max(position for position, message in enumerate(history) if message["role"] == "assistant")
+
+
+def _senders_with_results(history: list[Message], default: str) -> set[str]:
+    """The agents that have a tool result since the last user message; `default` is the sender of a message without one."""
+    start = len(history)
+    while start > 0 and history[start - 1]["role"] != "user":
+        start -= 1
+    return {
+        sender if isinstance(sender := head.get("sender"), str) else default
+        for head, answers in message_blocks(history[start:])
+        if any(match_answers(head.get("tool_calls") or [], answers))
+    }
 
 
 def _changes(calls: Iterable[ToolCall]) -> dict[str, Any]:
