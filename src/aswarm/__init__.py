@@ -5,7 +5,7 @@ loops completion, tool calls, handoff until the model answers. Importing this do
 """
 
 from . import _public
-from ._agent import Agent, Response, Result
+from ._agent import Agent, Response, Result, UnknownCall
 from ._blocking.sync_streams import SyncClassicStream, SyncEventStream
 from ._blocking.sync_swarm import Swarm
 from ._errors import (
@@ -80,6 +80,7 @@ __all__ = [
     "ToolNotFound",
     "ToolTimeout",
     "TurnStarted",
+    "UnknownCall",
     "Usage",
     "completion_error",
     "create_triage_agent",

@@ -8,9 +8,17 @@ import difflib
 import re
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from ._errors import ConfigurationError
 from ._json import is_object
@@ -151,14 +159,31 @@ class Result(BaseModel):
     context_variables: dict[Any, Any] = {}
 
 
+@dataclass(frozen=True, slots=True)
+class UnknownCall:
+    """A tool call that may have had its effect, or a part of it, or none: its function began, and how it ended is unknown.
+
+    `id` and `name` are those of the call, `arguments` is its JSON text as the model sent it, and `agent` is the name of
+    the agent that made the call.
+    """
+
+    id: str
+    name: str
+    arguments: str
+    agent: str
+
+
 class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that may change
     """What a run left: always a valid history, however the run ended.
 
     `messages`: the messages made in this run, as plain dicts; append them to those passed in to continue.
     `agent`: the active agent. `context_variables`: the context as it is now. `usage`: tokens, summed over the run.
     `stop`: why it ended: "answer", "max_turns", "tool_calls" (`execute_tools=False` left calls open), "cancelled"
-    (left early), "error". `run_id`: the id of the run; empty for a `Response` that no run
-    made, and not in `model_dump()`, which has Swarm's fields.
+    (left early), "error". `run_id`: the id of the run; empty for a `Response` that no run made.
+    `unknown_calls`: the calls of this run whose outcome is unknown. They were cancelled in the middle, a journal has their
+    start and not their end, or their function could not be stopped and may still be running.
+
+    `model_dump()` has Swarm's fields, `usage` and `stop`; it has `unknown_calls` if there are any, and never the `run_id`.
     """
 
     messages: list[Any] = []
@@ -167,12 +192,20 @@ class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that ma
     usage: Usage = Field(default_factory=Usage)
     stop: StopReason = "answer"
     run_id: str = Field(default="", exclude=True)
+    unknown_calls: list[UnknownCall] = []
 
     def __eq__(self, other: object) -> bool:
         """Equal fields, whatever the `run_id`."""
         if not isinstance(other, Response):
             return NotImplemented
         return {**self.__dict__, "run_id": ""} == {**other.__dict__, "run_id": ""}
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        dumped: dict[str, Any] = dump(self)
+        if not self.unknown_calls:
+            dumped.pop("unknown_calls", None)
+        return dumped
 
     @property
     def text(self) -> str:

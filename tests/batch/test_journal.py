@@ -12,7 +12,7 @@ import anyio
 import pytest
 from batches import AGENT, Counted, Echo, answer, call, idle, outcomes_of, text_of
 
-from aswarm import Agent, CompletionError, ConfigurationError, Result, RunError
+from aswarm import Agent, CompletionError, ConfigurationError, Result, RunError, UnknownCall
 from aswarm._journal.sqlite import JournalFile
 from aswarm.batch import Item, Outcome
 
@@ -100,6 +100,32 @@ async def test_a_recorded_response_has_the_id_of_its_run(journal: Path) -> None:
     [again] = await outcomes_of(Echo(), ["x"], journal=journal)
     assert first.response is not None and again.response is not None
     assert again.response.run_id == first.response.run_id != ""
+
+
+async def test_an_outcome_has_the_unknown_calls_of_its_item(journal: Path) -> None:
+    """Those of a failed item, of one that continues after it, and of one whose response comes from the journal."""
+
+    async def pay() -> str:
+        raise KeyboardInterrupt
+
+    agent = Agent(name="Payer", functions=[pay])
+
+    async def fail(text: str) -> Any:
+        return answer("", [call("pay")]) if text == "x" else await idle_and_fail()
+
+    async def idle_and_fail() -> None:
+        raise CompletionError("no", status_code=400)
+
+    with pytest.raises(KeyboardInterrupt):
+        await outcomes_of(Echo(fail), ["x"], agent, journal=journal)
+    expected = [UnknownCall("c1", "pay", "{}", "Payer")]
+    [failed] = await outcomes_of(Echo(fail), ["x"], agent, journal=journal)
+    assert (failed.response, failed.unknown_calls) == (None, expected)
+    for attempts in (1, 0):
+        [outcome] = await outcomes_of(Echo(), ["x"], agent, journal=journal)
+        assert (outcome.attempts, outcome.unknown_calls) == (attempts, expected)
+    [other] = await outcomes_of(Echo(), [7], agent)
+    assert other.unknown_calls == []
 
 
 async def test_a_rerun_tries_failed_items_again(journal: Path) -> None:

@@ -32,6 +32,21 @@ def test_the_answer_goes_to_stdout() -> None:
     assert server.requests[2]["messages"][-1]["content"] == "Order 7 of Ann"
 
 
+@pytest.mark.parametrize("option", ["--stream", "--no-stream"])
+@pytest.mark.parametrize("fails", [False, True], ids=["answered", "failed"])
+def test_calls_whose_outcome_is_unknown_are_a_warning(option: str, fails: bool) -> None:
+    """A line on stderr names them, also where the run then fails."""
+    slow = (
+        "\nimport threading\nfrom aswarm import tool\n\n@tool(timeout=0.01)\n"
+        "def pay() -> str:\n    threading.Event().wait(0.3)\n    return ''\n\npayer = Agent(functions=[pay])\n"
+    )
+    Path("agents.py").write_text(AGENTS + slow, encoding="utf-8")
+    with model(call("pay"), refused("400 Bad Request", "no") if fails else "Perhaps.") as server:
+        result = invoke("run", option, "agents:payer", "Pay!", server=server)
+    assert result.exit_code == int(fails)
+    assert "Warning: the outcome of these calls is unknown: pay\n" in result.stderr
+
+
 def test_verbose_prints_the_details_on_stderr() -> None:
     """Agent names, calls and handoffs are on stderr."""
     with model(*handoff()) as server:
@@ -175,11 +190,11 @@ def test_a_refusal_is_not_an_answer() -> None:
 
 @pytest.mark.parametrize("options", [(), ("--no-stream",), ("--json",), ("--json", "--no-stream")])
 def test_ctrl_c(options: tuple[str, ...]) -> None:
-    """Exit code 130, no traceback; with --json, a last line has the partial response."""
+    """Exit code 130, no traceback; a warning of the call that was cut; with --json, a last line has the partial response."""
     with model(Answer("Wait", [call("stop")])) as server:
         result = invoke("run", *options, *QUESTION, server=server)
     assert result.exit_code == 130
-    assert result.stderr == "\n"
+    assert result.stderr == "Warning: the outcome of these calls is unknown: stop\n\n"
     if "--json" in options:
         last = json.loads(result.stdout.splitlines()[-1])
         assert last["type"] == "RunStopped"

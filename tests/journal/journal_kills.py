@@ -16,6 +16,7 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import sys
 import tempfile
 import time
@@ -63,7 +64,7 @@ def _message(item: str, turn: int) -> Json:
     if turn == TURNS:
         return {"role": "assistant", "content": f"{item} is done"}
     # A repeated request gets another answer, so that only the recorded answer can lead to the recorded results.
-    names = [random.choice(["together", "alone", "in_thread"]) for _ in range(random.choice([2, 3]))]
+    names = [random.choice(["together", "alone", "in_thread", "again"]) for _ in range(random.choice([2, 3]))]
     names += ["over"] if turn == 1 else []
     draw = random.getrandbits(32)
     arguments = [json.dumps({"deed": f"{item}/{turn}/{position}/{draw:x}"}) for position in range(len(names))]
@@ -73,7 +74,10 @@ def _message(item: str, turn: int) -> Json:
 
 
 def agents(folder: Path, pause: float) -> Agent:
-    """Two agents, the first of which hands over to the second; every call leaves a line in `effects`."""
+    """Two agents, the first of which hands over to the second; every call leaves a line in `effects`.
+
+    Those of the one function that may run again leave it in `repeated`.
+    """
 
     async def together(deed: str) -> str:
         await asyncio.sleep(random.random() * pause)
@@ -92,12 +96,18 @@ def agents(folder: Path, pause: float) -> Agent:
         append(folder / "effects", deed)
         return f"did {deed}"
 
+    @tool(repeatable=True)
+    async def again(deed: str) -> str:
+        append(folder / "repeated", deed)
+        await asyncio.sleep(random.random() * pause)
+        return f"did {deed}"
+
     async def over(deed: str) -> Result:
         append(folder / "effects", deed)
         return Result(value=f"did {deed}", agent=second)
 
-    second = Agent(name="Second", functions=[together, alone, in_thread, over])
-    return Agent(name="First", functions=[together, alone, in_thread, over])
+    second = Agent(name="Second", functions=[together, alone, in_thread, again, over])
+    return Agent(name="First", functions=[together, alone, in_thread, again, over])
 
 
 async def batch(folder: Path, concurrency: int, pause: float) -> None:
@@ -129,12 +139,26 @@ async def check(folder: Path, swarm: AsyncSwarm, agent: Agent) -> None:
     assert sorted(mine) == sorted(NAMES), "not every item ended exactly once"
     sealed = {(item, seal_of_it) for _, item, seal_of_it in results}
     assert len(sealed) == len(NAMES), "an item that was given out ended otherwise later"
-    told: Counter[str] = Counter()
+    repeated = Counter((folder / "repeated").read_text().split())
+    told = Counter({"repeated": sum(times > 1 for times in repeated.values())})
+    unknown = 0
     async with swarm.batch(agent, zip(NAMES, NAMES, strict=True), journal=folder / "run.sqlite") as outcomes:
         async for outcome in outcomes:
             assert outcome.response is not None and outcome.attempts == 0
-            told.update(_check_item(outcome.response, effects, outcome.id))
+            told.update(_check_item(outcome.response, effects + Counter(set(repeated)), outcome.id))
+            unknown += len(outcome.unknown_calls)
+    assert unknown == begun_without_result(folder / "run.sqlite"), "another number of unknown calls was said"
     append(folder / "told", json.dumps(told))
+
+
+def begun_without_result(journal: Path) -> int:
+    """The calls of which the file has the start and not the end."""
+    with contextlib.closing(sqlite3.connect(journal)) as file:
+        rows = file.execute(
+            "SELECT item, turn, position, kind FROM step WHERE kind IN ('started', 'outcome', 'withdrawn')"
+        )
+        last = {tuple(call): kind for *call, kind in rows}
+    return sum(kind == "started" for kind in last.values())
 
 
 def _check_item(response: Response, effects: Counter[str], item: str) -> list[str]:
@@ -144,9 +168,12 @@ def _check_item(response: Response, effects: Counter[str], item: str) -> list[st
     assert response.usage.requests == TURNS + 1 and response.text == f"{item} is done"
     told: list[str] = []
     done: list[str] = []
+    unknown = [json.loads(call.arguments)["deed"] for call in response.unknown_calls]
     for call, answer in zip(calls, answers, strict=True):
         deed = json.loads(call["function"]["arguments"])["deed"]
         if answer["content"] == UNKNOWN:
+            assert call["function"]["name"] != "again", f"{deed} may run again"
+            assert unknown.pop(0) == deed, "an unknown call is not listed"
             told.append("unknown, had run" if effects[deed] else "unknown, had not run")
         else:
             assert answer["content"].startswith(f"did {deed}"), f"{deed} was answered {answer['content']!r}"
@@ -155,6 +182,7 @@ def _check_item(response: Response, effects: Counter[str], item: str) -> list[st
             done.append(deed) if call["function"]["name"] == "alone" else None
     assert response.context_variables.get("deeds", []) == done, "the context has not what the calls did to it"
     asked = {json.loads(call["function"]["arguments"])["deed"] for call in calls}
+    assert not unknown, "a call is listed as unknown, and its message does not say so"
     strangers = [deed for deed in effects if deed.startswith(f"{item}/") and deed not in asked]
     assert not strangers, f"ran, and no message asks for it: {strangers}"
     return told

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,12 +22,14 @@ from aswarm import (
     CompletionRequest,
     Result,
     RunError,
+    UnknownCall,
     tool,
 )
 from aswarm._journal import Journal
 from aswarm._journal.sqlite import Step
 from aswarm._run.loop import Handlers
 from aswarm._run.options import RunOptions
+from aswarm._run.plan import ToolOutcome
 from aswarm.testing import check_history
 
 UNKNOWN = "cancelled; its outcome is unknown"
@@ -87,7 +91,52 @@ async def test_a_call_without_an_outcome_is_not_repeated(path: Path) -> None:
     response = await rerun(path, Script(says("Done")), agent)
     assert notes == ["one", "two", "three"]
     assert contents(response) == ["done", UNKNOWN, "done"]
-    assert contents(await rerun(path, Script(), agent)) == ["done", UNKNOWN, "done"]
+    again = await rerun(path, Script(), agent)
+    assert contents(again) == ["done", UNKNOWN, "done"]
+    assert again.unknown_calls == response.unknown_calls == [UnknownCall("two-1", "two", "{}", "Agent")]
+
+
+@pytest.mark.anyio
+async def test_a_repeatable_call_without_an_outcome_runs_again(path: Path) -> None:
+    """A call that ended does not; nothing is unknown."""
+    notes: list[str] = []
+    luck: list[BaseException | None] = [None, Died(), Died(), None]
+
+    def search() -> str:
+        if (bad := luck.pop(0)) is not None:
+            raise bad
+        return "found"
+
+    agent = Agent(functions=[tool(repeatable=True, concurrent=False)(noting(notes, "search", search))])
+    with pytest.raises(Died):
+        await rerun(path, Script(calls("search", "search")), agent)
+    with pytest.raises(Died):
+        await rerun(path, Script(), agent)
+    response = await rerun(path, Script(says("Done")), agent)
+    assert (contents(response), response.unknown_calls) == (["found", "found"], [])
+    assert len(notes) == 4
+    assert contents(await rerun(path, Script(), agent)) == ["found", "found"]
+
+
+@pytest.mark.anyio
+async def test_a_journal_of_an_older_version_knows_no_unknown_calls(path: Path) -> None:
+    """The records of a finished item that have none give an empty list; those of a middleware are recorded."""
+
+    def durable(handlers: Handlers) -> Handlers:
+        async def call_tool(*_: Any) -> ToolOutcome:
+            return ToolOutcome("perhaps", unknown=True)
+
+        return replace(handlers, call_tool=call_tool)
+
+    agent = Agent(functions=[noting([], "one")])
+    with pytest.raises(Died):
+        await rerun(path, Script(calls("one"), dies()), agent, middleware=[durable])
+    response = await rerun(path, Script(says("Done")), agent)
+    assert [made.name for made in response.unknown_calls] == ["one"]
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("UPDATE step SET data = json_remove(data, '$.unknown_calls') WHERE kind = 'finished'")
+    old = await rerun(path, Script(), agent)
+    assert (contents(old), old.unknown_calls) == (["perhaps"], [])
 
 
 @pytest.mark.anyio

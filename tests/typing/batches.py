@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import assert_type
 
-from aswarm import Agent, AsyncSwarm, Response, Usage
+from aswarm import Agent, AsyncSwarm, Response, UnknownCall, Usage
 from aswarm.batch import Batch, Item, Outcome
 
 
@@ -19,6 +19,21 @@ async def outcomes(swarm: AsyncSwarm, agent: Agent, items: AsyncIterator[Item]) 
             assert_type(outcome.response, Response | None)
             assert_type(outcome.error, Exception | None)
             assert_type(outcome.usage, Usage)
+            assert_type(outcome.unknown_calls, list[UnknownCall])
+            show(outcome)
+
+
+def show(outcome: Outcome) -> None:
+    """Each of the two checks tells a response and an error apart."""
+    if outcome.error is None:
+        assert_type(outcome.response, Response)
+        print(outcome.response.text)
+    else:
+        assert_type(outcome.error, Exception)
+        assert_type(outcome.response, None)
+    if outcome.response is not None:
+        assert_type(outcome.error, None)
+    print(outcome.id, outcome.response.text if outcome.error is None else outcome.error)
 
 
 def what_items_may_be(swarm: AsyncSwarm, agent: Agent) -> None:

@@ -18,9 +18,12 @@ is written, and a power failure once the next `started` or `finished` is on disk
 | the process died | what the rerun does |
 |---|---|
 | before `started` was written | the function has not run: it runs |
-| after `started`, before `outcome` was written | the call is answered "cancelled; its outcome is unknown" |
+| after `started`, before `outcome` was written | the call is answered "cancelled; its outcome is unknown", see below |
 | after `outcome` was written | the call is answered from the record |
 | after `finished` was written | the recorded `Response` is returned, and nothing runs |
+
+A call that was started and has no outcome is in `Response.unknown_calls`, and the record of a finished item has that list.
+If the tool is repeatable, the call runs again instead.
 
 A call of an agent that stands in `functions` is not recorded, because it has no effect and gives the same answer again.
 

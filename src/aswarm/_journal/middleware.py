@@ -67,9 +67,10 @@ class _JournalHandlers:
     async def call_tool(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         """Answer from the record, or carry out the call and record it."""
         key = CallKey(self._turn, call.position)
-        if not self._entry.steps.has_call(key):
+        steps = self._entry.steps
+        if not steps.has_call(key) or (call.is_repeatable and steps.is_running(key)):
             return await self._call_and_record(key, call, context, started)
-        recorded = self._entry.steps.outcome(key)
+        recorded = steps.outcome(key)
         name = recorded.get("agent")
         return recorded_outcome(recorded, None if name is None else self._entry.agents.get(name), context)
 

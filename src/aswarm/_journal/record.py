@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple, cast
 
 from pydantic_core import to_jsonable_python
 
-from aswarm._agent import Agent, Response, Result
+from aswarm._agent import Agent, Response, Result, UnknownCall
 from aswarm._context import changes, copy_containers
 from aswarm._errors import ConfigurationError, ToolError
 from aswarm._json import is_array, is_object, shown
@@ -72,13 +73,16 @@ class ItemRecord:
         return json.loads(self._completions[turn]) if turn in self._completions else None
 
     def has_call(self, key: CallKey) -> bool:
-        """Whether the call has ended, or may have begun: then it must not run again."""
+        """Whether the call has ended, or may have begun: then it must not run again, unless it is repeatable."""
         return key in self._calls
 
     def outcome(self, key: CallKey) -> Mapping[str, Any]:
         """The record of how the call ended (see `outcome_data`). `has_call(key)` must be true."""
         data = self._calls[key]
-        return {"content": OUTCOME_UNKNOWN, "error": OUTCOME_UNKNOWN} if data is None else json.loads(data)
+        if data is None:
+            return {"content": OUTCOME_UNKNOWN, "error": OUTCOME_UNKNOWN, "unknown": True}
+        recorded: Mapping[str, Any] = json.loads(data)
+        return recorded
 
     def is_running(self, key: CallKey) -> bool:
         """Whether the call was started and has no outcome."""
@@ -142,6 +146,7 @@ def outcome_data(outcome: ToolOutcome, before: Mapping[str, Any] | None, context
         "removed": removed,
         "error": None if outcome.error is None else _error_text(outcome.error),
         "still_running": outcome.still_running,
+        "unknown": outcome.unknown,
     }
     return _write({key: value for key, value in record.items() if value})
 
@@ -152,7 +157,7 @@ def recorded_outcome(record: Mapping[str, Any], agent: Agent | None, context: di
     content = record.get("content", "")
     error = RecordedToolError(record["error"]) if "error" in record else None
     result = None if error else Result(value=content, agent=agent, context_variables=record.get("context", {}))
-    return ToolOutcome(content, result, error, bool(record.get("still_running")))
+    return ToolOutcome(content, result, error, bool(record.get("still_running")), bool(record.get("unknown")))
 
 
 def _error_text(error: Exception) -> str:
@@ -171,17 +176,17 @@ def response_data(response: Response, context: Mapping[str, Any]) -> str:
     Raises ConfigurationError if a context variable cannot be recorded.
     """
     written, removed = _recordable(context, response.context_variables)
-    return _write(
-        {
-            "messages": response.messages,
-            "agent": None if response.agent is None else response.agent.name,
-            "written": written,
-            "removed": removed,
-            "usage": {key: getattr(response.usage, key) for key in _USAGE},
-            "stop": response.stop,
-            "run_id": response.run_id,
-        }
-    )
+    record = {
+        "messages": response.messages,
+        "agent": None if response.agent is None else response.agent.name,
+        "written": written,
+        "removed": removed,
+        "usage": {key: getattr(response.usage, key) for key in _USAGE},
+        "stop": response.stop,
+        "run_id": response.run_id,
+    }
+    unknown_calls = [asdict(call) for call in response.unknown_calls]
+    return _write({**record, "unknown_calls": unknown_calls} if unknown_calls else record)
 
 
 def recorded_response(record: Mapping[str, Any], agent: Agent | None, context: Mapping[str, Any]) -> Response:
@@ -195,6 +200,7 @@ def recorded_response(record: Mapping[str, Any], agent: Agent | None, context: M
         usage=Usage(**record["usage"]),
         stop=record["stop"],
         run_id=record.get("run_id", ""),  # the first journals have none
+        unknown_calls=[UnknownCall(**call) for call in record.get("unknown_calls", ())],
     )
 
 

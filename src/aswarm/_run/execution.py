@@ -162,7 +162,11 @@ class ToolCaller:
         if self._on_error is not None:
             failure = ToolFailure(text, error, call.id, call.name, call.arguments, call.agent)
             text = await _rewritten(self._on_error, call, failure)
-        return ToolOutcome(text, error=error, still_running=isinstance(error, ToolTimeout) and error.still_running)
+        return ToolOutcome(text, error=error, still_running=_is_still_running(error))
+
+
+def _is_still_running(error: Exception) -> bool:
+    return isinstance(error, ToolTimeout) and error.still_running
 
 
 def _not_found(call: ToolCall) -> str:
@@ -196,7 +200,8 @@ async def _rewritten(hook: ToolErrorHook, call: ToolCall, failure: ToolFailure) 
     except BaseException:
         # The run ends, but this call has ended too. The text does not say how: the hook may be there to hide that.
         if call.started:
-            call.outcome = ToolOutcome("Error: the call failed.", error=failure.error)
+            still_running = _is_still_running(failure.error)
+            call.outcome = ToolOutcome("Error: the call failed.", error=failure.error, still_running=still_running)
         raise
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aswarm._agent import Agent, Result
+from aswarm._agent import Agent, Result, UnknownCall
 from aswarm._messages import Message, call_name
 from aswarm._tools.tool import Tool, may_return_result, reads_context, runs_together, writes_context
 
@@ -17,13 +17,17 @@ from aswarm._tools.tool import Tool, may_return_result, reads_context, runs_toge
 class ToolOutcome:
     """What a call led to. `content` is the text for the model; `result` holds handoff and context, if any.
 
-    `error` is what went wrong, or None. `still_running`: the function could not be stopped.
+    `error` is what went wrong, or None. `still_running`: the function could not be stopped. `unknown`: the function has
+    begun, in this process or an earlier one, and how it ended is not known; `content` should say so.
+
+    A call with `still_running` or `unknown` is in `Response.unknown_calls`.
     """
 
     content: str
     result: Result | None = None
     error: Exception | None = None
     still_running: bool = False
+    unknown: bool = False
 
     @property
     def agent(self) -> Agent | None:
@@ -51,8 +55,7 @@ class ToolCall:
     arguments: str = field(init=False)
 
     def __post_init__(self) -> None:
-        function: Mapping[str, Any] = self.message.get("function") or {}
-        self.arguments = str(function.get("arguments") or "")
+        self.arguments = _arguments_of(self.message)
 
     @property
     def id(self) -> str:
@@ -63,6 +66,21 @@ class ToolCall:
     def name(self) -> str:
         """The name that the model called."""
         return call_name(self.message)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the function may run again after it was cut; see `@tool`."""
+        return self.tool is not None and self.tool.repeatable
+
+    @property
+    def as_unknown(self) -> UnknownCall:
+        """The call as `Response.unknown_calls` has it."""
+        return UnknownCall(self.id, self.name, _arguments_of(self.message), self.agent.name)
+
+
+def _arguments_of(message: Message) -> str:
+    function: Mapping[str, Any] = message.get("function") or {}
+    return str(function.get("arguments") or "")
 
 
 def calls_of(messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool[..., Any]]) -> list[ToolCall]:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from aswarm._agent import Agent, Response, StopReason
+from aswarm._agent import Agent, Response, StopReason, UnknownCall
 from aswarm._context import copy_containers
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_object, shown
@@ -72,6 +72,7 @@ class RunState:
         # Agents with a tool result since the last user message: by identity those of this run, by name those of others.
         self._with_results: dict[int, Agent] = {}
         self._names_with_results: set[str] = set()
+        self._unknown_calls: list[UnknownCall] = []
         self._toolbox: Toolbox | None = None
         self._response: Response | None = None
         self._read_history(normalize(messages), resume=resume)
@@ -153,7 +154,7 @@ class RunState:
         """Record the tool messages of a turn in call order and switch the agent. Returns (source, target) if it did."""
         if self.calls:
             self._with_results[id(self.agent)] = self.agent
-        messages = _answers(self.calls)
+        messages = _answers(self.calls, self._unknown_calls)
         self._new_messages.extend(messages)
         self._send_pending(messages)
         source, self.agent = self.agent, _handed_to(self.calls) or self.agent
@@ -179,13 +180,15 @@ class RunState:
 
     def _snapshot(self, context: dict[str, Any]) -> Response:
         context.update(_changes(self.calls))
+        unknown_calls = self._unknown_calls.copy()
         return Response(
-            messages=[*self._new_messages, *_answers(self.calls)],
+            messages=[*self._new_messages, *_answers(self.calls, unknown_calls)],
             agent=_handed_to(self.calls) or self.agent,
             context_variables=context,
             usage=self.usage,
             stop=self.stop,
             run_id=self.id,
+            unknown_calls=unknown_calls,
         )
 
 
@@ -230,37 +233,47 @@ def _handed_to(calls: Iterable[ToolCall]) -> Agent | None:
     return targets[-1] if targets else None
 
 
-def _answers(calls: list[ToolCall]) -> list[Message]:
-    """The tool messages of the calls, in call order, as of now.
-
-    A call that never started has none, so that it can be resumed; but not once a handoff of the same turn has finished:
-    the new agent may not even have that function.
-    """
-    hidden: set[ToolCall] | None = None
-    handed_off = _handed_to(calls) is not None
+def _answers(calls: list[ToolCall], unknown_calls: list[UnknownCall]) -> list[Message]:
+    """The tool messages of the calls, in call order, as of now. Calls whose outcome is unknown are added to the list."""
     messages: list[Message] = []
     previous: Agent | None = None
+    open_calls: set[ToolCall] | None = None
     for call in calls:
         if call.outcome:
             messages.append(tool_message(call.message, call.outcome.content + _replaced(call.outcome.agent, previous)))
             previous = call.outcome.agent or previous
-        elif call.started:
-            left = call.tool is not None and call.tool.abandon_on_cancel
-            messages.append(tool_message(call.message, OUTCOME_UNKNOWN + ("; it may still be running" if left else "")))
-        else:
-            hidden = _hidden(calls) if hidden is None else hidden
-            if handed_off or call in hidden:
-                messages.append(tool_message(call.message, INTERRUPTED))
+            if call.outcome.unknown or call.outcome.still_running:
+                unknown_calls.append(call.as_unknown)
+            continue
+        open_calls = _open_calls(calls) if open_calls is None else open_calls
+        if call not in open_calls:
+            messages.append(tool_message(call.message, _text_without_outcome(call)))
+            unknown_calls += [call.as_unknown] if call.started else []
     return messages
 
 
-def _hidden(calls: list[ToolCall]) -> set[ToolCall]:
-    """The calls that never started, and have a later call of the same id and name that did.
+def _open_calls(calls: list[ToolCall]) -> set[ToolCall]:
+    """The calls that get no answer, so that they can be resumed: those that never started, or are repeatable.
 
-    A resumed run would take the answer of the later call for theirs.
+    No call stays open once a handoff of the same turn has finished: the new agent may not even have that function. And no
+    call before an answered one of the same id and name: a resumed run would take that answer for this call's.
     """
-    last = {(call.id, call.name): call.position for call in calls if call.started}
-    return {call for call in calls if not call.started and last.get((call.id, call.name), -1) > call.position}
+    found: set[ToolCall] = set()
+    answered: set[tuple[str, str]] = set()
+    for call in () if _handed_to(calls) else reversed(calls):
+        key = (call.id, call.name)
+        if call.outcome or key in answered or (call.started and not call.is_repeatable):
+            answered.add(key)
+        else:
+            found.add(call)
+    return found
+
+
+def _text_without_outcome(call: ToolCall) -> str:
+    if not call.started:
+        return INTERRUPTED
+    was_left = call.tool is not None and call.tool.abandon_on_cancel
+    return OUTCOME_UNKNOWN + ("; it may still be running" if was_left else "")
 
 
 def _replaced(agent: Agent | None, previous: Agent | None) -> str:

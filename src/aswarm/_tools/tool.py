@@ -68,6 +68,7 @@ class Tool(Generic[P, R]):
     timeout: float | None = None
     thread: bool = True
     abandon_on_cancel: bool = False
+    repeatable: bool = False
     strict: bool = False
     name: str | None = None
     description: str | None = None
@@ -122,6 +123,7 @@ def tool(
     timeout: float | None = None,
     thread: bool = True,
     abandon_on_cancel: bool = False,
+    repeatable: bool = False,
     strict: bool = False,
     name: str | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
@@ -134,7 +136,9 @@ def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     bounds the calls of this tool, or of all tools with the same limiter, across all runs. `timeout`: in seconds, from
     the moment when the limiter admits the call. `thread=False`: a plain function that never blocks runs on the event
     loop. `abandon_on_cancel=True`: a cancelled run does not wait for the plain function, which then works on a copy of
-    the context. `strict=True`: OpenAI's strict schema. `name`: the name that the model sees instead of the function's.
+    the context. `repeatable=True`: running the function twice does no harm, so a call that was cut in the middle runs
+    again when the run is resumed, or when a batch continues from its journal. `strict=True`: OpenAI's strict schema.
+    `name`: the name that the model sees instead of the function's.
 
     Raises ConfigurationError for a timeout that is not a positive number, and for a limiter of another kind.
     """
@@ -155,6 +159,7 @@ def function_tool(
     timeout: float | None = None,
     thread: bool = True,
     abandon_on_cancel: bool = False,
+    repeatable: bool = False,
 ) -> Tool[P, R]:
     """A tool whose schema is given, not read from the function: a tool of another process, a generated client.
 
@@ -170,7 +175,7 @@ def function_tool(
     _check_options(running)
     if not callable(function):
         raise ConfigurationError(f"function_tool takes a function, not {function!r}")
-    running |= {"thread": thread, "abandon_on_cancel": abandon_on_cancel}
+    running |= {"thread": thread, "abandon_on_cancel": abandon_on_cancel, "repeatable": repeatable}
     copied = _checked_parameters(name, parameters)
     made = Tool(function, name=name, description=description, parameters=copied, **running)
     _ = made.schema  # raises for a name that the API refuses

@@ -2,7 +2,7 @@
 
     async with swarm.batch(agent, tickets, concurrency=200, journal="tickets.sqlite") as outcomes:
         async for outcome in outcomes:
-            print(outcome.id, outcome.error or outcome.response.text)
+            print(outcome.id, outcome.response.text if outcome.error is None else outcome.error)
 
 **Items.** An item is a conversation: a text, a list of messages, a pair of id and messages, or an `Item`. The batch
 reads one item at a time, and only while `concurrency` allows another one, so there may be millions of them, or no end.
@@ -30,7 +30,8 @@ fewer if the provider accepts other requests meanwhile. A retry repeats one comp
 **Journal.** With `journal=` the batch records every step in a SQLite file. After a crash, run the same batch with the
 same file. Items that have finished give their recorded response, and the others continue where they were: a recorded
 completion is not requested again, and a recorded tool call does not run again. A call that had begun, and whose result
-was not recorded, is answered "cancelled; its outcome is unknown". Ids are the caller's; without a journal several items
+was not recorded, is answered "cancelled; its outcome is unknown" and is in `Outcome.unknown_calls`; a call of
+`@tool(repeatable=True)` runs again. Ids are the caller's; without a journal several items
 may have the same id, with a journal each item needs its own.
 
 **Agents in a journal.** The journal records an agent by its name. A rerun looks for the name first in `agents=[...]`,
@@ -41,10 +42,17 @@ not find is an error at once, and its text says so. The graph is not searched fo
 Each item runs in a copy of the `contextvars` context in which the batch was opened: no item sees what another one sets.
 """
 
+from typing import TYPE_CHECKING
+
 from aswarm import _public
 
 from ._batch import Batch
-from ._item import Item, Outcome
+from ._item import Item
+
+if TYPE_CHECKING:
+    from ._item import OutcomeUnion as Outcome
+else:
+    from ._item import Outcome
 
 __all__ = ["Batch", "Item", "Outcome"]
 

@@ -5,9 +5,9 @@ Decides what counts as an item. Whether its messages are valid is checked by the
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 
-from aswarm._agent import Agent, Response
+from aswarm._agent import Agent, Response, UnknownCall
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_array, shown
 from aswarm._run.options import Messages
@@ -34,7 +34,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one item ended: with a `response`, or with an `error`.
+    """How one item ended: with a `response`, or with an `error`. One of the two is None.
 
     `id`: the id of the item, as text. `index`: its place in the batch, from 0. `error`: what `AsyncSwarm.run` would
     have raised; its `.response` is the partial response, or None if no run had begun. `duration`: seconds from the
@@ -42,6 +42,8 @@ class Outcome:
     completion; rate limit rejections (429, Retry-After) do not count. It is 0 if nothing ran: the item was not a
     conversation, or the journal had its response. `usage`: tokens of the completions that arrived, as far as the
     provider reports them, without those of failed attempts. `metadata`: that of the item.
+
+    A type checker knows that there is a `response` where `outcome.error is None`, and an `error` elsewhere.
     """
 
     id: str
@@ -52,6 +54,34 @@ class Outcome:
     attempts: int = 0
     usage: Usage = field(default_factory=Usage)
     metadata: Any = None
+
+    @property
+    def unknown_calls(self) -> list[UnknownCall]:
+        """The `unknown_calls` of the response, or of the partial response of the error."""
+        known = response_of(self.response, self.error)
+        return [] if known is None else known.unknown_calls
+
+
+if TYPE_CHECKING:
+    # One class has one type for each attribute. These two say which types come together.
+
+    class _Success(Outcome):
+        response: Response
+        error: None
+
+    class _Failure(Outcome):
+        response: None
+        error: Exception
+
+    OutcomeUnion: TypeAlias = _Success | _Failure
+else:
+    OutcomeUnion = Outcome
+
+
+def response_of(response: Response | None, error: Exception | None) -> Response | None:
+    """The response, or the partial response of the error; None if no run had begun."""
+    known = response if error is None else getattr(error, "response", None)
+    return known if isinstance(known, Response) else None
 
 
 def as_item(given: Any) -> Item:

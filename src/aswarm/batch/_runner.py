@@ -26,7 +26,7 @@ from aswarm._runtime.backend import scheduler
 from aswarm._usage import Usage
 from aswarm.middleware._retry import Retries
 
-from ._item import Item, Outcome, as_item
+from ._item import Item, Outcome, as_item, response_of
 from ._settings import BatchSettings
 from ._source import Items, read_items
 
@@ -256,7 +256,7 @@ class Runner:
             # Raises if the batch is cancelled. Otherwise other code has cancelled something in the run.
             await anyio.lowlevel.checkpoint()
             error = _as_run_error(raised)
-        known = response if error is None else getattr(error, "response", None)
+        known = response_of(response, error)
         try:
             return Outcome(
                 _id_of(item, index),
@@ -265,7 +265,7 @@ class Runner:
                 error,
                 anyio.current_time() - began,
                 retries.made,
-                known.usage if isinstance(known, Response) else Usage(),
+                Usage() if known is None else known.usage,
                 item.metadata,
             )
         finally:

@@ -74,6 +74,7 @@ def run(
         with reserve_stdout() as stdout, Swarm() as swarm:
             writer = _writer(stdout, as_json=as_json, verbose=verbose)
             response = asked.stream(swarm, writer) if stream else asked.ask(swarm, writer)
+    _warn_of_unknown_calls(response)
     raise click.exceptions.Exit(_exit_code(response))
 
 
@@ -111,6 +112,7 @@ class _Question:
                     writer.show(event)
         except (AswarmError, KeyboardInterrupt) as error:
             writer.show_failure(run.response, error)
+            _warn_of_unknown_calls(run.response)
             raise
         return run.response
 
@@ -121,13 +123,19 @@ class _Question:
                 self.agent, self.text, self.context, self.model, debug=self.debug, max_turns=self.max_turns
             )
         except (AswarmError, KeyboardInterrupt) as error:
-            partial = getattr(error, "response", None)
-            writer.show_failure(
-                partial if isinstance(partial, Response) else Response(agent=self.agent, stop="error"), error
-            )
+            known = getattr(error, "response", None)
+            partial = known if isinstance(known, Response) else Response(agent=self.agent, stop="error")
+            writer.show_failure(partial, error)
+            _warn_of_unknown_calls(partial)
             raise
         writer.show_response(response)
         return response
+
+
+def _warn_of_unknown_calls(response: Response) -> None:
+    names = ", ".join(call.name for call in response.unknown_calls)
+    if names:
+        click.echo(f"Warning: the outcome of these calls is unknown: {names}", err=True)
 
 
 def _exit_code(response: Response) -> ExitCode:

@@ -82,6 +82,7 @@ def test_a_batch() -> None:
         "attempts": 1,
         "duration": first["duration"],
         "error": None,
+        "unknown_calls": [],
         "metadata": {"from": "web"},
         "context_variables": {"user": "Bob", "shop": "1"},
         "input_digest": first["input_digest"],
@@ -96,6 +97,43 @@ def test_a_batch() -> None:
         "45 tokens (30 in, 15 out) in 3 completions",
         "Outcomes are in out.jsonl",
     ]
+
+
+SLOW = """
+import threading
+from aswarm import tool
+
+@tool(timeout=0.01)
+def pay(order_id: int) -> str:
+    threading.Event().wait(0.3)
+    return "paid"
+
+payer = Agent(name="Payer", functions=[pay])
+"""
+
+
+def test_calls_whose_outcome_is_unknown(project: Path) -> None:
+    """The line of the item has them, the summary has their number, and the exit code is 5; with --resume as before."""
+    (project / "agents.py").write_text(AGENTS + SLOW, encoding="utf-8")
+    source = write({"input": "a"}, {"input": "b"}, {"input": "c"})
+    both = [call("pay", order_id=1), call("pay", order_id=2)]
+    with model(both, "Perhaps.", "No.", call("pay", order_id=3), refused("400 Bad Request", "no")) as server:
+        result = invoke("batch", "agents:payer", source, "-o", OUT, "--concurrency", "1", server=server)
+    assert result.exit_code == 1
+    first, second, third = outcomes()
+    assert [made["arguments"] for made in first["unknown_calls"]] == ['{"order_id": 1}', '{"order_id": 2}']
+    assert first["unknown_calls"][0]["agent"] == "Payer"
+    assert (first["status"], second["unknown_calls"], len(third["unknown_calls"])) == ("answer", [], 1)
+    assert "The outcome of 3 calls in 2 items is unknown; the output has them as unknown_calls" in result.stderr
+    with model(call("pay", order_id=3), "Perhaps.") as server:
+        result = invoke("batch", "agents:payer", source, "-o", OUT, "--resume", server=server)
+    assert result.exit_code == 5
+    assert "The outcome of 3 calls in 2 items is unknown" in result.stderr
+    Path(OUT).write_text(json.dumps({**third, "status": "answer"}) + "\n", encoding="utf-8")
+    with model("A", "B") as server:
+        result = invoke("batch", "agents:payer", source, "-o", OUT, "--resume", server=server)
+    assert result.exit_code == 5
+    assert "The outcome of 1 call in 1 item is unknown" in result.stderr
 
 
 def test_from_stdin_to_stdout() -> None:

@@ -17,6 +17,7 @@ from aswarm._agent import Agent
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._swarm import AsyncSwarm
 from aswarm.batch import Item, Outcome
+from aswarm.batch._item import Outcome
 from aswarm.cli._command import command
 from aswarm.cli._exits import ExitCode
 from aswarm.cli._load import load_agent
@@ -45,13 +46,14 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
 @command(
     "batch",
     ExitCode.NO_ANSWER,
+    ExitCode.UNKNOWN_CALLS,
     ExitCode.TERMINATED,
     text="Run AGENT over every line of INPUT, many at once, and write one outcome for each line as it comes.\n\n"
     f"{AGENT_HELP} INPUT is JSON Lines or CSV, or - for stdin. A line has `messages`, or a text as `input` or "
     "`question`; it can have `id`, `context_variables` and `metadata`. Lines that cannot be used are reported, and kept "
     "in a file beside the output (out.rejected.jsonl for out.jsonl).\n\nAn outcome has id, status (answer, refusal, "
-    "max_turns, error), text, agent, usage, attempts, duration in seconds, error, metadata, context_variables, "
-    "input_digest and messages.\n\nAfter --resume, or with --journal, an output can hold several lines for one id, "
+    "max_turns, error), text, agent, usage, attempts, duration in seconds, error, unknown_calls (the tool calls whose "
+    "outcome is unknown), metadata, context_variables, input_digest and messages.\n\nAfter --resume, or with --journal, an output can hold several lines for one id, "
     "because failed items run again: the last line of an id counts. A line that is not JSON was cut off by a crash; skip "
     "it.",
 )
@@ -120,7 +122,7 @@ def batch(agent: str, base_url: str | None, output: str, **given: Any) -> None:
         options.check()
         total = count(options.source, options.input_format)
         with open_output(output, stdout, resume=options.resumes) as place:
-            work = _BatchRun(loaded, options, place, Counts(total))
+            work = _BatchRun(loaded, options, place, Counts(total, unknown=place.unknown))
             code = work.run(sys.stderr, bar=not (output == "-" and stdout.isatty()))
     raise click.exceptions.Exit(code)
 
@@ -189,6 +191,7 @@ class _BatchRun:
 
     async def _record(self, outcome: Outcome) -> None:
         record = cast("InputRecord", outcome.metadata)
+        self._counts.unknown += [len(outcome.unknown_calls)] if outcome.unknown_calls else []
         outcome, line = line_of(outcome, messages=self._options.messages)
         await self._output.add(line)
         status = status_of(outcome.response, outcome.error)
@@ -201,5 +204,7 @@ class _BatchRun:
     def _exit_code(self) -> ExitCode:
         if self._counts.bad or self._counts.statuses[FAILED]:
             return ExitCode.FAILED
+        if self._counts.unknown:
+            return ExitCode.UNKNOWN_CALLS
         statuses = {*self._counts.statuses, *self._output.statuses}
         return ExitCode.DONE if statuses <= {"answer"} else ExitCode.NO_ANSWER

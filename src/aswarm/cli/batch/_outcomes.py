@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from aswarm._agent import Response
 from aswarm._errors import RunError
-from aswarm.batch import Outcome
+from aswarm.batch._item import Outcome, response_of
 from aswarm.cli._json_lines import plain
 
 from ._records import InputRecord
@@ -27,12 +27,13 @@ def line_of(outcome: Outcome, *, messages: bool) -> tuple[Outcome, bytes]:
     except Exception as error:  # noqa: BLE001 - one item never ends the others
         reason = f"the outcome cannot be written: {type(error).__name__}: {error}"
         failed = replace(outcome, response=None, error=RunError(reason))
-        return failed, encoded(_fields(failed, messages=messages))
+        unknown_calls = plain(outcome.unknown_calls)
+        return failed, encoded({**_fields(failed, messages=messages), "unknown_calls": unknown_calls})
 
 
 def _fields(outcome: Outcome, *, messages: bool) -> dict[str, Any]:
     record = cast("InputRecord", outcome.metadata)
-    found = outcome.response or getattr(outcome.error, "response", None) or Response()
+    found = response_of(outcome.response, outcome.error) or Response()
     fields = {
         "id": record.id,
         "status": status_of(outcome.response, outcome.error),
@@ -42,6 +43,7 @@ def _fields(outcome: Outcome, *, messages: bool) -> dict[str, Any]:
         "attempts": outcome.attempts,
         "duration": round(outcome.duration, 3),
         "error": error_of(outcome.error),
+        "unknown_calls": plain(outcome.unknown_calls),
         "metadata": plain(record.metadata),
         "context_variables": plain(found.context_variables),
         "input_digest": record.digest,

@@ -20,8 +20,8 @@ from typing import Any, BinaryIO, NamedTuple, Self, TextIO
 from click.exceptions import Exit
 
 from aswarm._files import lock
-from aswarm._json import is_object, shown
-from aswarm.cli._exits import SetupError
+from aswarm._json import is_array, is_object, shown
+from aswarm.cli._exits import CommandFailed, SetupError
 from aswarm.cli._output import STDOUT, cannot_write
 
 from ._outcomes import FAILED, LINE_START
@@ -56,6 +56,7 @@ def _write(file: BinaryIO | RawIOBase, line: bytes) -> None:
 class _Written(NamedTuple):
     status: str
     digest: str | None
+    unknown: int = 0
 
 
 class Output(ABC):
@@ -68,6 +69,11 @@ class Output(ABC):
     def statuses(self) -> set[str]:
         """How the items ended that were done before."""
         return {written.status for written in self._done.values()}
+
+    @property
+    def unknown(self) -> list[int]:
+        """How many calls have an unknown outcome, for each item that was done before and has any."""
+        return [written.unknown for written in self._done.values() if written.unknown]
 
     def has(self, record: InputRecord) -> bool:
         """Whether the item is done. Raises SetupError where the output has another conversation with this id."""
@@ -141,7 +147,9 @@ class FileOutput(Output):
         key = str(fields["id"])
         self._done.pop(key, None)
         if fields["status"] != FAILED:
-            self._done[key] = _Written(fields["status"], fields.get("input_digest"))
+            unknown_calls: Any = fields.get("unknown_calls")  # the first outputs have none
+            unknown = len(unknown_calls) if is_array(unknown_calls) else 0
+            self._done[key] = _Written(fields["status"], fields.get("input_digest"), unknown)
 
     async def add(self, line: bytes) -> None:
         """Append it, in the event loop: a file takes a line at once, and a hop to a thread costs more."""

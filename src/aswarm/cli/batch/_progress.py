@@ -38,7 +38,8 @@ _WORDS = {"answer": "answered", FAILED: "failed", "refusal": "refused", "max_tur
 class Counts:
     """What has happened. `total`: lines of the input, None where it is not known. `before`: items that were done before.
 
-    `is_read`: the input has been read to its end.
+    `is_read`: the input has been read to its end. `unknown`: how many calls have an unknown outcome, for each item that has
+    any, in this run of the command or before.
     """
 
     total: int | None = None
@@ -48,6 +49,7 @@ class Counts:
     bad: int = 0
     is_read: bool = False
     usage: Usage = field(default_factory=Usage)
+    unknown: list[int] = field(default_factory=list[int])
 
     @property
     def seconds(self) -> float:
@@ -80,6 +82,8 @@ class Counts:
         parts.append(f"{self.statuses[FAILED]:,} failed")
         if self.bad:
             parts.append(f"{self.bad:,} bad lines")
+        if self.unknown:
+            parts.append(f"{sum(self.unknown):,} unknown")
         return ", ".join(parts)
 
     def progress(self) -> str:
@@ -93,12 +97,19 @@ class Counts:
         lines = [f"{ran:,} items in {duration(self.seconds)} ({self.rate:,.1f}/s): {', '.join(kinds) or nothing}"]
         if self.before:
             lines.append(f"{self.before:,} items were done before")
+        if self.unknown:
+            calls, items = _counted(sum(self.unknown), "call"), _counted(len(self.unknown), "item")
+            lines.append(f"The outcome of {calls} in {items} is unknown; the output has them as unknown_calls")
         usage = self.usage
         lines.append(
             f"{usage.total_tokens:,} tokens ({usage.prompt_tokens:,} in, {usage.completion_tokens:,} out) "
             f"in {usage.requests:,} completions"
         )
         return lines
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def duration(seconds: float) -> str:
