@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from chats import LOOPS, PlainChat, sent
+from chats import LOOPS, PlainChat, TypedLines, sent
 
-from aswarm import Agent, ConfigurationError, Result
+import aswarm.repl.repl as swarm_module
+from aswarm import Agent, ConfigurationError, Result, Swarm
 from aswarm.repl import run_demo_loop
 from aswarm.testing import Answer, Failure, ScriptedModel, call
 
@@ -23,6 +24,17 @@ def test_a_conversation_in_lines(chat, stream):
     assert out.splitlines() == ["Starting Swarm CLI ~~~~:>", "Hi", "Bot: Hello!", "Bye", "Bot: Bye.", "exit"]
     assert sent(model, 1) == [("user", "Hi"), ("assistant", "Hello!"), ("user", "Bye")]
     assert [request.body["stream"] for request in model.requests] == [stream, stream]
+
+
+def test_a_swarm_that_replaces_the_one_of_swarms_module(monkeypatch, capsys):
+    """As tests for Swarm do it: the loop makes the Swarm that stands in `repl.repl`, without arguments."""
+    model = ScriptedModel(["Hello!"])
+    monkeypatch.setattr("aswarm.repl.repl.Swarm", lambda: Swarm(model.client()))
+    monkeypatch.setattr("builtins.input", TypedLines(["Hi"]))
+    run_demo_loop(Agent(name="Bot"))
+    assert "Bot: Hello!" in capsys.readouterr().out
+    monkeypatch.undo()
+    assert swarm_module.Swarm is Swarm
 
 
 @pytest.mark.parametrize("line", ["exit", " EXIT ", "/exit", EOFError()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 
 import pytest
@@ -11,15 +12,6 @@ import aswarm.repl
 from aswarm import Agent, AsyncSwarm, Response, Swarm
 from aswarm.repl import pretty_print_messages, process_and_print_streaming_response
 from aswarm.testing import Answer, ScriptedModel, call
-
-
-class Terminal(io.StringIO):
-    """A stdout that is a terminal."""
-
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
 
 
 def asked(name: str, arguments: str) -> dict:
@@ -35,50 +27,65 @@ def test_public_functions_report_the_public_module(name):
 # --- pretty_print_messages --------------------------------------------------------------------------------------------
 
 
-def test_assistants_are_printed_with_their_names(capsys):
-    """The texts and calls of assistants, a line for each; user and tool messages are left out."""
-    pretty_print_messages(
-        [
-            {"role": "user", "content": "Hi"},
-            {"role": "assistant", "sender": "Triage", "content": None, "tool_calls": [asked("look_up", '{"id": 4}')]},
-            {"role": "tool", "tool_call_id": "1", "content": "sunny"},
-            {"role": "assistant", "sender": "Weather", "content": "It is sunny."},
-        ]
-    )
-    assert capsys.readouterr().out == 'Triage: look_up("id"= 4)\nWeather: It is sunny.\n'
+HISTORY = [
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "sender": "Triage", "content": None, "tool_calls": [asked("transfer_to_weather", "{}")]},
+    {"role": "tool", "tool_call_id": "1", "tool_name": "transfer_to_weather", "content": "{}"},
+    {
+        "role": "assistant",
+        "sender": "Weather",
+        "content": "Let me see.",
+        "tool_calls": [asked("look_up", '{"city": "Zürich", "at": "12:30", "days": [1, 2]}'), asked("now", "{}")],
+    },
+    {"role": "assistant", "sender": "Weather", "content": "It is\nsunny: 18 °C.", "tool_calls": None},
+    {"role": "assistant", "sender": "Weather", "content": ""},
+]
+# What the code of Swarm itself printed for this history.
+PRINTED = (
+    "\x1b[94mTriage\x1b[0m: \x1b[95mtransfer_to_weather\x1b[0m()\n"
+    "\x1b[94mWeather\x1b[0m: Let me see.\n"
+    "\n"
+    '\x1b[95mlook_up\x1b[0m("city"= "Z\\u00fcrich", "at"= "12=30", "days"= [1, 2])\n'
+    "\x1b[95mnow\x1b[0m()\n"
+    "\x1b[94mWeather\x1b[0m: It is\nsunny: 18 °C.\n"
+    "\x1b[94mWeather\x1b[0m: "
+)
 
 
-def test_several_calls_have_a_line_each(capsys):
-    """A text before the calls has its own line too."""
-    calls = [asked("a", "{}"), asked("b", "{")]
-    pretty_print_messages([{"role": "assistant", "sender": "A", "content": "Let me see.", "tool_calls": calls}])
-    assert capsys.readouterr().out == "A: Let me see.\nA: a()\nA: b({)\n"
+@pytest.fixture(autouse=True)
+def colours(monkeypatch):
+    """NO_COLOR is not set, wherever the tests run."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
 
 
-def test_messages_of_other_libraries_are_printed_too(capsys):
-    """A message without a sender, a refusal, an empty answer, content in parts."""
+def test_messages_are_printed_as_swarm_prints_them(capsys):
+    """Byte for byte, with the colours, also where stdout is no terminal."""
+    pretty_print_messages(HISTORY)
+    assert capsys.readouterr().out == PRINTED
+
+
+def test_no_color_switches_the_colours_of_messages_off(capsys, monkeypatch):
+    """The rest stays the same."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    pretty_print_messages(HISTORY)
+    assert capsys.readouterr().out == re.sub(r"\x1b\[\d+m", "", PRINTED)
+
+
+def test_messages_for_which_swarm_fails_are_printed_too(capsys, monkeypatch):
+    """A message without a sender, a refusal, content in parts, arguments that are not JSON, control characters."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    calls = [asked("a", "{"), asked("b", ""), asked("c\n", "[1]")]
     pretty_print_messages(
         [
             {"role": "assistant", "content": "Hello"},
             {"role": "assistant", "content": None, "refusal": "I will not."},
-            {"role": "assistant", "sender": "A", "content": ""},
-            {"role": "assistant", "sender": "A", "content": [{"type": "text", "text": "parts"}]},
+            {"role": "assistant", "sender": "A", "content": [{"type": "text", "text": "parts\x1b[2J"}]},
+            {"role": "assistant", "sender": "A", "content": "Hm.", "tool_calls": calls},
         ]
     )
-    assert capsys.readouterr().out == "Assistant: Hello\nAssistant: I will not.\nA: \nA: parts\n"
-
-
-def test_names_and_calls_have_swarms_colours_in_a_terminal(monkeypatch):
-    """Names are blue and calls purple; with NO_COLOR there are no colours."""
-    message = {"role": "assistant", "sender": "A", "content": None, "tool_calls": [asked("f", "{}")]}
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    pretty_print_messages([message])
-    assert sys.stdout.getvalue() == "\033[94mA\033[0m: \033[95mf\033[0m()\n"
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    pretty_print_messages([message])
-    assert sys.stdout.getvalue() == "A: f()\n"
+    assert capsys.readouterr().out == (
+        "Assistant: Hello\nAssistant: I will not.\nA: parts\u241b[2J\nA: Hm.\n\na({)\nb()\nc(1)\n"
+    )
 
 
 def test_stdout_may_have_another_encoding(monkeypatch):
@@ -86,36 +93,47 @@ def test_stdout_may_have_another_encoding(monkeypatch):
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, "ascii", newline="\n"))
     pretty_print_messages([{"role": "assistant", "sender": "A", "content": "18 °C 🐝"}])
-    assert raw.getvalue() == b"A: 18 ?C ?\n"
+    assert raw.getvalue() == b"\x1b[94mA\x1b[0m: 18 ?C ?\n"
 
 
 # --- process_and_print_streaming_response -----------------------------------------------------------------------------
 
 CHUNKS = [
     {"delim": "start"},
-    {"role": "assistant", "sender": "Bot", "content": "", "tool_calls": None},
-    {"content": "Let me "},
-    {"content": "see."},
-    {"tool_calls": [{"index": 0, "id": "1", "type": "function", "function": {"name": "look_up", "arguments": ""}}]},
-    {"tool_calls": [{"index": 0, "function": {"name": None, "arguments": "{}"}}]},
+    {"role": "assistant", "sender": "Triage", "content": "", "tool_calls": None},
+    {"content": None, "tool_calls": [{"index": 0, **asked("look_up", "")}]},
+    {"content": None, "tool_calls": [{"index": 0, "function": {"name": None, "arguments": "{}"}}]},
     {"delim": "end"},
     {"delim": "start"},
-    {"role": "assistant", "sender": "Other", "content": "Sunny."},
+    {"role": "assistant", "sender": "Weather", "content": None, "tool_calls": [{"index": 0, **asked("now", "{}")}]},
+    {"delim": "end"},
+    {"delim": "start"},
+    {"role": "assistant", "sender": "Weather", "content": "Sun", "tool_calls": None},
+    {"content": "ny."},
+    {"content": None, "tool_calls": [{"index": 0, **asked("again", "{}")}]},
+    {"delim": "end"},
+    {"delim": "start"},
+    {"content": "No name."},
     {"delim": "end"},
 ]
+# What the code of Swarm itself printed for these events.
+PRINTED_CHUNKS = (
+    "\x1b[94mTriage:\x1b[0m \x1b[94m: \x1b[95mlook_up\x1b[0m()\n"
+    "\x1b[94mWeather: \x1b[95mnow\x1b[0m()\n"
+    "\x1b[94mWeather:\x1b[0m Sunny.\x1b[94m: \x1b[95magain\x1b[0m()\n"
+    "\n"
+    "No name.\n"
+)
 
 
-def test_chunks_of_swarm_are_printed_and_the_response_returned(capsys):
-    """The name comes before the first piece of a message; a call has its own line."""
+def test_events_are_printed_as_swarm_prints_them_and_the_response_returned(capsys, monkeypatch):
+    """Byte for byte; NO_COLOR switches the colours off."""
     response = Response()
     assert process_and_print_streaming_response([*CHUNKS, {"response": response}]) is response
-    assert capsys.readouterr().out == "Bot: Let me see.\nBot: look_up()\nOther: Sunny.\n"
-
-
-def test_without_a_sender_there_is_no_name(capsys):
-    """As in Swarm, where only the first delta has a sender."""
-    process_and_print_streaming_response([{"content": "Hi"}, {"delim": "end"}, {"response": Response()}])
-    assert capsys.readouterr().out == "Hi\n"
+    assert capsys.readouterr().out == PRINTED_CHUNKS
+    monkeypatch.setenv("NO_COLOR", "1")
+    process_and_print_streaming_response([*CHUNKS, {"response": response}])
+    assert capsys.readouterr().out == re.sub(r"\x1b\[\d+m", "", PRINTED_CHUNKS)
 
 
 def test_a_closed_stream_gives_its_response():
@@ -135,7 +153,7 @@ def test_it_prints_the_stream_of_swarm(capsys):
 
     stream = Swarm(ScriptedModel(["Hello!"], cut=2).client()).run(Agent(name="Bot"), "Hi", stream=True)
     assert from_there(stream).text == "Hello!"
-    assert capsys.readouterr().out == "Bot: Hello!\n"
+    assert capsys.readouterr().out == "\x1b[94mBot:\x1b[0m Hello!\n"
 
 
 @pytest.mark.anyio
@@ -149,4 +167,6 @@ async def test_it_prints_the_stream_of_async_swarm_when_awaited(capsys):
     stream = AsyncSwarm(model.client()).run(Agent(name="Bot", functions=[look_up]), "Hi", stream=True)
     response = await process_and_print_streaming_response(stream)
     assert response.text == "It is sunny."
-    assert capsys.readouterr().out == "Bot: Hm.\nBot: look_up()\nBot: It is sunny.\n"
+    assert capsys.readouterr().out == (
+        "\x1b[94mBot:\x1b[0m Hm.\x1b[94m: \x1b[95mlook_up\x1b[0m()\n\n\x1b[94mBot:\x1b[0m It is sunny.\n"
+    )

@@ -6,8 +6,8 @@ reads and writes plain lines. `/help` lists the commands.
 
 from aswarm import _public
 
+from ._as_swarm import pretty_print_messages, process_and_print_streaming_response
 from ._loop import run_demo_loop, run_demo_loop_async
-from ._printing import pretty_print_messages, process_and_print_streaming_response
 
 __all__ = [
     "pretty_print_messages",

@@ -80,7 +80,7 @@ def run_demo_loop(
     what has happened until then is kept. Raises ConfigurationError for an agent, context or client of the wrong kind.
     """
     options = _ChatOptions(stream, debug, model_override, max_turns)
-    with Swarm(client) as swarm, _new_chat(starting_agent, context_variables, options) as (chat, reader):
+    with _new_swarm(client) as swarm, _new_chat(starting_agent, context_variables, options) as (chat, reader):
         while not chat.is_over:
             try:
                 start = chat.process_line(reader.read())
@@ -88,6 +88,12 @@ def run_demo_loop(
                     _run(swarm, chat, start, options)
             except READ_ERRORS as error:
                 chat.on_read_error(error)
+
+
+def _new_swarm(client: Any) -> Swarm:
+    # Tests that were written for Swarm replace the class in that module. If nothing imported it, nothing replaced it.
+    make: Callable[..., Swarm] = getattr(sys.modules.get("aswarm.repl.repl"), "Swarm", Swarm)
+    return make() if client is None else make(client)
 
 
 def _run(swarm: Swarm, chat: Chat, start: StartRun, options: _ChatOptions) -> None:

@@ -14,7 +14,7 @@ from aswarm._events import CompletionFinished, Event, HandedOff, RefusalDelta, T
 from aswarm._messages import text_of
 from aswarm._usage import Usage
 
-from ._printing import LineWriter, pretty_print_messages, print_calls, write
+from ._printing import LineWriter, print_calls, print_message, write
 from ._text import BANNER, clean, is_terminal, one_line
 
 
@@ -51,7 +51,7 @@ class PlainDisplay:
             self._line.end()
             print_calls(self._speaker, message)
         else:
-            pretty_print_messages([message])
+            print_message(message)
 
     def _show_tool_result(self, name: str, content: str) -> None:
         self.show_text(f"  {one_line(name)}: {one_line(content)}")
@@ -81,7 +81,7 @@ class PlainDisplay:
             text = text_of(message.get("content"))
             match message["role"]:
                 case "assistant":
-                    pretty_print_messages([message])
+                    print_message(message)
                 case "tool":
                     self._show_tool_result(str(message.get("tool_name") or "tool"), text)
                 case role:

@@ -62,7 +62,7 @@ def formatted_calls(message: Mapping[str, Any], *, as_swarm: bool = False) -> li
     The arguments are written as `city="Oslo"`, and with `as_swarm` as Swarm prints them, `"city"= "Oslo"`.
     """
     calls: list[Mapping[str, Any]] = message.get("tool_calls") or []
-    return [(one_line(call_name(call)), clean(_formatted(_arguments(call), as_swarm=as_swarm))) for call in calls]
+    return [(one_line(call_name(call)), clean(_formatted(arguments_of(call), as_swarm=as_swarm))) for call in calls]
 
 
 def _formatted(arguments: str, *, as_swarm: bool) -> str:
@@ -77,6 +77,7 @@ def _formatted(arguments: str, *, as_swarm: bool) -> str:
     return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in parsed.items())
 
 
-def _arguments(call: Mapping[str, Any]) -> str:
+def arguments_of(call: Mapping[str, Any]) -> str:
+    """The arguments of a call of any type, as the model wrote them; empty where there are none."""
     named: Mapping[str, Any] = call.get("function") or call.get("custom") or {}
     return str(named.get("arguments") or named.get("input") or "")

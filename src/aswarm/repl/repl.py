@@ -1,5 +1,8 @@
-"""Swarm's import path for these functions."""
+"""Swarm's import path for these functions, and for the `Swarm` that `run_demo_loop` makes: a test may replace it here."""
 
-from aswarm.repl import pretty_print_messages, process_and_print_streaming_response, run_demo_loop
+from aswarm._blocking.sync_swarm import Swarm
 
-__all__ = ["pretty_print_messages", "process_and_print_streaming_response", "run_demo_loop"]
+from ._as_swarm import pretty_print_messages, process_and_print_streaming_response
+from ._loop import run_demo_loop
+
+__all__ = ["Swarm", "pretty_print_messages", "process_and_print_streaming_response", "run_demo_loop"]
