@@ -1,4 +1,4 @@
-"""Talk to the airline: a fixed conversation, or your own with `--chat` (needs `pip install "aswarm[cli]"`).
+"""Talk to the airline: a fixed conversation, or your own with `--chat` (needs the extra: `pip install ".[cli]"`).
 
     python examples/airline/run.py [cancel | change | --chat]
 

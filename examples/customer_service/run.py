@@ -1,6 +1,6 @@
 """Step 4, several agents: triage, sales, issues and repairs, and a person where none of them helps.
 
-`--chat` to be the customer yourself (needs `pip install "aswarm[cli]"`), `--yes` to confirm orders without being asked.
+`--chat` to be the customer yourself (needs the extra: `pip install ".[cli]"`), `--yes` to confirm orders without being asked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Talk to the museum's desk: a short fixed conversation, or your own with `--chat` (needs `pip install "aswarm[cli]"`).
+"""Talk to the museum's desk: a short fixed conversation, or your own with `--chat` (needs the extra: `pip install ".[cli]"`).
 
 The answers are printed as they are being written.
 """

@@ -1,4 +1,4 @@
-"""The personal shopper on the blocking `Swarm`; `--chat` to be the customer yourself (needs `pip install "aswarm[cli]"`).
+"""The personal shopper on the blocking `Swarm`; `--chat` to be the customer yourself (needs the extra: `pip install ".[cli]"`).
 
 One connection for the whole program: `Swarm` runs plain functions in the thread that called it, so the thread that
 opened the connection is the one that uses it, as SQLite wants it.

@@ -1,4 +1,4 @@
-"""Talk to the tea shop: a short fixed conversation, or your own with `--chat` (needs `pip install "aswarm[cli]"`)."""
+"""Talk to the tea shop: a short fixed conversation, or your own with `--chat` (needs the extra: `pip install ".[cli]"`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ask for the weather: two fixed questions, or your own with `--chat` (needs `pip install "aswarm[cli]"`).
+"""Ask for the weather: two fixed questions, or your own with `--chat` (needs the extra: `pip install ".[cli]"`).
 
 It uses `Swarm`, the face without `await`; the two cities are still looked up at the same time.
 """

@@ -1,4 +1,4 @@
-"""Text for people: made safe for a terminal, and cut to one line.
+"""Text for people: made safe for a terminal, cut to one line, and what to install.
 
 Texts of models, tools and users can hold control characters, which a terminal would obey. They are shown as symbols here
 and never sent.
@@ -17,6 +17,11 @@ _VISIBLE: dict[int, int | None] = {
     0x7F: 0x2421,
     0x0D: None,
 }
+
+
+def how_to_install(extra: str) -> str:
+    """What to do where a package of an extra is missing. The package index has no release of aswarm yet."""
+    return f'install the extra "{extra}"; in a clone of aswarm: python -m pip install ".[{extra}]"'
 
 
 def clean(text: str) -> str:

@@ -299,7 +299,10 @@ def test_main_without_click(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.delitem(sys.modules, "aswarm.cli._app")
     monkeypatch.setitem(sys.modules, "click", None)
     assert run_main(monkeypatch, "--version") == 2
-    assert capsys.readouterr().err == 'aswarm: the command line needs click: pip install "aswarm[cli]"\n'
+    assert (
+        capsys.readouterr().err
+        == 'aswarm: the command line needs click: install the extra "cli"; in a clone of aswarm: python -m pip install ".[cli]"\n'
+    )
     monkeypatch.setitem(sys.modules, "click", click)
     monkeypatch.setitem(sys.modules, "aswarm.cli._chat", None)
     with pytest.raises(ModuleNotFoundError):

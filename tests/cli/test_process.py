@@ -195,7 +195,10 @@ def test_without_the_extra() -> None:
     """The message says how to install it; exit code 2, and no traceback."""
     done = without(["click", *EXTRAS], "run", "agents:triage", "?")
     assert done.returncode == 2
-    assert done.stderr == 'aswarm: the command line needs click: pip install "aswarm[cli]"\n'
+    assert (
+        done.stderr
+        == 'aswarm: the command line needs click: install the extra "cli"; in a clone of aswarm: python -m pip install ".[cli]"\n'
+    )
 
 
 def test_with_click_alone(project: Path) -> None:

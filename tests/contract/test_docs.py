@@ -56,6 +56,16 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
         assert not heading or heading in _headings(Path(path)), link
 
 
+def test_what_is_said_about_installing_works_before_a_release() -> None:
+    """No text names the package of an index with an extra; it is a clone that is installed."""
+    texts = [
+        path for folder in ("src", "docs", "examples") for path in (PROJECT / folder).rglob("*.*") if path.is_file()
+    ]
+    named = re.compile(r"install \W*aswarm\W")
+    found = {path.name for path in [README, *texts] if named.search(path.read_text(encoding="utf-8", errors="ignore"))}
+    assert found <= {"README.md"}, "README says what will do after the release; everything else names a clone"
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -104,7 +104,7 @@ def test_a_file_that_cannot_be_used_says_where(tmp_path: Path, name: str, text: 
 def test_without_pyyaml_the_error_says_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """JSON still works."""
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(ConfigurationError, match=r'pip install "aswarm\[evals\]"'):
+    with pytest.raises(ConfigurationError, match=r'pip install "\.\[evals\]"'):
         load_cases(write(tmp_path, "cases.yaml", YAML))
     assert load_cases(write(tmp_path, "cases.json", SWARMS))
 

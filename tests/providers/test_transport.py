@@ -117,7 +117,7 @@ async def test_without_aiohttp_the_error_says_what_to_install(monkeypatch):
         raise RuntimeError("To use the aiohttp client you must have installed the package with the `aiohttp` extra")
 
     monkeypatch.setattr(openai, "DefaultAioHttpClient", missing)
-    with pytest.raises(ConfigurationError, match=r'pip install "aswarm\[aiohttp\]"'):
+    with pytest.raises(ConfigurationError, match=r'pip install "\.\[aiohttp\]"'):
         await AsyncSwarm(transport="aiohttp").run(Agent(), "hi")
 
 

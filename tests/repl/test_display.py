@@ -65,7 +65,7 @@ def test_without_the_extra_the_lines_are_plain(at_terminal, monkeypatch, missing
     terminal = at_terminal()
     monkeypatch.setitem(sys.modules, missing, None)
     assert chosen() == (PlainDisplay, PlainReader)
-    assert 'pip install "aswarm[repl]"' in terminal.getvalue()
+    assert 'pip install ".[repl]"' in terminal.getvalue()
 
 
 @pytest.mark.parametrize("stream", ["stdin", "stdout"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aswarm._json import shown
-from aswarm._text import clean, one_line, shortened
+from aswarm._text import clean, how_to_install, one_line, shortened
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,8 @@ def test_a_value_is_shown_on_one_line() -> None:
     """A value in an error message is written as in Python."""
     assert shown({"a": "b\n"}, 60) == "{'a': 'b\\n'}"
     assert shown("x" * 100, 10) == "'xxxxxx..."
+
+
+def test_how_to_install_an_extra() -> None:
+    """There is no release yet, so it is installed from a clone."""
+    assert how_to_install("cli") == 'install the extra "cli"; in a clone of aswarm: python -m pip install ".[cli]"'

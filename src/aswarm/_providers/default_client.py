@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import sniffio
 
 from aswarm._errors import ConfigurationError
+from aswarm._text import how_to_install
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
@@ -97,7 +98,7 @@ def _on_aiohttp() -> dict[str, Any]:
     try:
         return {"http_client": openai.DefaultAioHttpClient(limits=limits, timeout=timeout), "timeout": timeout}
     except RuntimeError as error:
-        raise ConfigurationError("transport='aiohttp' needs aiohttp: pip install \"aswarm[aiohttp]\"") from error
+        raise ConfigurationError(f"transport='aiohttp' needs aiohttp: {how_to_install('aiohttp')}") from error
 
 
 @functools.cache

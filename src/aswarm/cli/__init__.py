@@ -27,6 +27,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
+from aswarm._text import how_to_install
+
 __all__ = ["main"]
 
 
@@ -43,7 +45,7 @@ def main() -> None:
 
 
 def _without_click() -> int:
-    sys.stderr.write('aswarm: the command line needs click: pip install "aswarm[cli]"\n')
+    sys.stderr.write(f"aswarm: the command line needs click: {how_to_install('cli')}\n")
     return 2
 
 

@@ -14,7 +14,7 @@ In pytest (the marker comes from anyio, which aswarm installs):
 
 Decides which attempts pass, and reports them. Never changes an agent.
 
-YAML files need pyyaml, and the progress bar needs rich: `pip install "aswarm[evals]"` installs both. Importing this module
+YAML files need pyyaml, and the progress bar needs rich: the extra `evals` installs both. Importing this module
 needs neither.
 """
 

@@ -24,6 +24,7 @@ from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
 from aswarm._files import replacing
 from aswarm._json import is_array, is_object, shown
+from aswarm._text import how_to_install
 
 from ._case import Case, as_case
 
@@ -71,7 +72,7 @@ def _parse_yaml(text: str) -> Any:
     try:
         import yaml  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ConfigurationError('YAML files need pyyaml: pip install "aswarm[evals]"') from error
+        raise ConfigurationError(f"YAML files need pyyaml: {how_to_install('evals')}") from error
 
     class Loader(yaml.SafeLoader):
         """Safe. Values that JSON has no number for (a date, 12:30, 0o17) stay text, as they are in a model's arguments."""

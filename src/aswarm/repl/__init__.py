@@ -1,6 +1,6 @@
 """A chat with agents in the terminal: Swarm's `run_demo_loop`, and the functions that print as Swarm prints.
 
-At a terminal, with `pip install "aswarm[repl]"`, the chat has editing, a history, colours and Markdown. Elsewhere it
+At a terminal, with the extra `repl`, the chat has editing, a history, colours and Markdown. Elsewhere it
 reads and writes plain lines. `/help` lists the commands.
 """
 

@@ -24,6 +24,7 @@ from aswarm._agent import Agent
 from aswarm._blocking.sync_swarm import Swarm
 from aswarm._runtime.backend import scheduler
 from aswarm._swarm import AsyncSwarm
+from aswarm._text import how_to_install
 
 from ._chat import READ_ERRORS, Chat
 from ._display import Display, Reader
@@ -208,7 +209,7 @@ def display_and_reader(session: Session, *, live: bool) -> tuple[Display, Reader
     if not _is_capable_terminal():
         return _plain("", live=live)
     if not all(importlib.util.find_spec(name) for name in ("prompt_toolkit", "rich")):
-        hint = 'For editing and colours: pip install "aswarm[repl]". /help lists the commands.'
+        hint = f"For editing and colours, {how_to_install('repl')}\n/help lists the commands."
         return _plain(hint, live=live)
     # Imported here, because they are an extra, and slow to import.
     from rich.console import Console  # noqa: PLC0415

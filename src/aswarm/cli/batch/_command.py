@@ -109,7 +109,7 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     type=click.Choice(["httpx", "aiohttp"]),
     default="httpx",
     show_default=True,
-    help='aiohttp is faster above a hundred items at once: pip install "aswarm[aiohttp]".',
+    help="aiohttp, of the extra of that name, is faster above a hundred items at once.",
 )
 @provider_options
 @context_option
