@@ -162,7 +162,7 @@ def test_long_results_of_tools_are_cut(display):
     display._transcript.tool_result("look_up", "", failed=True)
     assert display.seen[-1] == "  ✗ look_up:"
     display._transcript.call("look_up", "x" * 5000)
-    assert display.seen[-1].endswith("…)")
+    assert display.seen[-1].endswith("...)")
 
 
 def test_errors_and_texts_of_the_chat(display):

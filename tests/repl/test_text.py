@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aswarm import Usage
-from aswarm.repl._text import clean, counted, formatted_calls, is_terminal, one_line, shortened, usage_text
+from aswarm._text import clean, one_line, shortened
+from aswarm.repl._text import counted, formatted_calls, is_terminal, usage_text
 
 
 def message(name: str, arguments: str | None) -> dict:
@@ -30,7 +31,7 @@ def test_half_of_a_surrogate_pair_can_be_shown():
 def test_one_line_is_one_line_and_not_too_long():
     """Line ends become spaces, and a long text is cut."""
     assert one_line(" a\nb\t c ") == "a b c"
-    assert one_line("x" * 10, 5) == "xxxx…"
+    assert one_line("x" * 10, 5) == "xx..."
     assert shortened("abc", 3) == "abc"
 
 
@@ -49,7 +50,7 @@ def test_one_line_is_one_line_and_not_too_long():
         (None, "", ""),
         ('{"cut', '{"cut', '{"cut'),
         ("[1]", "[1]", "[1]"),
-        ("[" * 100_000, "[" * 299 + "…", "[" * 299 + "…"),
+        ("[" * 100_000, "[" * 297 + "...", "[" * 297 + "..."),
         ('{"x": "\\u001b[1m\\u009b"}', 'x="\\u001b[1m\ufffd"', '"x"= "\\u001b[1m\ufffd"'),
     ],
 )

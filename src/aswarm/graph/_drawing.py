@@ -5,11 +5,13 @@ Decides the look, and what must be escaped. How handoffs are found is decided el
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from aswarm._agent import Agent
+from aswarm._text import one_line
+
+_LONGEST = 1000  # characters of a name or a note
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,11 @@ def _mermaid_lines(agents: Sequence[AgentNode], handoffs: Sequence[Handoff], not
     if notes:
         yield "    %% dashed: maybe"
     for note in notes:
-        yield "    %% " + _one_line(note).replace("%", "#37;")
+        yield "    %% " + one_line(note, _LONGEST).replace("%", "#37;")
 
 
 def _mermaid_text(text: str) -> str:
-    return _one_line(text).translate(_ESCAPED)
+    return one_line(text, _LONGEST).translate(_ESCAPED)
 
 
 # --- DOT ---
@@ -104,10 +106,4 @@ def _quoted(lines: Sequence[str], end: str = "n") -> str:
 
 def _dot_text(text: str) -> str:
     # In a label a backslash begins an escape, and `&` an HTML entity.
-    return _one_line(text).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")
-
-
-def _one_line(text: str) -> str:
-    """The text on one line, without control characters and halves of surrogate pairs, which end or break files."""
-    shown = (" " if unicodedata.category(character) in ("Cc", "Cs") else character for character in text)
-    return " ".join("".join(shown).split())
+    return one_line(text, _LONGEST).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")

@@ -10,7 +10,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from aswarm._messages import text_of
+from aswarm._agent import Response
+from aswarm._messages import call_name, text_of
+from aswarm._text import clean, one_line
 
 from ._text import clean, formatted_calls
 

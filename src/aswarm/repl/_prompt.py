@@ -25,9 +25,11 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
+from aswarm._text import one_line
+
 from ._commands import COMMANDS
 from ._session import Session
-from ._text import counted, one_line
+from ._text import counted
 
 _STYLE = Style.from_dict({"user": "bold ansigreen", "bottom-toolbar": "noreverse ansibrightblack"})
 

@@ -19,11 +19,12 @@ from aswarm._events import (
     TurnStarted,
 )
 from aswarm._messages import text_of
+from aswarm._text import clean, one_line, shortened
 from aswarm._usage import Usage
 
 from ._live import LiveArea
 from ._markdown import Blocks, MarkdownText
-from ._text import BANNER, clean, formatted_calls, one_line, shortened, usage_text
+from ._text import BANNER, formatted_calls, usage_text
 
 _COLOURS = ("bright_blue", "bright_yellow", "bright_cyan", "bright_magenta", "bright_green")
 _RESULT_LINES = 6  # of a tool's result that are shown

@@ -1,6 +1,6 @@
-"""How texts of models, tools and users are made safe for a terminal, and how a call is formatted.
+"""How numbers and calls are written in a chat, and whether a stream is a terminal.
 
-A text of a model or a tool must not control the terminal: control characters are shown as symbols and never sent.
+A text of a model or a tool must not control the terminal: `aswarm._text` makes it safe.
 """
 
 from __future__ import annotations
@@ -11,38 +11,15 @@ from typing import Any, TextIO
 
 from aswarm._json import is_object
 from aswarm._messages import call_name
-from aswarm._text import OBEYED
+from aswarm._text import clean, one_line
 from aswarm._usage import Usage
 
 BANNER = "Starting Swarm CLI ~~~~:>"
-
-# U+2400 begins the control pictures. Carriage returns are removed, because Windows line ends are common.
-_VISIBLE: dict[int, int | None] = {
-    **{code: 0x2400 + code if code < ord(" ") else 0xFFFD for code in OBEYED},
-    **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),  # half of a surrogate pair, which no encoding accepts
-    0x7F: 0x2421,
-    0x0D: None,
-}
 
 
 def is_terminal(stream: TextIO | None) -> bool:
     """Whether a stream is a terminal; False for None."""
     return stream is not None and stream.isatty()
-
-
-def clean(text: str) -> str:
-    """The text without control characters, except for line ends and tabs."""
-    return text.translate(_VISIBLE)
-
-
-def shortened(text: str, limit: int) -> str:
-    """The text, cut to at most `limit` characters."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def one_line(text: object, limit: int = 300) -> str:
-    """The text on one line of at most `limit` characters, without control characters."""
-    return shortened(clean(" ".join(str(text).split())), limit)
 
 
 def counted(number: int, noun: str) -> str:
