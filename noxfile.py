@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -26,6 +27,12 @@ VERSIONS = {"openai2": ["openai<3"], "lowest": LOWEST}
 # Rooms whose tests need no process and no socket; the few that take long are marked `slow`.
 QUICK = [f"tests/{room}" for room in ("values", "tools", "wire", "run", "rate_limits", "graph", "testing")]
 QUICK += ["-m", "not slow", "--hypothesis-profile=quick"]
+# The core: what a server has said, what a run does next, when a request may go. `nox -s mutants` changes these modules.
+CORE = {
+    "_wire": ["sse", "accumulator", "call_accumulator"],
+    "_rate_limits": ["policy", "queue", "rate_limiter"],
+    "_run": ["plan", "state"],
+}
 
 
 def group(name: str) -> list[str]:
@@ -89,6 +96,56 @@ def kills(session: nox.Session) -> None:
     arguments = session.posargs or ["40", str(random.randrange(10_000))]
     session.log(f"rounds and seed: {' '.join(arguments)}")
     session.run("python", "tests/journal/journal_kills.py", *arguments)
+
+
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """Mutation tests of the core; `-- sse plan` for some of its modules. Half an hour on two cores.
+
+    mutmut changes one expression after another, and runs the tests of the module's room, but for the slow ones. Printed
+    are the changes that no test notices, and how many were made. It works on a copy. It does not change functions that
+    have a decorator, and nothing outside of functions.
+    """
+    session.install(*PROJECT["project"]["dependencies"], *group("test"), "mutmut>=3.8")
+    counts = []
+    for room, names in CORE.items():
+        chosen = [name for name in names if name in (session.posargs or names)]
+        if chosen:
+            counts += mutate(session, room, chosen)
+    session.log("\n".join(["mutants killed", *counts]))
+
+
+def mutate(session: nox.Session, room: str, names: list[str]) -> list[str]:
+    """Mutate these modules of a room and show the survivors. Returns a line for each module."""
+    copy = Path(session.create_tmp(), "copy")
+    shutil.rmtree(copy, ignore_errors=True)
+    for folder in ("src", "tests"):
+        shutil.copytree(folder, copy / folder)
+    settings = {
+        "source_paths": ["src/"],
+        "only_mutate": [f"src/aswarm/{room}/{name}.py" for name in names],
+        "do_not_mutate_patterns": [r"\bcast\("],  # it does nothing at run time
+        "pytest_add_cli_args_test_selection": [f"tests/{room[1:]}", "-m", "not slow"],
+        "pytest_add_cli_args": ["--hypothesis-seed=0"],
+    }
+    lines = ["[tool.mutmut]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items())]
+    (copy / "pyproject.toml").write_text("\n".join([Path("pyproject.toml").read_text(), *lines]))
+    processes = f"--max-children={max(1, (os.cpu_count() or 1) // 2)}"
+    with session.chdir(copy):
+        session.run("nice", "-n", "10", "mutmut", "run", processes, external=True)
+        results = session.run("mutmut", "results", "--all", "true", silent=True, log=False) or ""
+        verdicts = re.findall(r"^ *(\S+): (.+)$", results, re.MULTILINE)
+        for mutant in (mutant for mutant, verdict in verdicts if verdict in ALIVE):
+            session.run("mutmut", "show", mutant, log=False)
+    return [count(name, [verdict for mutant, verdict in verdicts if f".{name}." in mutant]) for name in names]
+
+
+ALIVE = ("survived", "no tests")
+
+
+def count(name: str, verdicts: list[str]) -> str:
+    killed = sum(verdict not in ALIVE for verdict in verdicts)
+    return f"{name:20} {killed:4} of {len(verdicts):4}, {killed / len(verdicts):.1%}"
 
 
 @nox.session

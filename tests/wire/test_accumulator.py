@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 from accumulated import Json, accumulate, whole
 from wire_cases import chunk
 
 from aswarm import CompletionError, StreamInterrupted, Usage
-from aswarm._wire.accumulator import Accumulator
+from aswarm._wire.accumulator import Accumulator, whole_message
 
 
 def test_the_last_usage_that_is_not_null_counts() -> None:
@@ -51,7 +53,8 @@ def test_usage_that_is_none_is_unknown(usage: object) -> None:
         ({"message": "busy", "type": "overloaded_error"}, None, True, "busy (code overloaded_error)"),
         ({"message": "odd", "code": "server_error"}, None, True, "odd (code server_error)"),
         ({"message": "no"}, None, False, "no"),
-        ({"detail": "what"}, None, False, '{"detail": "what"}'),
+        ({"detail": "für"}, None, False, '{"detail": "für"}'),
+        ({"detail": dt.date(2026, 11, 22)}, None, False, '{"detail": "2026-11-22"}'),
         ("just text", None, False, "just text"),
     ],
 )
@@ -59,7 +62,7 @@ def test_an_error_in_a_chunk(error: object, status: int | None, retryable: bool,
     """An error in a chunk is a CompletionError with its message, its code and whether trying again may help."""
     with pytest.raises(CompletionError) as caught:
         Accumulator().feed({"error": error})
-    assert text in str(caught.value)
+    assert str(caught.value) == f"the provider reported an error: {text}"
     assert (caught.value.status_code, caught.value.retryable) == (status, retryable)
 
 
@@ -71,18 +74,18 @@ def test_a_code_that_is_no_http_status_is_not_retryable() -> None:
 
 
 @pytest.mark.parametrize(
-    "failing",
+    ("failing", "text"),
     [
-        {"choices": [{"index": 0, "error": {"message": "cut off"}, "finish_reason": "error"}]},
-        chunk({"content": ""}, "error", error={"message": "cut off", "code": 502}),
-        chunk({}, "error"),
+        ({"choices": [{"index": 0, "error": {"message": "cut off"}, "finish_reason": "error"}]}, "cut off$"),
+        (chunk({"content": ""}, "error", error={"message": "cut off", "code": 502}), "cut off"),
+        (chunk({}, "error"), "^the provider ended the completion with finish_reason 'error'$"),
     ],
 )
-def test_an_error_beside_or_instead_of_a_choice(failing: Json) -> None:
+def test_an_error_beside_or_instead_of_a_choice(failing: Json, text: str) -> None:
     """OpenRouter's errors: in the choice, beside the choices, or only as finish reason; the text so far stays."""
     accumulator = Accumulator()
     accumulator.feed(chunk({"content": "Hel"}))
-    with pytest.raises(CompletionError):
+    with pytest.raises(CompletionError, match=text):
         accumulator.feed(failing)
     assert accumulator.text == "Hel"
 
@@ -91,14 +94,14 @@ def test_no_finish_reason_is_an_interruption() -> None:
     """A completion that has begun and has no finish reason is StreamInterrupted, and its text is kept."""
     accumulator = Accumulator()
     accumulator.feed(chunk({"content": "Hel"}))
-    with pytest.raises(StreamInterrupted, match="without a finish_reason"):
+    with pytest.raises(StreamInterrupted, match=r"^the stream ended without a finish_reason$"):
         accumulator.finish()
     assert accumulator.text == "Hel"
 
 
 def test_nothing_at_all_is_an_interruption() -> None:
     """An answer with no completion in it is StreamInterrupted and says so."""
-    with pytest.raises(StreamInterrupted, match="empty"):
+    with pytest.raises(StreamInterrupted, match=r"^the answer was empty: no completion and no error \(.+\)$"):
         Accumulator().finish()
 
 
@@ -113,3 +116,46 @@ def test_a_finish_reason_is_kept_from_being_erased() -> None:
 def test_a_whole_message_needs_no_finish_reason() -> None:
     """A whole completion is whole: a mock or a server that leaves the finish reason out has still answered."""
     assert accumulate([whole({"role": "assistant", "content": "Hi"}, None)]).message["content"] == "Hi"
+
+
+def test_a_chunk_of_another_shape_is_quoted() -> None:
+    """What cannot be a chunk is a CompletionError that quotes it."""
+    with pytest.raises(
+        CompletionError, match=r"^the provider sent something that is not a completion: \{'choices': 7\}$"
+    ):
+        Accumulator().feed({"choices": 7})
+
+
+@pytest.mark.parametrize("index", [{}, {"index": None}, {"index": 0}])
+def test_a_chunk_with_one_choice_that_has_a_message_is_a_whole_completion(index: Json) -> None:
+    """The position of the choice may be left out, as some servers do."""
+    message = {"role": "assistant", "content": "Hi"}
+    assert whole_message({"error": None, "choices": [{"message": message, "error": None, **index}]}) is message
+
+
+HI: Json = {"message": {"content": "Hi"}}
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        "text",
+        None,
+        {},
+        {"choices": None},
+        {"choices": []},
+        {"choices": "x"},
+        {"choices": [None]},
+        {"choices": [HI, HI]},
+        {"choices": [HI], "error": {"message": "no"}},
+        {"choices": [{**HI, "error": {"message": "no"}}]},
+        {"choices": [{**HI, "index": 1}]},
+        {"choices": [{"delta": {"content": "Hi"}}]},
+        {"choices": [{"message": None}]},
+        {"choices": [{"message": {}}]},
+        {"choices": [{"message": "Hi"}]},
+    ],
+)
+def test_any_other_chunk_is_not_a_whole_completion(chunk: object) -> None:
+    """A piece, an error, several choices, or a value of another shape is not one, and is not an error here."""
+    assert whole_message(chunk) is None

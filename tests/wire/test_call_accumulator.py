@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from accumulated import Json, accumulate, deltas_of, message_of, whole
 from wire_cases import chunk, fragment
@@ -73,6 +75,12 @@ def test_repeated_ids_types_and_names_are_shown_once() -> None:
     assert second["tool_calls"] == [{**nothing, "function": {"name": None, "arguments": "{"}}]
 
 
+def test_a_fragment_without_arguments_shows_none() -> None:
+    """Arguments are shown as None if the server sent none, and as empty text if it sent that."""
+    shown = deltas_of(*({"tool_calls": [fragment("f", sent, index=0)]} for sent in (None, "")))
+    assert [delta and delta["tool_calls"][0]["function"]["arguments"] for delta in shown] == [None, ""]
+
+
 def test_a_name_in_pieces_is_appended_and_an_equal_one_is_a_repeat() -> None:
     """ "get_" + "weather" is one name; "get_weather" again is a repeat."""
     fragments = [
@@ -95,7 +103,7 @@ def test_ids_are_made_where_none_came() -> None:
     """Calls without ids get ids, each its own."""
     message = message_of({"tool_calls": [fragment("f", "{}", index=0), fragment("f", "{}", index=1)]})
     ids = [made["id"] for made in message["tool_calls"]]
-    assert all(isinstance(made, str) and made for made in ids)
+    assert all(re.fullmatch("call_[0-9a-f]{24}", made) for made in ids), "as those of OpenAI"
     assert len(set(ids)) == 2
 
 
@@ -105,6 +113,14 @@ def test_without_ids_and_index_a_named_fragment_after_whole_arguments_is_the_nex
     expected = [("f", '{"x":1}'), ("f", '{"x":2}'), ("g", "{}")]
     assert calls_of(*({"tool_calls": [item]} for item in fragments)) == expected
     assert calls_of({"tool_calls": fragments}) == expected
+
+
+@pytest.mark.parametrize("pieces", [["{}\n "], ['{"x"', ":1}"], ['{"x":1}', "", " \n"]])
+def test_without_ids_the_next_call_may_follow_arguments_in_pieces_or_with_blanks(pieces: list[str]) -> None:
+    """Arguments are whole however they were cut, and with blanks after them."""
+    first = [fragment("f", pieces[0]), *(fragment(None, piece) for piece in pieces[1:])]
+    deltas = [{"tool_calls": [item]} for item in (*first, fragment("f", "{}"))]
+    assert calls_of(*deltas) == [("f", "".join(pieces)), ("f", "{}")]
 
 
 def test_without_ids_arguments_that_only_look_whole_go_on() -> None:
@@ -139,7 +155,8 @@ def test_a_custom_call_keeps_its_form() -> None:
     """A call of type "custom" has name and input under `custom`, in pieces or not."""
     first = {"index": 0, "id": "c", "type": "custom", "custom": {"name": "run", "input": "ls "}}
     second = {"index": 0, "custom": {"input": "-l"}}
-    made = message_of({"tool_calls": [first]}, {"tool_calls": [second]})["tool_calls"]
+    last = {"index": 0, "type": "custom"}  # nothing but what the server repeats
+    made = message_of(*({"tool_calls": [item]} for item in (first, second, last)))["tool_calls"]
     assert made == [{"id": "c", "type": "custom", "custom": {"name": "run", "input": "ls -l"}}]
 
 

@@ -144,6 +144,7 @@ def test_text_around_parts_is_one_part_however_it_was_cut(pieces: list[str]) -> 
     texts = [{"content": piece} for piece in pieces]
     assert message_of({"content": [thinking]}, *texts)["content"] == [thinking, said]
     assert message_of(*texts, {"content": [thinking]})["content"] == [said, thinking]
+    assert message_of(*texts, {"content": [thinking]}, *texts)["content"] == [said, thinking, said]
 
 
 def test_the_deprecated_function_call_beside_calls_is_dropped() -> None:

@@ -227,7 +227,7 @@ def test_a_body_that_makes_no_sense_is_quoted_but_not_whole(length: int, shown: 
 
 def test_a_body_that_is_no_event_stream_is_quoted_from_its_first_wrong_line() -> None:
     """The first line that no event stream has says most; fields that an event stream may have are not quoted."""
-    with pytest.raises(StreamInterrupted, match="^the answer is not an event stream: 'Bad gateway'$"):
+    with pytest.raises(StreamInterrupted, match=r"^the answer is not an event stream: 'Bad gateway'$"):
         feed_all(b"id: 1\nBad gateway\nPlease try later\n")
 
 

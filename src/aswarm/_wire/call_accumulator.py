@@ -76,7 +76,7 @@ class _Fragment:
 
     def __init__(self, wire: Mapping[str, Any]) -> None:
         self.wire = wire
-        self.kind = "custom" if wire.get("custom") and not wire.get("function") else "function"
+        self.kind = "custom" if wire.get("custom") else "function"
         self.named: Mapping[str, Any] = wire.get(self.kind) or {}
         self.id = _as_id(wire.get("id"))
         self.index: int | None = wire.get("index")
