@@ -10,7 +10,7 @@ from aswarm import __version__
 from aswarm.cli.batch._command import batch
 
 from ._chat import chat
-from ._command import Command, help_of
+from ._command import AppCommand, help_of
 from ._demo import demo
 from ._eval import evals
 from ._exits import ExitCode, exits
@@ -18,7 +18,7 @@ from ._graph import graph
 from ._run import run
 
 
-class _App(Command, click.Group):
+class _App(AppCommand, click.Group):
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         with exits():
             return super().make_context(*args, **options)

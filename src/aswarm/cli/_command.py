@@ -14,7 +14,7 @@ from ._output import writing
 _COMMON = {ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE, ExitCode.INTERRUPTED, ExitCode.BROKEN_PIPE}
 
 
-class Command(click.Command):
+class AppCommand(click.Command):
     """A command of click, whose help is written as every other result is."""
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
@@ -27,7 +27,7 @@ def command(name: str, *codes: ExitCode, text: str) -> Callable[[Callable[..., A
     """Make a function a command. `codes`: those that it returns besides the common ones. `text`: its help."""
 
     def make(function: Callable[..., Any]) -> click.Command:
-        made = click.command(name, cls=Command, help=text, epilog=help_of(*codes))(function)
+        made = click.command(name, cls=AppCommand, help=text, epilog=help_of(*codes))(function)
         help_text = "After an error, print where it comes from."
         made.params.append(
             click.Option(["--traceback"], is_flag=True, expose_value=False, callback=_keep, help=help_text)

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, overload
 
 from aswarm._agent import Response
 from aswarm._messages import call_name, text_of
+from aswarm._text import clean, one_line
 
 from ._printing import write
-from ._text import arguments_of, clean, one_line
+from ._text import arguments_of
 
 
 class _Colours(NamedTuple):

@@ -15,8 +15,8 @@ from aswarm._messages import text_of
 from aswarm._text import clean, one_line
 from aswarm._usage import Usage
 
-from ._printing import LineWriter, pretty_print_messages, print_calls, print_message, write
-from ._text import BANNER, clean, is_terminal, one_line
+from ._printing import LineWriter, print_calls, print_message, write
+from ._text import BANNER, is_terminal
 
 
 class PlainDisplay:

@@ -10,11 +10,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from aswarm._agent import Response
-from aswarm._messages import call_name, text_of
-from aswarm._text import clean, one_line
+from aswarm._messages import text_of
+from aswarm._text import clean
 
-from ._text import clean, formatted_calls
+from ._text import formatted_calls
 
 _BLUE, _PURPLE = "\033[94m", "\033[95m"
 _END = "\033[0m"

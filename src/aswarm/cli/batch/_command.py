@@ -16,7 +16,7 @@ import click
 from aswarm._agent import Agent
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._swarm import AsyncSwarm
-from aswarm.batch import Item, Outcome
+from aswarm.batch import Item
 from aswarm.batch._item import Outcome
 from aswarm.cli._command import command
 from aswarm.cli._exits import ExitCode

@@ -21,7 +21,7 @@ from click.exceptions import Exit
 
 from aswarm._files import lock
 from aswarm._json import is_array, is_object, shown
-from aswarm.cli._exits import CommandFailed, SetupError
+from aswarm.cli._exits import SetupError
 from aswarm.cli._output import STDOUT, cannot_write
 
 from ._outcomes import FAILED, LINE_START
