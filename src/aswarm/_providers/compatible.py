@@ -56,13 +56,13 @@ class CompatibleClientSource:
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks of the reply as dicts. A stream that ends without a finish reason has finished."""
-        # Without stream_options: many mocks and libraries do not know it.
-        arguments = {key: value for key, value in request.body.items() if key != "stream_options"}
         try:
             client = self._without_retries() if request.max_retries == 0 and self._without_retries else self._client
-            create = functools.partial(client.chat.completions.create, **arguments)
+            create = client.chat.completions.create
+            create = functools.partial(create, **_arguments(create, request))
             reply: Any = create() if is_async(create) else await self._call(functools.partial(_call_create, create))
-            reply = await reply if inspect.isawaitable(reply) else reply
+            was_awaited = inspect.isawaitable(reply)
+            reply = await reply if was_awaited else reply
         except AswarmError:
             raise
         except Exception as error:
@@ -71,7 +71,11 @@ class CompatibleClientSource:
             yield {"choices": (), **_as_chunk(reply)}
             return
         has_begun = has_finished = False
-        async with aclosing(_chunks(reply, self._call)) as chunks:
+        # Instrumentation wraps streams in objects that seem to iterate in both ways. Only the client knows which one works.
+        is_blocking = not hasattr(reply, "__aiter__") or (
+            not was_awaited and self._call is not call_directly and hasattr(reply, "__iter__")
+        )
+        async with aclosing(_chunks(reply, self._call, is_blocking=is_blocking)) as chunks:
             async for chunk in chunks:
                 choices: Iterable[Any] = chunk.get("choices") or ()
                 has_begun = has_begun or bool(choices)
@@ -79,6 +83,20 @@ class CompatibleClientSource:
                 yield chunk
         if has_begun and not has_finished:
             yield {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+
+
+def _arguments(create: Callable[..., Any], request: CompletionRequest) -> dict[str, Any]:
+    """The body, without `stream_options` unless `create` names it: many mocks and libraries do not know it."""
+    if "stream_options" not in request.body or _names_stream_options(create):
+        return request.body
+    return {key: value for key, value in request.body.items() if key != "stream_options"}
+
+
+def _names_stream_options(create: Callable[..., Any]) -> bool:
+    try:
+        return "stream_options" in inspect.signature(create).parameters
+    except (TypeError, ValueError):  # a callable without a signature
+        return False
 
 
 def _call_create(create: Callable[[], Any]) -> Any:
@@ -92,8 +110,8 @@ def _is_whole(reply: Any) -> bool:
     return is_object(reply) or hasattr(reply, "choices") or not isinstance(reply, AsyncIterable | Iterable)
 
 
-async def _chunks(reply: Any, call: BlockingCall) -> AsyncGenerator[Mapping[str, Any], None]:
-    stream: AsyncIterable[Any] = reply if hasattr(reply, "__aiter__") else _iterate(reply, call)
+async def _chunks(reply: Any, call: BlockingCall, *, is_blocking: bool) -> AsyncGenerator[Mapping[str, Any], None]:
+    stream: AsyncIterable[Any] = _iterate(reply, call) if is_blocking else reply
     try:
         async for chunk in stream:
             yield _as_chunk(chunk)

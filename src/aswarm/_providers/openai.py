@@ -4,7 +4,7 @@ Decides how a given client is called, and turns its exceptions into `CompletionE
 accumulator decides what they mean. The SDK retries before the first byte, as it does by itself.
 
 Three kinds of client:
-- openai's `AsyncOpenAI` (or a subclass, Azure included) that was not patched: called through its public `client.post`;
+- openai's `AsyncOpenAI` (or a subclass, Azure included) without a patch of `create`, `post` or `request`: called through its public `client.post`;
   the raw response is parsed here. So the SDK's auth, retries, paths and errors hold, and there is no walk over every
   parameter of every message and no model object for every chunk.
 - anything else that has `.chat.completions.create`: called through that.
@@ -38,6 +38,8 @@ from .default_client import http_package
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+# Methods of a client below `create`. A hook in their place reads the body as a dict, and the answer as an object of the SDK.
+_SENDING = ("post", "request")
 # Parameters of `create` that are options of the request, and their names in `post`.
 _OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
 # What `create` passes: without it, an admin key in the environment would take the place of the API key.
@@ -92,8 +94,10 @@ def _is_blocking_openai(kind: type) -> bool:
 
 def _is_plain_openai(client: Any) -> bool:
     """Whether it is an `AsyncOpenAI` or `OpenAI` that was not patched."""
-    return _is_unpatched_instance(client) and _is_defined_by_openai(
-        vars(_type_of(client.chat.completions)).get("create")
+    return (
+        _is_unpatched_instance(client)
+        and _is_defined_by_openai(vars(_type_of(client.chat.completions)).get("create"))
+        and all(_is_defined_by_openai(getattr(_type_of(client), name, None)) for name in _SENDING)
     )
 
 
@@ -117,14 +121,13 @@ def _is_unpatched_instance(client: Any) -> bool:
     chat, completions = (AsyncChat, AsyncCompletions) if issubclass(kind, AsyncOpenAI) else (Chat, Completions)
     if type(client.chat) is not chat or type(client.chat.completions) is not completions:
         return False
-    return "create" not in vars(client.chat.completions)
+    return "create" not in vars(client.chat.completions) and not any(name in vars(client) for name in _SENDING)
 
 
-def _is_defined_by_openai(create: object) -> bool:
-    # Instrumentation copies name and module to its wrappers, but not the globals of the code.
-    if not isinstance(create, types.FunctionType):
-        return False
-    return str(create.__globals__["__name__"]).partition(".")[0] == "openai"
+def _is_defined_by_openai(method: object) -> bool:
+    # Not isinstance: a wrapper of wrapt has the `__class__` of a function. Other instrumentation copies name and module to
+    # its wrappers, but not the globals of the code.
+    return type(method) is types.FunctionType and str(method.__globals__["__name__"]).partition(".")[0] == "openai"
 
 
 class OpenAISource:

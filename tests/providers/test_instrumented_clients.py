@@ -1,0 +1,164 @@
+"""Clients that instrumentation has patched: what it put there sees every completion, as an object of the SDK."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import openai
+import pytest
+from cli_runs import model
+from openai.resources.chat.completions import AsyncCompletions, Completions
+from openai.types.chat import ChatCompletion
+
+from aswarm import Agent, AsyncSwarm, Response, Swarm
+from aswarm._providers.openai import CompatibleClientSource, OpenAISource, source_for
+from aswarm.testing import Answer, ScriptedModel
+
+Seen = list[dict[str, Any]]
+
+
+class FunctionLike:
+    """A wrapper as wrapt makes them: isinstance says that it is a function, and its attributes are those of the function.
+
+    OpenTelemetry, Traceloop, Datadog and New Relic patch methods with such wrappers.
+    """
+
+    def __init__(self, function: Any, seen: Seen, instance: Any = None) -> None:
+        self.__wrapped__ = function
+        self._seen = seen
+        self._instance = instance
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        return types.FunctionType
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__wrapped__, name)
+
+    def __get__(self, instance: Any, owner: type) -> FunctionLike:
+        return self if instance is None else FunctionLike(self.__wrapped__, self._seen, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._seen.append(kwargs)
+        bound = args if self._instance is None else (self._instance, *args)
+        return self.__wrapped__(*bound, **kwargs)
+
+
+def test_the_wrapper_of_these_tests_is_what_it_should_be() -> None:
+    """Otherwise the tests below would show nothing."""
+    wrapper = FunctionLike(AsyncCompletions.create, [])
+    assert isinstance(wrapper, types.FunctionType)
+    assert type(wrapper) is not types.FunctionType
+
+
+async def run(swarm: AsyncSwarm, *, deltas: bool) -> Response:
+    """A run to its end."""
+    async with swarm.stream(Agent(), "Hi", deltas=deltas) as stream:
+        async for _ in stream:
+            pass
+    return stream.response
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("deltas", [True, False])
+async def test_a_wrapped_create_of_the_class_is_called(deltas: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each completion goes through the wrapper, and a streamed one asks for its usage, which the wrapper records."""
+    seen: Seen = []
+    monkeypatch.setattr(AsyncCompletions, "create", FunctionLike(AsyncCompletions.create, seen))
+    swarm = AsyncSwarm(ScriptedModel([Answer("Hello")] * 3).client())
+    responses = [await run(swarm, deltas=deltas) for _ in range(3)]
+    assert [response.text for response in responses] == ["Hello"] * 3
+    assert [made.get("stream_options") for made in seen] == [{"include_usage": True} if deltas else None] * 3
+    assert all(response.usage.total_tokens > 0 for response in responses)
+
+
+@pytest.mark.asyncio
+async def test_a_wrapped_create_of_the_instance_is_called() -> None:
+    """The same for a wrapper on one client."""
+    seen: Seen = []
+    client = ScriptedModel(["Hello"]).client()
+    client.chat.completions.create = FunctionLike(client.chat.completions.create, seen)  # type: ignore[method-assign, assignment]
+    assert (await run(AsyncSwarm(client), deltas=True)).text == "Hello"
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("name", ["post", "request"])
+def test_a_hook_below_create_gets_create(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenInference patches `request` of the class, Logfire that of a client: through `create`, both get what they read."""
+    patched = openai.AsyncOpenAI(api_key="x")
+    setattr(patched, name, getattr(patched, name))
+    source = source_for(patched)
+    assert isinstance(source, CompatibleClientSource)
+    assert source.max_retries == 0, "a copy of the client would lose the patch"
+    client = openai.AsyncOpenAI(api_key="x")
+    assert isinstance(source_for(client), OpenAISource)
+    monkeypatch.setattr(openai.AsyncOpenAI, name, FunctionLike(getattr(openai.AsyncOpenAI, name), []), raising=True)
+    source = source_for(client)
+    assert isinstance(source, CompatibleClientSource)
+    assert source.max_retries == client.max_retries
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("deltas", [True, False])
+async def test_a_hook_below_create_reads_body_and_answer(deltas: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hook gets the body as a dict with the model, and the answer as the object that the SDK makes."""
+    asked: list[Any] = []
+    answered: list[Any] = []
+    original = openai.AsyncOpenAI.request
+
+    @functools.wraps(original)
+    async def request(self: Any, cast_to: Any, options: Any, **more: Any) -> Any:
+        asked.append(options.json_data)
+        answer = await original(self, cast_to, options, **more)
+        answered.append(answer)
+        return answer
+
+    monkeypatch.setattr(openai.AsyncOpenAI, "request", request)
+    response = await run(AsyncSwarm(ScriptedModel(["Hello"]).client()), deltas=deltas)
+    assert (response.text, asked[0]["model"]) == ("Hello", "gpt-4o")
+    assert isinstance(answered[0], openai.AsyncStream if deltas else ChatCompletion)
+
+
+class BothWays:
+    """A stream of a blocking client in a wrapper that seems to iterate in both ways, as OpenTelemetry's and others are."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._stream)
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        raise AssertionError("the stream is not async")
+
+
+def test_a_wrapped_stream_of_a_blocking_client_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Swarm` reads the stream in the way in which the wrapped stream can be read."""
+    original: Callable[..., Any] = Completions.create
+
+    @functools.wraps(original)
+    def create(*args: Any, **kwargs: Any) -> Any:
+        return BothWays(original(*args, **kwargs))
+
+    monkeypatch.setattr(Completions, "create", create)
+    with model("Hello") as server, openai.OpenAI(api_key="x", base_url=server.base_url) as client:
+        events = list(Swarm(client).run(Agent(), "Hi", stream=True))
+    assert events[-1]["response"].text == "Hello"
+
+
+@pytest.mark.asyncio
+async def test_a_create_without_a_signature_is_called_without_stream_options() -> None:
+    """A builtin, say: what it takes cannot be known, so it gets what every client knows."""
+
+    class Create:
+        __signature__ = "none"
+
+        async def __call__(self, **request: Any) -> Any:
+            assert "stream_options" not in request
+            return {"choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}]}
+
+    client = types.SimpleNamespace(chat=types.SimpleNamespace(completions=types.SimpleNamespace(create=Create())))
+    assert (await run(AsyncSwarm(client), deltas=True)).text == "Hello"
