@@ -24,7 +24,7 @@ from ._run.execution import ToolCaller, ToolErrorHook, current_call
 from ._run.handlers import Handlers, Middleware, MiddlewareStack, RunInfo, chain, isolated
 from ._run.instructions import resolve_instructions
 from ._run.loop import Loop
-from ._run.options import Messages, RunOptions
+from ._run.options import MAX_TURNS, Messages, RunOptions
 from ._run.state import RunState
 from ._run.streams import ClassicStream, EventDelivery, EventStream, deliver_after, deliver_live, to_end
 from ._runtime.backend import PerLoop
@@ -169,7 +169,8 @@ class AsyncSwarm:
 
         `messages`: Chat Completions messages (dicts or SDK objects), or a str as short for one user message.
         `context_variables`: copied (its dicts, lists and sets, recursively); seen by functions and instructions, never
-        by the model. `max_turns`: completions at most; the tools of the last one still run; 0 sends nothing.
+        by the model. `max_turns`: completions at most; the tools of the last one still run; 0 sends nothing. A run without
+        a limit is logged once when it has made 100.
         `execute_tools=False`: return when the model calls something. `resume=True`: run the calls that are open at the
         end of `messages` first; only for a history that comes from storage you trust. `debug=True`: print and log.
         `run_id`: the id of this run in `Response`, in middleware and in log records; a new one by default.
@@ -237,7 +238,7 @@ class AsyncSwarm:
         attempts: int = 3,
         context_variables: Mapping[str, Any] | None = None,
         model_override: str | None = None,
-        max_turns: float = math.inf,
+        max_turns: float = MAX_TURNS,
         journal: str | PathLike[str] | None = None,
         agents: Iterable[Agent] = (),
     ) -> Batch:
@@ -249,7 +250,7 @@ class AsyncSwarm:
         no item begins after an outcome with an error. `attempts`: requests at most for one completion that fails
         retryably; 429s do not count. `journal`: the path of a file that records every step, so that a rerun after a
         crash continues there. `agents`: agents that the journal looks up by name before it searches `aswarm.graph`. The
-        other arguments are those of `run`. `aswarm.batch` describes the details.
+        other arguments are those of `run`, but `max_turns` is 100 here. `aswarm.batch` describes the details.
 
         The failure of an item is the `error` of its outcome. An exception from reading the items is raised after all
         outcomes. Raises ConfigurationError for a mistake in the arguments: here, or for the journal when the block is

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,21 @@ def test_a_stream_that_breaks() -> None:
     assert result.exit_code == 1
     assert result.stdout == "Hello, wor\n"
     assert "the stream" in result.stderr  # broke, or, where httpx takes a reset for an end, ended
+
+
+def test_the_limit_without_an_option() -> None:
+    """A run ends after 100 completions."""
+    with model(*[call("look_up", order_id=7)] * 101) as server:
+        result = invoke("run", "agents:orders", "?", "-c", "user=x", server=server)
+    assert result.exit_code == 3
+    assert result.stderr.endswith("No answer: 100 completions were made (--max-turns)\n")
+
+
+@pytest.mark.parametrize("command", ["run", "chat", "batch", "eval"])
+def test_every_command_that_runs_agents_says_its_limit(command: str) -> None:
+    """`--help` shows the default of --max-turns."""
+    text = " ".join(invoke(command, "--help").output.split())
+    assert re.search(r"--max-turns INTEGER RANGE End a run after this many completions\. \[default: 100;", text)
 
 
 @pytest.mark.parametrize("stream", ["--stream", "--no-stream"])

@@ -13,6 +13,10 @@ from typing import Any
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
 
+# The limit where a caller gives none and does not watch each run: a batch, evals, the command line. A run that is not
+# limited is logged once when it has made so many completions.
+MAX_TURNS = 100
+
 Messages = str | list[Any] | tuple[Any, ...]
 
 

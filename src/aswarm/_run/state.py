@@ -6,6 +6,8 @@ any moment and is always valid.
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -31,11 +33,18 @@ from aswarm._usage import Usage
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.request import CompletionRequest, RequestSettings, build_request, relaxed
 
+from .options import MAX_TURNS
 from .plan import ToolCall, calls_of
+
+logger = logging.getLogger("aswarm")
 
 _SHOWN_IDS = 5  # how many open calls an error text names
 # What an assistant message always has, in this order.
 _FIRST_KEYS: Message = {"role": None, "content": None, "sender": None, "tool_calls": None}
+
+_MANY_TURNS = (
+    "the run has made %d completions and has no max_turns; pass max_turns=... to end a run that finds no answer"
+)
 
 
 class RunState:
@@ -123,6 +132,8 @@ class RunState:
             return None if execute_tools or resumed else "tool_calls"
         if self._answered:
             return "answer"
+        if self.turns == MAX_TURNS and max_turns == math.inf:
+            logger.warning(_MANY_TURNS, MAX_TURNS, extra={"run_id": self.id})
         return None if self.turns < max_turns else "max_turns"
 
     # --- recording ---

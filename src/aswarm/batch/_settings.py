@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -10,7 +9,7 @@ from typing import Any, Literal, cast
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_object
-from aswarm._run.options import RunOptions
+from aswarm._run.options import MAX_TURNS, RunOptions
 from aswarm._tools.toolbox import toolbox
 
 from ._item import Item
@@ -27,7 +26,7 @@ class BatchSettings:
     attempts: int = 3
     context_variables: Mapping[str, Any] | None = None
     model_override: str | None = None
-    max_turns: float = math.inf
+    max_turns: float = MAX_TURNS
     agents: Mapping[str, Agent] | None = None  # by name; see `agents_by_name`
 
     def __post_init__(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from aswarm._providers.default_client import MissingKeyError
+from aswarm._run.options import MAX_TURNS
 
 from ._exits import SetupError
 
@@ -64,17 +64,14 @@ def provider_options(function: F) -> F:
 
 
 def max_turns_option(function: F) -> F:
-    """`--max-turns`: infinity by default."""
+    """`--max-turns`."""
     return click.option(
         "--max-turns",
         type=click.IntRange(min=0),
-        callback=_or_no_limit,
-        help="End a run after this many completions. [default: no limit]",
+        default=MAX_TURNS,
+        show_default=True,
+        help="End a run after this many completions.",
     )(function)
-
-
-def _or_no_limit(_: click.Context, __: click.Parameter, value: int | None) -> float:
-    return math.inf if value is None else value
 
 
 def _checked_url(_: click.Context, __: click.Parameter, value: str | None) -> str | None:

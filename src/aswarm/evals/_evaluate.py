@@ -6,7 +6,6 @@ A failed attempt never ends the others. A cancelled evaluation keeps the attempt
 from __future__ import annotations
 
 import inspect
-import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +17,7 @@ import anyio
 
 from aswarm._agent import Agent, Response
 from aswarm._errors import AswarmError, ConfigurationError, set_attribute
+from aswarm._run.options import MAX_TURNS
 from aswarm._swarm import AsyncSwarm
 from aswarm._tools.hints import name_of
 
@@ -37,7 +37,7 @@ async def evaluate(
     repeats: int = 1,
     concurrency: int = 10,
     model_override: str | None = None,
-    max_turns: float = math.inf,
+    max_turns: float = MAX_TURNS,
     judge_model: str | None = None,
     judge_swarm: AsyncSwarm | None = None,
     results: str | os.PathLike[str] | None = None,
@@ -48,7 +48,8 @@ async def evaluate(
     `agent`: for the cases that do not name one: an `Agent`, or "module:attribute". None if every case names its own.
     `cases`: from `load_cases`, or made in Python; mappings as in a file are accepted. `Case` says what passes.
     `swarm`: by default `AsyncSwarm()`, from the environment. `concurrency`: how many attempts run at once, over all
-    cases; every case has its first attempt before any case has its second. `model_override`, `max_turns`: of every run.
+    cases; every case has its first attempt before any case has its second. `model_override`, `max_turns`: of every run;
+    no run makes more than 100 completions unless `max_turns` says so.
     `judge_model`: by default `model_override`, or the model of the case's agent. `judge_swarm`: for a judge on another
     server. `results`: a JSON file; a record of this evaluation is appended to it. `progress`: show the progress on
     stderr, if that is a terminal.

@@ -1,0 +1,86 @@
+"""Runs that never come to an answer: where they end, and where that is only logged."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import pytest
+from ways_to_run import FACES, consume
+
+from aswarm import Agent, AsyncSwarm, Response, Swarm
+from aswarm.evals import Case, evaluate
+from aswarm.testing import ScriptedModel, call
+
+
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+AGENT = Agent(functions=[look])
+
+
+def restless(answers_after: int) -> ScriptedModel:
+    """A model that answers only after so many calls."""
+    return ScriptedModel([*[call("look")] * answers_after, "Done."])
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.name == "aswarm" and record.levelno >= logging.WARNING]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize(("calls", "lines"), [(99, 0), (100, 1), (250, 1)])
+async def test_an_unbounded_run_is_logged_once(
+    caplog: pytest.LogCaptureFixture, face: str, calls: int, lines: int
+) -> None:
+    """One line says when a run asks for more than 100 completions; it continues, as in Swarm."""
+    left: list[Response] = []
+    await consume(AsyncSwarm(restless(calls).client()), AGENT, face, left, run_id="r1")
+    assert (left[0].text, left[0].usage.requests) == ("Done.", calls + 1)
+    assert len(warnings(caplog)) == lines
+    for record in warnings(caplog):
+        assert "has made 100 completions and has no max_turns" in record.getMessage()
+        assert record.__dict__["run_id"] == "r1"
+
+
+def test_a_blocking_run_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The same, without await."""
+    with Swarm(restless(120).client()) as swarm:
+        assert swarm.run(AGENT, "Hi").text == "Done."
+    assert len(warnings(caplog)) == 1
+
+
+@pytest.mark.anyio
+async def test_a_run_with_a_limit_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Its caller knows how long it may be."""
+    response = await AsyncSwarm(restless(150).client()).run(AGENT, "Hi", max_turns=120)
+    assert (response.stop, response.usage.requests, warnings(caplog)) == ("max_turns", 120, [])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("options", "expected"), [({}, ("max_turns", 100)), ({"max_turns": math.inf}, ("answer", 121))]
+)
+async def test_an_item_of_a_batch_ends_after_100_completions(options: Any, expected: tuple[str, int]) -> None:
+    """Unless the batch says otherwise. It is an outcome with a response, as with any limit."""
+    swarm = AsyncSwarm(restless(120).client())
+    async with swarm.batch(AGENT, ["Hi"], **options) as outcomes:
+        (outcome,) = [outcome async for outcome in outcomes]
+    assert outcome.response is not None
+    assert (outcome.response.stop, outcome.response.usage.requests) == expected
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("options", "expected"), [({}, ("max_turns", 100)), ({"max_turns": math.inf}, ("answer", 121))]
+)
+async def test_an_attempt_of_an_eval_ends_after_100_completions(options: Any, expected: tuple[str, int]) -> None:
+    """Unless the evaluation says otherwise."""
+    swarm = AsyncSwarm(restless(120).client())
+    report = await evaluate(AGENT, [Case("Hi", check=lambda _: True, run="whole")], swarm=swarm, **options)
+    (attempt,) = report.cases[0].attempts
+    assert (attempt.stop, attempt.usage.requests) == expected
