@@ -44,7 +44,7 @@ async def main(conversation: list[str]) -> None:
                 async for event in run:
                     show(event)
             messages += run.response.messages
-            agent, context = run.response.agent or agent, run.response.context_variables
+            agent, context = run.response.agent, run.response.context_variables
     for name in ("flight", "baggage", "case"):
         print(f"{name}: {context.get(name)}")
 

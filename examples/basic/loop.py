@@ -39,7 +39,7 @@ def main() -> None:
             messages.append({"role": "user", "content": text})
             response = swarm.run(agent, messages)
             messages += response.messages
-            agent = response.agent or agent
+            agent = response.agent
             print(f"{agent.name}: {response.text}")
 
 

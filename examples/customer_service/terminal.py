@@ -20,7 +20,7 @@ def converse(agent: Agent, lines: Iterable[str], context: dict[str, Any] | None 
                 for event in run:
                     show(event)
             messages += run.response.messages
-            agent = run.response.agent or agent
+            agent = run.response.agent
 
 
 def show(event: Event) -> None:

@@ -35,7 +35,7 @@ async def main() -> None:
                 async for event in run:
                     show(event)
             messages += run.response.messages
-            agent = run.response.agent or agent
+            agent = run.response.agent
 
 
 def show(event: Event) -> None:

@@ -48,7 +48,7 @@ def converse(context: dict[str, Any]) -> None:
             response = swarm.run(agent, [*messages, said], context)
             show([said, *response.messages])
             messages += [said, *response.messages]
-            agent = response.agent or agent
+            agent = response.agent
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ async def converse(swarm: AsyncSwarm, context: dict[str, Any]) -> list[dict[str,
         messages.append({"role": "user", "content": line})
         response = await swarm.run(agent, messages, context)
         messages += response.messages
-        agent = response.agent or agent
+        agent = response.agent
     return messages
 
 

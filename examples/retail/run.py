@@ -39,7 +39,7 @@ async def main() -> None:
                 async for event in run:
                     show(event)
             messages += run.response.messages
-            agent, context = run.response.agent or agent, run.response.context_variables
+            agent, context = run.response.agent, run.response.context_variables
     print(f"accepted returns: {context['returns']}")
 
 

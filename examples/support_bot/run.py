@@ -66,7 +66,7 @@ async def _converse(context: dict[str, Any]) -> None:
                 async for event in run:
                     _print(event)
             messages += run.response.messages
-            agent = run.response.agent or agent
+            agent = run.response.agent
 
 
 def _print(event: Event) -> None:

@@ -29,7 +29,7 @@ async def main() -> None:
                 async for event in run:
                     show(event)
             messages += run.response.messages
-            agent, context = run.response.agent or agent, run.response.context_variables
+            agent, context = run.response.agent, run.response.context_variables
     print(f"refunded orders: {context['refunded']}")
 
 

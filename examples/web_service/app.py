@@ -65,7 +65,7 @@ class Conversation:
                 yield sse("error", "The concierge cannot answer just now.")
             finally:
                 self.messages += run.response.messages
-                self.agent = run.response.agent or self.agent
+                self.agent = run.response.agent
 
 
 def server_sent(event: Event) -> str | None:

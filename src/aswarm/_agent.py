@@ -9,19 +9,22 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_serializer,
     model_serializer,
     model_validator,
 )
 
 from ._errors import ConfigurationError
-from ._json import is_object
+from ._json import is_object, jsonable
 from ._messages import Message, text_of
 from ._usage import Usage
 
@@ -173,21 +176,28 @@ class UnknownCall:
     agent: str
 
 
+def _agent_or_none(given: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    return None if given is None else validate(given)
+
+
 class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that may change
     """What a run left: always a valid history, however the run ended.
 
     `messages`: the messages made in this run, as plain dicts; append them to those passed in to continue.
-    `agent`: the active agent. `context_variables`: the context as it is now. `usage`: tokens, summed over the run.
+    `agent`: the active agent, which every run sets. `context_variables`: the context as it is now. `usage`: tokens, summed over the run.
     `stop`: why it ended: "answer", "max_turns", "tool_calls" (`execute_tools=False` left calls open), "cancelled"
     (left early), "error". `run_id`: the id of the run; empty for a `Response` that no run made.
     `unknown_calls`: the calls of this run whose outcome is unknown. They were cancelled in the middle, a journal has their
     start and not their end, or their function could not be stopped and may still be running.
 
     `model_dump()` has Swarm's fields, `usage` and `stop`; it has `unknown_calls` if there are any, and never the `run_id`.
+    In `model_dump_json()` and `model_dump(mode="json")` the agent is its name, and a value that JSON does not know is
+    text. So no `Response` can be made from them, except without the agent: `model_dump_json(exclude={"agent"})`.
     """
 
     messages: list[Any] = []
-    agent: Agent | None = None
+    # Code that comes from Swarm makes a Response without an agent, and sets it later.
+    agent: Annotated[Agent, WrapValidator(_agent_or_none)] = cast("Agent", None)
     context_variables: dict[Any, Any] = {}
     usage: Usage = Field(default_factory=Usage)
     stop: StopReason = "answer"
@@ -199,6 +209,14 @@ class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that ma
         if not isinstance(other, Response):
             return NotImplemented
         return {**self.__dict__, "run_id": ""} == {**other.__dict__, "run_id": ""}
+
+    @field_serializer("agent", when_used="json")
+    def _name_agent(self, agent: Agent | None) -> str | None:
+        return None if agent is None else agent.name
+
+    @field_serializer("messages", "context_variables", when_used="json")
+    def _as_json(self, value: Any) -> Any:
+        return jsonable(value)
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

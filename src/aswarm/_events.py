@@ -4,20 +4,42 @@
     · (ToolCallStarted | ToolCallFinished)* · HandedOff?      once per turn
     RunFinished                                               last, once, when the run ended by itself
 
+`to_dict()` of each is its form as JSON data, for logs and for a browser.
+
 `CompletionDelta` is internal: one wire delta, from which the typed and the classic events are made.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 from ._agent import Agent, Response
+from ._json import jsonable
 from ._messages import text_of
 from ._usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
-class TurnStarted:
+class _Event:
+    def to_dict(self) -> dict[str, Any]:
+        """The event as JSON data: its name as `type`, then its fields.
+
+        An agent is its name, an error is text with its type, and a `Response` is what `model_dump(mode="json")` gives.
+        """
+        values = {field.name: _json_form(getattr(self, field.name)) for field in fields(self)}
+        return {"type": type(self).__name__, **values}
+
+
+def _json_form(value: Any) -> Any:
+    if isinstance(value, Agent):
+        return value.name
+    if isinstance(value, Response):
+        return value.model_dump(mode="json")
+    return f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else jsonable(value)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted(_Event):
     """A turn begins with a request. `turn` counts from 1 in this run; `agent` is the active agent."""
 
     agent: Agent
@@ -25,28 +47,28 @@ class TurnStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(_Event):
     """A piece of the answer's text, never empty."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+class ReasoningDelta(_Event):
     """A piece of the model's reasoning, where the provider shows it (`reasoning_content` or `reasoning`)."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class RefusalDelta:
+class RefusalDelta(_Event):
     """A piece of a refusal."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCallDelta:
+class ToolCallDelta(_Event):
     """A piece of a tool call. `index`: the call's position in its message. A field that the piece does not carry is None."""
 
     index: int
@@ -56,7 +78,7 @@ class ToolCallDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class CompletionFinished:
+class CompletionFinished(_Event):
     """A completion is whole. `message` is the assistant message as recorded; `usage` is that of this completion."""
 
     message: dict[str, Any]
@@ -65,7 +87,7 @@ class CompletionFinished:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCallStarted:
+class ToolCallStarted(_Event):
     """A function begins to run. `index`: the call's position in its message. `arguments`: JSON text."""
 
     index: int
@@ -76,7 +98,7 @@ class ToolCallStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCallFinished:
+class ToolCallFinished(_Event):
     """A call has ended; events come in completion order, messages are recorded in call order.
 
     A call that never ran (an unknown function, arguments that do not fit) has no `ToolCallStarted` before it.
@@ -94,7 +116,7 @@ class ToolCallFinished:
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOff:
+class HandedOff(_Event):
     """The active agent changed at the end of a turn."""
 
     source: Agent
@@ -102,7 +124,7 @@ class HandedOff:
 
 
 @dataclass(frozen=True, slots=True)
-class RunFinished:
+class RunFinished(_Event):
     """The run has ended by itself. This is the last event."""
 
     response: Response

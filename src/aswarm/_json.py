@@ -1,9 +1,12 @@
-"""JSON-like data: type guards for objects and arrays, and the text of a value in an error message."""
+"""JSON-like data: type guards for objects and arrays, any value as JSON data, and the text of a value in a message."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeGuard, cast
+
+from pydantic_core import to_jsonable_python
 
 from ._text import one_line
 
@@ -33,3 +36,27 @@ def is_json(value: object) -> bool:
     if type(value) is list:
         return all(map(is_json, cast("list[object]", value)))
     return value is None or type(value) in (str, int, float, bool)
+
+
+def jsonable(value: Any) -> Any:
+    """The value as JSON data. A value that JSON does not know is text; so is a container that contains itself."""
+    try:
+        return _finite(to_jsonable_python(value, fallback=str))
+    except ValueError:  # a container that contains itself, or one that is nested too deeply
+        return _container_text(value)
+
+
+def _container_text(value: object) -> str:
+    try:
+        return str(value)
+    except RecursionError:
+        return f"a {type(value).__name__} that is nested too deeply"
+
+
+def _finite(value: Any) -> Any:
+    """The value with infinities and NaN as text: JSON has no numbers for them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if is_object(value):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if is_array(value) else value

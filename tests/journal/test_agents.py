@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from journaled import BATCH, Died, Script, calls, dies, noting, rerun, says
 
-from aswarm import Agent, ConfigurationError, Result
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Result
 from aswarm._journal import Journal, agent_lookup
 
 # --- requests ---
@@ -118,7 +118,7 @@ async def test_the_error_of_a_shared_name_says_how_many_agents_have_it(path: Pat
 
 @pytest.mark.asyncio
 async def test_a_finished_item_whose_agent_is_gone(path: Path) -> None:
-    """The response of a finished item is returned without its last agent if that cannot be found."""
+    """The response of a finished item has an agent of the recorded name all the same, which refuses to run."""
 
     def over() -> Agent:
         return second
@@ -126,7 +126,9 @@ async def test_a_finished_item_whose_agent_is_gone(path: Path) -> None:
     second = Agent(name="Second")
     await rerun(path, Script(calls("over"), says("Done")), Agent(functions=[over]))
     again = await rerun(path, Script(), Agent())
-    assert (again.agent, again.text) == (None, "Done")
+    assert (again.agent.name, again.text) == ("Second", "Done")
+    with pytest.raises(ConfigurationError, match=r"a response of the agent 'Second'.*Pass the agent to the batch"):
+        await AsyncSwarm(client=Script(says("Done"))).run(again.agent, "Hi")
 
 
 # --- agents that the caller lists ---

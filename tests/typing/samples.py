@@ -34,6 +34,7 @@ from aswarm import (
     ToolFailure,
     ToolTimeout,
     TurnStarted,
+    UnknownCall,
     Usage,
     function_to_json,
     function_tool,
@@ -75,7 +76,9 @@ async def plain() -> None:
     assert_type(response, Response)
     assert_type(response.text, str)
     assert_type(response.usage, Usage)
-    assert_type(response.agent, Agent | None)
+    assert_type(response.agent, Agent)
+    assert_type(response.unknown_calls, list[UnknownCall])
+    await swarm.run(response.agent, [*response.messages, {"role": "user", "content": "And?"}])
     assert_type(await fetch("x"), bytes)
     assert_type(slow(1), Result)
     assert_type(fetch.schema.name, str)
@@ -98,6 +101,7 @@ async def typed() -> None:
         assert_type(run, EventStream)
         async for event in run:
             assert_type(event, Event)
+            assert_type(event.to_dict(), dict[str, Any])
             show(event)
     assert_type(run.partial, str)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any, get_args
 
 import pytest
@@ -10,7 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aswarm
-from aswarm import Event, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta
+from aswarm import (
+    Agent,
+    CompletionFinished,
+    Event,
+    HandedOff,
+    ReasoningDelta,
+    RefusalDelta,
+    Response,
+    RunFinished,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    TurnStarted,
+    Usage,
+)
 from aswarm._events import typed_events
 
 
@@ -124,3 +140,54 @@ def test_the_union_of_events_is_closed_and_public() -> None:
     }
     for kind in kinds:
         assert getattr(aswarm, kind.__name__) is kind
+
+
+# --- as JSON ---
+
+AGENT = Agent(name="Sales", functions=[fragment])
+RESPONSE = Response(
+    messages=[{"role": "assistant", "content": "Hi"}], agent=AGENT, context_variables={"client": object()}
+)
+EVENTS: list[tuple[Event, dict[str, Any]]] = [
+    (TurnStarted(AGENT, 1), {"agent": "Sales", "turn": 1}),
+    (TextDelta("a"), {"text": "a"}),
+    (ReasoningDelta("a"), {"text": "a"}),
+    (RefusalDelta("a"), {"text": "a"}),
+    (ToolCallDelta(0, "c", None, "{"), {"index": 0, "id": "c", "name": None, "arguments": "{"}),
+    (
+        CompletionFinished({"role": "assistant", "content": "Hi"}, "stop", Usage(1, 2, 3, 1)),
+        {
+            "message": {"role": "assistant", "content": "Hi"},
+            "finish_reason": "stop",
+            "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "requests": 1, "details": {}},
+        },
+    ),
+    (
+        ToolCallStarted(0, "c", "look", "{}", AGENT),
+        {"index": 0, "id": "c", "name": "look", "arguments": "{}", "agent": "Sales"},
+    ),
+    (
+        ToolCallFinished(0, "c", "look", "Error", ValueError("no"), True),
+        {"index": 0, "id": "c", "name": "look", "content": "Error", "error": "ValueError: no", "still_running": True},
+    ),
+    (HandedOff(AGENT, Agent(name="Refunds")), {"source": "Sales", "target": "Refunds"}),
+    (RunFinished(RESPONSE), {"response": RESPONSE.model_dump(mode="json")}),
+]
+
+
+@pytest.mark.parametrize(("event", "fields"), EVENTS, ids=lambda given: type(given).__name__)
+def test_an_event_as_json(event: Event, fields: dict[str, Any]) -> None:
+    """Its name as `type`, then its fields: agents by their names, errors as text, a response in its JSON form."""
+    stored = json.loads(json.dumps(event.to_dict(), allow_nan=False))
+    assert stored == {"type": type(event).__name__, **fields}
+    assert next(iter(event.to_dict())) == "type"
+
+
+def test_every_event_has_a_json_form() -> None:
+    """The examples above are the whole union."""
+    assert {type(event) for event, _ in EVENTS} == set(get_args(Event))
+
+
+def test_an_event_without_an_error_as_json() -> None:
+    """None stays None."""
+    assert ToolCallFinished(0, "c", "look", "seen", None, False).to_dict()["error"] is None

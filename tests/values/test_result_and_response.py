@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import math
 import threading
 from collections import defaultdict
+from datetime import date
 from typing import Any
 
 import pytest
 from agent_rings import ring
 from pydantic import ValidationError
 
-from aswarm import Response, Result, Usage
+from aswarm import Agent, Response, Result, Usage
 
 # --- Result -----------------------------------------------------------------------------------------------------------
 
@@ -114,6 +117,61 @@ def test_why_a_run_stopped_is_one_of_five(stop: Any) -> None:
 def test_text_is_that_of_the_last_assistant_message(messages: list[dict[str, Any]], text: str) -> None:
     """Short for looking it up; always a str."""
     assert Response(messages=messages).text == text
+
+
+@pytest.mark.parametrize("given", [{"agent": None}, {}])
+def test_a_response_made_by_hand_may_have_no_agent(given: dict[str, Any]) -> None:
+    """Code that comes from Swarm makes one in `handle_tool_calls`: `Response(messages=[], agent=None, ...)`."""
+    response = Response(messages=[], context_variables={}, **given)
+    assert response.agent is None
+    assert Response.model_validate(response.model_dump()) == response
+    with pytest.raises(ValidationError, match="agent"):
+        Response(agent="Sales")  # type: ignore[arg-type]
+
+
+def test_a_response_as_json() -> None:
+    """The agent is its name; values that JSON does not know are text. `model_dump()` keeps the objects."""
+
+    def look() -> str:
+        return "seen"
+
+    agent, client = Agent(name="Sales", functions=[look]), object()
+    usage = Usage(1, 2, 3, 1, {"cost": 0.5})
+    context = {"client": client, "share": math.inf, "day": date(2026, 1, 2), 7: {"x"}}
+    response = Response(
+        messages=[{"role": "user", "content": "Hi"}], agent=agent, context_variables=context, usage=usage
+    )
+    stored = json.loads(response.model_dump_json())
+    assert stored == json.loads(json.dumps(response.model_dump(mode="json"), allow_nan=False))
+    assert stored == {
+        "messages": [{"role": "user", "content": "Hi"}],
+        "agent": "Sales",
+        "context_variables": {"client": str(client), "share": "inf", "day": "2026-01-02", "7": ["x"]},
+        "usage": {
+            "prompt_tokens": 1,
+            "completion_tokens": 2,
+            "total_tokens": 3,
+            "requests": 1,
+            "details": {"cost": 0.5},
+        },
+        "stop": "answer",
+    }
+    assert response.model_dump()["agent"]["functions"] == [look]
+    assert response.model_dump()["context_variables"]["client"] is client
+    assert json.loads(Response().model_dump_json())["agent"] is None
+
+
+def test_odd_containers_as_json() -> None:
+    """One that contains itself, and one that is nested too deeply, are text."""
+    circle: dict[str, Any] = {}
+    circle["self"] = circle
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    stored = json.loads(Response(context_variables=circle).model_dump_json())
+    assert stored["context_variables"] == "{'self': {'self': {...}}}"
+    stored = json.loads(Response(context_variables={"deep": deep}).model_dump_json())
+    assert stored["context_variables"] == "a dict that is nested too deeply"
 
 
 def test_a_response_crosses_as_json_but_for_its_agent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
@@ -34,6 +35,13 @@ class AgentLookup:
             self._search()
         agents = self._found.get(name, [])
         return agents[0] if len(agents) == 1 else None
+
+    def find_or_name(self, name: str) -> Agent:
+        """The agent of that name; if it cannot be found, an agent that has only the name, and refuses to run."""
+        return self.find(name) or Agent(name=name, instructions=partial(self._refuse, name))
+
+    def _refuse(self, name: str) -> str:
+        raise ConfigurationError(self._advice(name, "the journal has a response of the agent"))
 
     def check(self, agent: Agent, function: str) -> None:
         """Raise ConfigurationError if a rerun could not find `agent`, to which `function` has handed off."""

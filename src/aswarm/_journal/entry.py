@@ -30,14 +30,13 @@ class JournalEntry:
     def response(self) -> Response | None:
         """The `Response` of a finished item, made from its record; None if the item has not finished.
 
-        Its context variables are those that the item begins with, and the recorded changes. Its `agent` is None if no
-        agent of the recorded name can be found.
+        Its context variables are those that the item begins with, and the recorded changes. If no agent of the recorded
+        name can be found, its `agent` has that name, and a run with it raises ConfigurationError.
         """
         if self.steps.finished is None:
             return None
         record = json.loads(self.steps.finished)
-        agent = None if record["agent"] is None else self.agents.find(record["agent"])
-        return recorded_response(record, agent, self.context)
+        return recorded_response(record, self.agents.find_or_name(record["agent"]), self.context)
 
     async def finish(self, response: Response) -> None:
         """Record that the item has finished, and wait until that is on disk. Only then may the response be given out.

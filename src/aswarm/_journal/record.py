@@ -178,7 +178,7 @@ def response_data(response: Response, context: Mapping[str, Any]) -> str:
     written, removed = _recordable(context, response.context_variables)
     record = {
         "messages": response.messages,
-        "agent": None if response.agent is None else response.agent.name,
+        "agent": response.agent.name,
         "written": written,
         "removed": removed,
         "usage": {key: getattr(response.usage, key) for key in _USAGE},
@@ -189,7 +189,7 @@ def response_data(response: Response, context: Mapping[str, Any]) -> str:
     return _write({**record, "unknown_calls": unknown_calls} if unknown_calls else record)
 
 
-def recorded_response(record: Mapping[str, Any], agent: Agent | None, context: Mapping[str, Any]) -> Response:
+def recorded_response(record: Mapping[str, Any], agent: Agent, context: Mapping[str, Any]) -> Response:
     """The `Response` of a finished item. `context`: the context variables that the item begins with."""
     variables = copy_containers(context)
     _change(variables, record["written"], record["removed"])

@@ -157,7 +157,7 @@ class Session:
         is_lost = failed and not response.messages
         self.failed_message = start.new_message if is_lost else None
         self.history = self.history if is_lost else [*start.messages, *response.messages]
-        self.agent = response.agent or start.agent
+        self.agent = response.agent
         self._met[self.agent.name] = self.agent
         self.context = response.context_variables
         self.usage += response.usage

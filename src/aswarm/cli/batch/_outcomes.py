@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from aswarm._agent import Response
 from aswarm._errors import RunError
+from aswarm._json import jsonable
 from aswarm.batch._item import Outcome, response_of
-from aswarm.cli._json_lines import plain
 
 from ._records import InputRecord
 
@@ -27,28 +27,29 @@ def line_of(outcome: Outcome, *, messages: bool) -> tuple[Outcome, bytes]:
     except Exception as error:  # noqa: BLE001 - one item never ends the others
         reason = f"the outcome cannot be written: {type(error).__name__}: {error}"
         failed = replace(outcome, response=None, error=RunError(reason))
-        unknown_calls = plain(outcome.unknown_calls)
+        unknown_calls = jsonable(outcome.unknown_calls)
         return failed, encoded({**_fields(failed, messages=messages), "unknown_calls": unknown_calls})
 
 
 def _fields(outcome: Outcome, *, messages: bool) -> dict[str, Any]:
     record = cast("InputRecord", outcome.metadata)
     found = response_of(outcome.response, outcome.error) or Response()
+    dumped = found.model_dump(mode="json")
     fields = {
         "id": record.id,
         "status": status_of(outcome.response, outcome.error),
         "text": found.text,
-        "agent": plain(found.agent),
-        "usage": plain(outcome.usage),
+        "agent": dumped["agent"],
+        "usage": jsonable(outcome.usage),
         "attempts": outcome.attempts,
         "duration": round(outcome.duration, 3),
         "error": error_of(outcome.error),
-        "unknown_calls": plain(outcome.unknown_calls),
-        "metadata": plain(record.metadata),
-        "context_variables": plain(found.context_variables),
+        "unknown_calls": jsonable(outcome.unknown_calls),
+        "metadata": jsonable(record.metadata),
+        "context_variables": dumped["context_variables"],
         "input_digest": record.digest,
     }
-    return {**fields, "messages": plain(found.messages)} if messages else fields
+    return {**fields, "messages": dumped["messages"]} if messages else fields
 
 
 def status_of(response: Response | None, error: BaseException | None) -> str:
