@@ -70,7 +70,7 @@ class Agent(BaseModel):
         return values
 
     @property
-    def __name__(self) -> str:
+    def __name__(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - of the instance, not of the class
         """The name of the handoff to this agent: an agent stands among functions, and code asks for their names."""
         return handoff_name(self.name)
 

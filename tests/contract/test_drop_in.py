@@ -319,14 +319,6 @@ def test_where_an_example_of_swarms_looks_for_triage() -> None:
     assert create_triage_agent is aswarm.create_triage_agent
 
 
-def test_a_method_that_is_never_called_is_told() -> None:
-    """Whoever overrode one of Swarm's methods hears what takes its place."""
-    with pytest.warns(UserWarning, match=r"Mine\.get_chat_completion is never called; pass a client"):
-
-        class Mine(Swarm):
-            def get_chat_completion(self) -> None: ...
-
-
 def test_a_name_that_swarm_did_not_have() -> None:
     """Is an ImportError, as in any module."""
     with pytest.raises(ImportError):

@@ -7,42 +7,31 @@ clients) runs in the thread of the caller, as in a script.
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 import threading
-import warnings
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
-from aswarm._agent import Agent, Response
-from aswarm._providers.default_client import make_blocking_client
-from aswarm._providers.openai import source_for
+from aswarm._agent import Agent, Response, Result
 from aswarm._rate_limits.policy import RateLimits
-from aswarm._run.execution import ToolErrorHook, ToolFailure
+from aswarm._run.debug import debug_print
+from aswarm._run.execution import ToolErrorHook
 from aswarm._run.handlers import Middleware
 from aswarm._run.options import Messages
-from aswarm._runtime.forks import PerProcess
-from aswarm._runtime.threads import FunctionRunner
-from aswarm._swarm import AsyncSwarm
-from aswarm._tools.tool import is_async
-from aswarm._wire.request import CompletionSource
+from aswarm._run.overrides import REPLACEMENTS, override_error, refuse_overrides
+from aswarm._tools.conversion import as_result
 
-from .caller import Caller, CallerThreadRunner, in_callers_thread
+from .caller import Caller
+from .engine import BlockingEngine
 from .event_loop import event_loop_thread
 from .interrupts import Interrupts
 from .sync_streams import SyncClassicStream, SyncEventStream
 
 S = TypeVar("S", bound=SyncClassicStream | SyncEventStream)
-
-# The methods that a subclass of Swarm's `Swarm` could override, and what to do instead.
-_HOOKS = {
-    "get_chat_completion": "pass a client, or a CompletionSource as the client",
-    "handle_function_result": "return a Result, or rewrite failures with tool_error=",
-    "handle_tool_calls": "decorate functions with @tool, or rewrite failures with tool_error=",
-}
+T = TypeVar("T")
 
 
 class Swarm:
@@ -62,10 +51,9 @@ class Swarm:
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Warn about methods of Swarm's that are overridden, and that are never called here."""
+        """Raise ConfigurationError for a method of Swarm's that is overridden, and that no run would call."""
         super().__init_subclass__(**kwargs)
-        for name in sorted(_HOOKS.keys() & vars(cls).keys()):
-            warnings.warn(f"{cls.__name__}.{name} is never called; {_HOOKS[name]}", UserWarning, stacklevel=2)
+        refuse_overrides(cls, Swarm)
 
     def __init__(
         self,
@@ -79,10 +67,10 @@ class Swarm:
         limits: RateLimits | None = None,
         middleware: Iterable[Middleware] = (),
     ) -> None:
-        self._engine = _Engine(
+        self._engine = BlockingEngine(
             client,
             concurrent_tools=concurrent_tools,
-            tool_error=None if tool_error is None else functools.partial(_call_hook, tool_error),
+            tool_error=tool_error,
             max_threads=max_threads,
             include_usage=include_usage,
             empty_content=empty_content,
@@ -200,10 +188,7 @@ class Swarm:
             )
         begin = functools.partial(self._engine.run, agent, messages, context_variables, model_override, False)
         run = functools.partial(begin, debug, max_turns, execute_tools, resume=resume, run_id=run_id)
-        caller = _make_caller()
-        caller.loop.check()
-        with Interrupts() as interrupts:
-            return caller.wait_for(run, interrupts)
+        return _wait_for(self._caller(), run)
 
     def run_and_stream(
         self,
@@ -221,7 +206,7 @@ class Swarm:
         """Swarm's name for `run(..., stream=True)`."""
         begin = functools.partial(self._engine.run_and_stream, agent, messages, context_variables, model_override)
         stream = begin(debug, max_turns, execute_tools, resume=resume, run_id=run_id)
-        return self._open(SyncClassicStream(stream, _make_caller()))
+        return self._open(SyncClassicStream(stream, self._caller()))
 
     def stream(
         self,
@@ -243,7 +228,61 @@ class Swarm:
         """
         begin = functools.partial(self._engine.stream, agent, messages, context_variables, model_override)
         stream = begin(debug, max_turns, execute_tools, resume=resume, run_id=run_id, deltas=deltas)
-        return self._open(SyncEventStream(stream, _make_caller()))
+        return self._open(SyncEventStream(stream, self._caller()))
+
+    # --- the steps of a run, for loops of users ---
+
+    def get_chat_completion(
+        self,
+        agent: Agent,
+        history: Messages,
+        context_variables: Mapping[str, Any],
+        model_override: str | None,
+        stream: bool,
+        debug: bool,
+    ) -> Any:
+        """Ask for one completion, for a loop of your own: `run` does not call this method, and it cannot be overridden.
+
+        Returns what the client's `create` returns: a `ChatCompletion`, or with `stream` an iterable of chunks. Middleware
+        and limits do not apply. Raises what `run` raises, and ConfigurationError for a client that is a
+        `CompletionSource`, and for a stream from an async client.
+        """
+        ask = self._engine.complete_once
+        work = functools.partial(ask, agent, history, context_variables, model_override, stream, debug)
+        return _wait_for(_make_caller(), work)
+
+    def handle_tool_calls(
+        self, tool_calls: Iterable[Any], functions: Iterable[Any], context_variables: dict[str, Any], debug: bool
+    ) -> Response:
+        """Carry out the calls of one message one after another; not called by `run`, as `get_chat_completion`.
+
+        Returns a partial `Response`: the tool messages, the agent that takes over or None, and the changes of the context
+        that a `Result` asks for. A function may write to `context_variables`. What fails is told in the tool message.
+        """
+        work = functools.partial(self._engine.call_once, tool_calls, functions, context_variables, debug)
+        return _wait_for(_make_caller(), work)
+
+    def handle_function_result(self, result: object, debug: bool) -> Result:
+        """The value that a function returned, as a `Result`; not called by `run`, as `get_chat_completion`.
+
+        Raises TypeError if it has no text.
+        """
+        try:
+            return as_result(result)
+        except Exception as error:
+            text = (
+                f"Failed to cast response to string: {type(result).__name__}. Make sure agent functions return a string "
+                f"or Result object. Error: {error}"
+            )
+            if debug:
+                debug_print(text)
+            raise TypeError(text) from error
+
+    def _caller(self) -> Caller:
+        for name, method in _STEPS.items():
+            if name in vars(self) or getattr(type(self), name) is not method:
+                raise override_error(type(self).__name__, name)
+        return _make_caller()
 
     # --- closing ---
 
@@ -275,35 +314,16 @@ class Swarm:
         self.close()
 
 
+# As they are defined, to notice where a test or a tool has replaced one of them.
+_STEPS = {name: vars(Swarm)[name] for name in REPLACEMENTS}
+
+
+def _wait_for(caller: Caller, work: Callable[[], Awaitable[T]]) -> T:
+    caller.loop.check()
+    with Interrupts() as interrupts:
+        return caller.wait_for(work, interrupts)
+
+
 def _make_caller() -> Caller:
     with Interrupts():  # the first call starts a thread, and must not be interrupted half way
         return Caller(event_loop_thread())
-
-
-async def _call_hook(hook: ToolErrorHook, failure: ToolFailure) -> str:
-    text = hook(failure) if is_async(hook) else await in_callers_thread(functools.partial(hook, failure))
-    return await text if inspect.isawaitable(text) else text
-
-
-class _Engine(AsyncSwarm):
-    """The engine for callers that wait: what blocks goes to their threads."""
-
-    def __init__(self, client: Any, **options: Any) -> None:
-        super().__init__(client, **options)
-        self.own_clients = PerProcess(make_blocking_client)
-
-    @property
-    def client(self) -> Any:
-        return self._client if self._client is not None else self.own_clients.get()
-
-    def use(self, client: Any) -> None:
-        """Use this client from now on; with None, make one."""
-        if client is not None:
-            self._source_of(client)
-        self._client = client
-
-    def _source_of(self, client: Any) -> CompletionSource:
-        return source_for(client, in_callers_thread)
-
-    def _function_runner(self) -> FunctionRunner:
-        return CallerThreadRunner(self._threads.get())

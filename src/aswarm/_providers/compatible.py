@@ -56,17 +56,7 @@ class CompatibleClientSource:
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks of the reply as dicts. A stream that ends without a finish reason has finished."""
-        try:
-            client = self._without_retries() if request.max_retries == 0 and self._without_retries else self._client
-            create = client.chat.completions.create
-            create = functools.partial(create, **_arguments(create, request))
-            reply: Any = create() if is_async(create) else await self._call(functools.partial(_call_create, create))
-            was_awaited = inspect.isawaitable(reply)
-            reply = await reply if was_awaited else reply
-        except AswarmError:
-            raise
-        except Exception as error:
-            raise failed_request(error, request) from error
+        reply, was_awaited = await self._ask(request)
         if _is_whole(reply):
             yield {"choices": (), **_as_chunk(reply)}
             return
@@ -83,6 +73,25 @@ class CompatibleClientSource:
                 yield chunk
         if has_begun and not has_finished:
             yield {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+
+    async def reply(self, request: CompletionRequest) -> Any:
+        """What `create` returns: a completion, or a stream of chunks. Raises `CompletionError`."""
+        reply, _ = await self._ask(request)
+        return reply
+
+    async def _ask(self, request: CompletionRequest) -> tuple[Any, bool]:
+        """The reply, and whether it had to be awaited."""
+        try:
+            client = self._without_retries() if request.max_retries == 0 and self._without_retries else self._client
+            create = client.chat.completions.create
+            create = functools.partial(create, **_arguments(create, request))
+            reply: Any = create() if is_async(create) else await self._call(functools.partial(_call_create, create))
+            was_awaited = inspect.isawaitable(reply)
+            return (await reply if was_awaited else reply), was_awaited
+        except AswarmError:
+            raise
+        except Exception as error:
+            raise failed_request(error, request) from error
 
 
 def _arguments(create: Callable[..., Any], request: CompletionRequest) -> dict[str, Any]:
@@ -120,7 +129,7 @@ async def _chunks(reply: Any, call: BlockingCall, *, is_blocking: bool) -> Async
     except Exception as error:
         raise StreamInterrupted(f"the stream broke: {error_text(error)}") from error
     finally:
-        await _close(reply, call)
+        await close_reply(reply, call)
 
 
 async def _iterate(items: Iterable[Any], call: BlockingCall) -> AsyncGenerator[Any, None]:
@@ -130,7 +139,8 @@ async def _iterate(items: Iterable[Any], call: BlockingCall) -> AsyncGenerator[A
         yield item
 
 
-async def _close(stream: Any, call: BlockingCall) -> None:
+async def close_reply(stream: Any, call: BlockingCall) -> None:
+    """Close a stream that `create` returned, if it can be closed."""
     close = getattr(stream, "aclose", None) or getattr(stream, "close", None)
     if callable(close):
         with anyio.move_on_after(CLOSE_SECONDS, shield=True):

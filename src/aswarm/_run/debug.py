@@ -52,14 +52,18 @@ class _DebugPrinter:
             self._print("Ending turn.")
 
     def call_tool(self, call: ToolCall, context: dict[str, Any], started: Started) -> Awaitable[ToolOutcome]:
-        if call.tool is None:
-            self._print(f"Tool {call.name} not found in function map.")
-        else:
-            self._print(f"Processing tool call: {call.name} with arguments {_readable(call.arguments)}")
+        self._print(call_text(call))
         return self.handlers.call_tool(call, context, started)
 
     def _print(self, *parts: object) -> None:
         debug_print(*parts, run=self.handlers.run)
+
+
+def call_text(call: ToolCall) -> str:
+    """What is printed of a call before it runs."""
+    if call.tool is None:
+        return f"Tool {call.name} not found in function map."
+    return f"Processing tool call: {call.name} with arguments {_readable(call.arguments)}"
 
 
 def debug_print(*parts: object, run: RunInfo | None = None) -> None:

@@ -47,7 +47,7 @@ def without_attributes(function: Any) -> Any:
     """The same partial without attributes: `inspect.signature` would follow a `__wrapped__`, and miss what is bound."""
     if not isinstance(function, functools.partial):
         return function
-    partial: functools.partial[Any] = function
+    partial: Any = function  # pyright: ignore[reportUnknownVariableType]
     return functools.partial(without_attributes(partial.func), *partial.args, **partial.keywords)
 
 
@@ -55,7 +55,7 @@ def with_attribute(function: Any, name: str) -> Any:
     """The partial on which the attribute was set, the outermost first, or else the function behind the partials."""
     while isinstance(function, functools.partial) and name not in vars(typing.cast("Any", function)):
         function = typing.cast("Any", function.func)
-    return function
+    return typing.cast("Any", function)
 
 
 def name_of(function: object) -> str:

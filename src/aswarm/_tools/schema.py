@@ -167,7 +167,9 @@ def _checked_name(name: str) -> str:
 
 def _refuse_generator(function: Any, name: str) -> None:
     function = behind_partials(function)
-    called = (function,) if isinstance(function, type) else (function, getattr(function, "__call__", None))  # noqa: B004 - the question is what calling it gives
+    called: tuple[Any, ...] = (
+        (function,) if isinstance(function, type) else (function, getattr(function, "__call__", None))
+    )  # noqa: B004 - the question is what calling it gives
     if any(getattr(getattr(each, "__code__", None), "co_flags", 0) & _GENERATOR for each in called):
         raise ConfigurationError(
             f"function {name!r} is a generator function, and the model would not see its items; "

@@ -1,0 +1,112 @@
+"""The engine of `Swarm`: what blocks goes to the thread of the caller.
+
+It has also the steps of Swarm's loop, one completion and the calls of one message, for loops that users write. A step
+knows no middleware and no limits.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aswarm._agent import Agent, Response
+from aswarm._errors import ConfigurationError
+from aswarm._events import LoopEvent
+from aswarm._providers.compatible import CompatibleClientSource, close_reply
+from aswarm._providers.default_client import make_blocking_client
+from aswarm._providers.openai import source_for
+from aswarm._run.debug import call_text, debug_print
+from aswarm._run.execution import ToolCaller, ToolErrorHook, ToolFailure, run_group
+from aswarm._run.options import Messages
+from aswarm._run.state import RunState
+from aswarm._runtime.forks import PerProcess
+from aswarm._runtime.threads import FunctionRunner
+from aswarm._swarm import AsyncSwarm
+from aswarm._tools.tool import is_async
+from aswarm._wire.request import CompletionSource, RequestSettings
+
+from .caller import CallerThreadRunner, in_callers_thread
+
+
+class BlockingEngine(AsyncSwarm):
+    """The engine for callers that wait: what blocks goes to their threads."""
+
+    def __init__(self, client: Any, *, tool_error: ToolErrorHook | None, **options: Any) -> None:
+        hook = None if tool_error is None else functools.partial(_call_hook, tool_error)
+        super().__init__(client, tool_error=hook, **options)
+        self.own_clients = PerProcess(make_blocking_client)
+
+    @property
+    def client(self) -> Any:
+        return self._client if self._client is not None else self.own_clients.get()
+
+    def use(self, client: Any) -> None:
+        """Use this client from now on; with None, make one."""
+        if client is not None:
+            self._source_of(client)
+        self._client = client
+
+    def _source_of(self, client: Any) -> CompletionSource:
+        return source_for(client, in_callers_thread)
+
+    def _function_runner(self) -> FunctionRunner:
+        return CallerThreadRunner(self._threads.get())
+
+    # --- the steps of Swarm's loop ---
+
+    async def complete_once(
+        self,
+        agent: Agent,
+        history: Messages,
+        context_variables: Mapping[str, Any],
+        model_override: str | None,
+        stream: bool,
+        debug: bool,
+    ) -> Any:
+        """Ask for one completion, and return what the client returns."""
+        client = self.client
+        if self._source_of(client) is client:
+            raise ConfigurationError(
+                "get_chat_completion needs a client with chat.completions.create, and this one is a CompletionSource; use run()"
+            )
+        state = RunState(agent, history, context_variables, empty_content=self._empty_content)
+        instructions = await self._instruct(agent, state.context)
+        request = state.request(instructions, RequestSettings(stream, model_override))
+        if debug:
+            debug_print("Getting chat completion for...:", request.body["messages"])
+        reply = await CompatibleClientSource(client, in_callers_thread).reply(request)
+        if hasattr(reply, "__aiter__"):
+            await close_reply(reply, in_callers_thread)
+            raise ConfigurationError(
+                "get_chat_completion cannot stream from an async client to a caller that waits; pass OpenAI(...), or use stream()"
+            )
+        return reply
+
+    async def call_once(
+        self, tool_calls: Iterable[Any], functions: Iterable[Any], context_variables: dict[str, Any], debug: bool
+    ) -> Response:
+        """Carry out the calls one after another. Functions write to `context_variables` itself."""
+        asked = {"role": "assistant", "content": None, "tool_calls": list(tool_calls)}
+        state = RunState(Agent(functions=list(functions)), [asked], {}, resume=True)
+        call_tool = ToolCaller(self._function_runner(), self._tool_error, state.id)
+        changes: dict[str, Any] = {}
+        for call in state.calls:
+            if debug:
+                debug_print(call_text(call))
+            await run_group([call], context_variables, call_tool, _ignore)
+            if call.outcome and call.outcome.result:
+                changes.update(call.outcome.result.context_variables)
+        handoff = state.end_turn()
+        agent = handoff and handoff[1]
+        return Response(messages=state.response.messages, agent=agent, context_variables=changes)
+
+
+def _ignore(_event: LoopEvent) -> None:
+    """A step emits no events."""
+
+
+async def _call_hook(hook: ToolErrorHook, failure: ToolFailure) -> str:
+    text = hook(failure) if is_async(hook) else await in_callers_thread(functools.partial(hook, failure))
+    return await text if inspect.isawaitable(text) else text
