@@ -9,7 +9,6 @@ Arguments are validated from the same hints and converted (pydantic's lax mode),
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 import types
@@ -166,18 +165,20 @@ def _checked_name(name: str) -> str:
 
 
 def _refuse_generator(function: Any, name: str) -> None:
-    function = behind_partials(function)
-    called: tuple[Any, ...] = (
-        (function,) if isinstance(function, type) else (function, getattr(function, "__call__", None))
-    )  # noqa: B004 - the question is what calling it gives
-    if any(getattr(getattr(each, "__code__", None), "co_flags", 0) & _GENERATOR for each in called):
+    called: Any = behind_partials(function)
+    call = None if isinstance(called, type) else getattr(called, "__call__", None)  # noqa: B004 - what calling it gives
+    if _makes_generator(called) or _makes_generator(call):
         raise ConfigurationError(
             f"function {name!r} is a generator function, and the model would not see its items; "
             "return the whole result, for example a list"
         )
 
 
-_GENERATOR = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+def _makes_generator(function: Any) -> bool:
+    code: Any = getattr(function, "__code__", None)
+    return code is not None and bool(code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR))
+
+
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 _REFUSED_KINDS = {
     inspect.Parameter.VAR_POSITIONAL: "a *parameter",
@@ -187,11 +188,11 @@ _REFUSED_KINDS = {
 
 def description_of(function: object) -> str:
     """The whole docstring without its indentation: of a partial if it was set, of the function behind it, of `__call__`."""
-    function = with_attribute(function, "__doc__")
-    if not (hasattr(function, "__name__") or isinstance(function, functools.partial)):
-        call = type(function).__call__ if callable(function) else None
-        function = call if getattr(call, "__doc__", None) else type(function)
-    return inspect.cleandoc(getattr(function, "__doc__", None) or "")
+    described = with_attribute(function, "__doc__")
+    if described is behind_partials(function) and not hasattr(described, "__name__"):
+        kind: Any = type(described)  # pyright: ignore[reportUnknownVariableType]
+        described = kind.__call__ if callable(described) and kind.__call__.__doc__ else kind
+    return inspect.cleandoc(getattr(described, "__doc__", None) or "")
 
 
 def _parameters(function: Callable[..., Any], name: str) -> dict[str, inspect.Parameter]:
