@@ -112,11 +112,12 @@ def _fits(tool: Tool[..., Any] | None, tools: Iterable[Tool[..., Any]]) -> bool:
         return all(map(runs_together, tools))
     if not runs_together(tool) or not all(map(runs_together, tools)):
         return False
-    if _must_see_order(tool):
+    if must_see_order(tool):
         return not any(may_return_result(other) or writes_context(other) for other in tools)
-    return not (writes_context(tool) and any(map(_must_see_order, tools)))
+    return not (writes_context(tool) and any(map(must_see_order, tools)))
 
 
-def _must_see_order(tool: Tool[..., Any]) -> bool:
+def must_see_order(tool: Tool[..., Any]) -> bool:
+    """Whether a call of this tool must see what the calls before it have changed in the context."""
     # With @tool(concurrent=True) the user says that the function need not see changes of the calls beside it.
     return tool.concurrent is None and reads_context(tool)

@@ -25,7 +25,7 @@ _ENDINGS = {".mmd": "mermaid", ".mermaid": "mermaid", ".dot": "dot", ".gv": "dot
 @command(
     "graph",
     text=f"Draw which agents AGENT can reach by handoffs, and their functions.\n\n{AGENT_HELP} No function of an "
-    "agent is called. Handoffs that are not certain are dashed, and listed on stderr.",
+    "agent is called. Handoffs that are not certain are dashed, and listed on stderr, as are the tools that run together.",
 )
 @click.argument("agent")
 @click.option(
@@ -43,7 +43,7 @@ def graph(agent: str, format_name: str | None, output: Path | None) -> None:
         raise SetupError("a terminal cannot show a PNG; write it to a file with --output")
     found = agent_graph(load_agent(agent))
     _put(_drawing(found, format_name), output)
-    for note in found.notes:
+    for note in (*found.notes, *found.concurrency):
         click.echo(f"Note: {note}", err=True)
 
 

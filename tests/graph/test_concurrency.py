@@ -1,0 +1,88 @@
+"""What a graph says of concurrency: which tools of an agent run together, and why another one runs alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aswarm import Agent, tool
+from aswarm.graph import agent_graph
+
+
+async def price(city: str) -> str:
+    return city
+
+
+async def find(city: str):  # type: ignore[no-untyped-def] # the missing hint is the subject
+    return city
+
+
+async def balance(context_variables: Mapping[str, Any]) -> str:
+    return ""
+
+
+async def history(context_variables: Mapping[str, Any]):  # type: ignore[no-untyped-def]
+    return ""
+
+
+async def pay(context_variables: dict[str, Any]) -> str:
+    return ""
+
+
+def book(city: str) -> str:
+    return city
+
+
+@tool(concurrent=False)
+async def ring() -> str:
+    return ""
+
+
+def said(*functions: Any) -> list[str]:
+    notes = agent_graph(Agent(name="Desk", functions=list(functions))).concurrency
+    assert all(note.startswith("Desk: ") for note in notes)
+    return [note.removeprefix("Desk: ") for note in notes]
+
+
+def test_an_agent_without_tools_has_no_note() -> None:
+    """There is nothing that could run together."""
+    assert said() == []
+
+
+def test_tools_that_run_together() -> None:
+    """Async functions, handoffs to agents, and those whose `@tool` says so."""
+    together = [price, balance, Agent(name="B"), tool(concurrent=True)(book)]
+    assert said(*together) == ["calls of price, balance, transfer_to_b, book run together."]
+
+
+def test_tools_that_run_alone() -> None:
+    """With the reason, and what to write where a hint would change it."""
+    assert said(book, pay, ring, price) == [
+        "calls of price run together.",
+        "calls of book run alone: plain functions do.",
+        "calls of pay run alone: they may write to context_variables; the hint Mapping says that they only read.",
+        "calls of ring run alone: @tool(concurrent=False) says so.",
+    ]
+
+
+def waits(name: str, earlier: str) -> str:
+    return (
+        f"{name} waits for earlier calls of {earlier}, which may return a Result and so change what it reads; "
+        "a return hint such as -> str says that they do not."
+    )
+
+
+def test_a_function_that_reads_what_earlier_calls_may_change() -> None:
+    """A function without a return hint may return a `Result`; a reader never runs beside such a call before it."""
+    assert said(history) == [waits("history", "history")]
+    assert said(price, balance, find) == ["calls of price, balance, find run together.", waits("balance", "find")]
+    assert said(history, price) == ["calls of history, price run together.", waits("history", "history")]
+
+
+def test_every_agent_has_its_own_notes() -> None:
+    """In the order of the graph."""
+    inner = Agent(name="Inner", functions=[price])
+    assert agent_graph(Agent(name="Outer", functions=[inner])).concurrency == (
+        "Outer: calls of transfer_to_inner run together.",
+        "Inner: calls of price run together.",
+    )
