@@ -38,12 +38,12 @@ def test_dot() -> None:
     """By --format; where every handoff is certain, stderr says only which tools run together."""
     result = invoke("graph", "agents:triage", "--format", "dot")
     assert result.stdout.startswith("digraph agents {\n")
-    assert result.stderr.splitlines() == [
-        "Note: Triage: calls of transfer_to_orders run together.",
-        "Note: Triage: calls of stop run alone: plain functions do.",
+    assert result.stderr == (
+        "Note: Triage: calls of transfer_to_orders run together.\n"
+        "Note: Triage: calls of stop run alone: plain functions do.\n"
         "Note: Orders: calls of look_up run alone: they may write to context_variables; the hint Mapping says that they "
-        "only read.",
-    ]
+        "only read.\n"
+    )
 
 
 @pytest.mark.parametrize(
