@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import os
+import signal
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import anyio
 import pytest
+from blocking import consume
 from plain_client import BlockingClient
 
 from aswarm import (
     Agent,
     Swarm,
 )
+from aswarm._blocking.caller import in_callers_thread
+from aswarm._blocking.event_loop import event_loop_thread
 from aswarm.testing import Answer, ScriptedModel, call
+
+
+def drop_and_wait(held: list[Any]) -> None:
+    """Drop the last reference to something, and go on in Python for a while."""
+    held.clear()
+    give_up = time.monotonic() + 30
+    while time.monotonic() < give_up:
+        time.sleep(0.01)
 
 
 def test_a_stream_needs_no_name_for_its_swarm() -> None:
@@ -108,3 +124,74 @@ def test_a_cleanup_that_fails_in_a_dropped_stream(caplog: pytest.LogCaptureFixtu
         del stream
         gc.collect()
     assert "could not be closed cleanly" in caplog.text
+
+
+def test_ctrl_c_while_a_dropped_stream_is_closed() -> None:
+    """A finalizer cannot raise it, so it comes again in the code that has dropped the stream."""
+    closing, closed = threading.Event(), threading.Event()
+
+    class Source:
+        async def complete(self, request: Any) -> Any:
+            try:
+                yield {"choices": [{"delta": {"role": "assistant", "content": "Hello"}}]}
+                yield {"choices": [{"delta": {"content": "!"}}]}
+            finally:
+                closing.set()
+                with anyio.CancelScope(shield=True):
+                    while not closed.is_set():
+                        await anyio.sleep(0.01)
+
+    def press() -> None:
+        closing.wait(30)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    user = threading.Thread(target=press)
+    with Swarm(Source()) as swarm:
+        held = [swarm.run(Agent(), "Go", stream=True)]
+        next(held[0])
+        next(held[0])
+        user.start()
+        with pytest.raises(KeyboardInterrupt):
+            drop_and_wait(held)
+        closed.set()
+    user.join()
+
+
+def test_ctrl_c_is_repeated_only_after_the_finalizer() -> None:
+    """As long as the main thread is in it, the event loop looks again."""
+    loop, finished = event_loop_thread(), threading.Event()
+
+    class Dropped:
+        """Something with a finalizer."""
+
+    def finalizer() -> None:
+        loop.call(loop.interrupt_after_finalizer)
+        finished.wait(0.1)
+
+    held = [Dropped()]
+    weakref.finalize(held[0], finalizer)
+    with pytest.raises(KeyboardInterrupt):
+        drop_and_wait(held)
+
+
+def test_what_a_function_leaves_behind_is_not_waited_for_by_a_thread_that_is_gone() -> None:
+    """After the end of a run, work for the caller's thread is done on the event loop: no thread would do it."""
+    results: list[Any] = []
+    ended, done = threading.Event(), threading.Event()
+
+    async def later() -> None:
+        while not ended.is_set():
+            await anyio.sleep(0.001)
+        results.append(await in_callers_thread(threading.get_ident))
+        done.set()
+
+    async def leave() -> str:
+        results.append(asyncio.create_task(later()))
+        return "left"
+
+    for way in ("run", "run(stream=True)"):
+        ended.clear()
+        done.clear()
+        consume(Swarm(BlockingClient(call("leave"), "Done")), Agent(functions=[leave]), way)
+        ended.set()
+        assert done.wait(30), way

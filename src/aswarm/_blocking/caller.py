@@ -67,17 +67,17 @@ class _Awaited(TaskResult[T]):
 
 
 class Caller:
-    """One run, as the thread sees it that waits for it."""
+    """One run, as the thread sees it that waits for it. `is_gone`: it does not wait again, in any way."""
 
     def __init__(self, loop: EventLoopThread) -> None:
         self.loop = loop
         self.jobs = JobQueue(loop)
-        self._is_gone = False
+        self.is_gone = False
 
     @property
     def waits(self) -> bool:
         """Whether the thread waits, or will wait again."""
-        return not self._is_gone and self.loop.is_usable
+        return not self.is_gone and self.loop.is_usable
 
     def wait_for(self, work: Callable[[], Awaitable[T]], interrupts: Interrupts) -> T:
         """Do `work` on the loop, and call here what it hands over; its value or exception.
@@ -113,8 +113,11 @@ class Caller:
             self._abandon()
             self.loop.call(_Awaited(close, self, CallerInbox()).start)
             return
-        with suppress(TimeoutError), Interrupts() as interrupts:
-            self.leave(close, interrupts, seconds=_CLOSE_SECONDS)
+        try:
+            with suppress(TimeoutError), Interrupts() as interrupts:
+                self.leave(close, interrupts, seconds=_CLOSE_SECONDS)
+        except KeyboardInterrupt:  # Python would print it, and drop it
+            self.loop.call(self.loop.interrupt_after_finalizer)
 
     def _serve(self, waiter: CallerInbox, begin: Callable[[], None], interrupts: Interrupts) -> None:
         """Call `begin` on the loop, and here what the run hands over, until the wait ends."""
@@ -139,7 +142,7 @@ class Caller:
             raise
 
     def _abandon(self) -> None:
-        self._is_gone = True
+        self.is_gone = True
         self.loop.call(self.jobs.finish)
 
     def _result(self, awaited: _Awaited[T]) -> T:

@@ -321,7 +321,10 @@ _STEPS = {name: vars(Swarm)[name] for name in REPLACEMENTS}
 def _wait_for(caller: Caller, work: Callable[[], Awaitable[T]]) -> T:
     caller.loop.check()
     with Interrupts() as interrupts:
-        return caller.wait_for(work, interrupts)
+        try:
+            return caller.wait_for(work, interrupts)
+        finally:
+            caller.is_gone = True
 
 
 def _make_caller() -> Caller:
