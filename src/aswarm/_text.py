@@ -24,6 +24,11 @@ def how_to_install(extra: str) -> str:
     return f'install the extra "{extra}"; in a clone of aswarm: python -m pip install ".[{extra}]"'
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: "1 message", "2,000 messages"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def clean(text: str) -> str:
     """The text with a symbol in place of each control character; line breaks and tabs stay."""
     return text.translate(_VISIBLE)

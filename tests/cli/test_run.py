@@ -193,7 +193,7 @@ def test_max_turns(stream: str) -> None:
     with model(call("look_up", order_id=1)) as server:
         result = invoke("run", stream, "agents:orders", "?", "-c", "user=x", "--max-turns", "1", server=server)
     assert result.exit_code == 3
-    assert result.stderr.endswith("No answer: 1 completions were made (--max-turns)\n")
+    assert result.stderr.endswith("No answer: --max-turns was reached, after 1 completion\n")
 
 
 def test_a_refusal_is_not_an_answer() -> None:

@@ -54,7 +54,7 @@ def test_a_case_that_cannot_be_used_says_what_to_change(fields: dict[str, Any], 
         (Case("Hi", function=None), "Hi"),
         (Case("Hi", function=None, name="greeting"), "greeting"),
         (Case([ASKED, ANSWERED], judge="Is it?"), "Who sings?"),
-        (Case([ANSWERED], judge="Is it?"), "1 messages"),
+        (Case([ANSWERED], judge="Is it?"), "1 message"),
         (Case("a\n  b " * 50, function=None), "a b " * 14 + "a..."),
     ],
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aswarm import Usage
-from aswarm._text import clean, one_line, shortened
-from aswarm.repl._text import counted, formatted_calls, is_terminal, usage_text
+from aswarm._text import clean, counted, one_line, shortened
+from aswarm.repl._text import formatted_calls, is_terminal, usage_text
 
 
 def message(name: str, arguments: str | None) -> dict:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aswarm._blocking.sync_swarm import Swarm
+from aswarm._text import counted
 
 from ._command import command
 from ._event_printer import EventPrinter
@@ -44,7 +45,9 @@ def demo() -> None:
             for event in run:
                 printer.show(event)
         usage = run.response.usage
-        write(stdout, f"({usage.requests} completions. They used no tokens: the model is a script.)\n{_AFTER}")
+        write(
+            stdout, f"({counted(usage.requests, 'completion')}. They used no tokens: the model is a script.)\n{_AFTER}"
+        )
 
 
 def script(pause: float) -> ScriptedModel:

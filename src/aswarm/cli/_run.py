@@ -12,6 +12,7 @@ from aswarm._agent import Agent, Response
 from aswarm._blocking.sync_swarm import Swarm
 from aswarm._errors import AswarmError
 from aswarm._events import Event
+from aswarm._text import counted
 
 from ._command import command
 from ._event_printer import EventPrinter
@@ -143,6 +144,10 @@ def _exit_code(response: Response) -> ExitCode:
     refused = bool(response.messages and response.messages[-1].get("refusal"))
     if response.stop == "answer" and not refused:
         return ExitCode.DONE
-    why = "the model refused" if refused else f"{response.usage.requests} completions were made (--max-turns)"
+    why = (
+        "the model refused"
+        if refused
+        else f"--max-turns was reached, after {counted(response.usage.requests, 'completion')}"
+    )
     click.echo(f"No answer: {why}", err=True)
     return ExitCode.NO_ANSWER

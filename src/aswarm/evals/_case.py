@@ -16,7 +16,7 @@ from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_array, is_object, shown
 from aswarm._messages import Message, as_plain, normalize, text_of
-from aswarm._text import one_line
+from aswarm._text import counted, one_line
 
 Extent: TypeAlias = Literal["completion", "whole", "nothing"]
 Function: TypeAlias = str | Sequence[str] | EllipsisType | None
@@ -89,7 +89,7 @@ class Case:
         texts = (
             text_of(message.get("content")) for message in reversed(self.messages) if message.get("role") == "user"
         )
-        return one_line(next(texts, ""), _LINE) or f"{len(self.messages)} messages"
+        return one_line(next(texts, ""), _LINE) or counted(len(self.messages), "message")
 
     @property
     def messages(self) -> list[Message]:

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 from aswarm._agent import StopReason
 from aswarm._json import shown
 from aswarm._messages import Message
+from aswarm._text import counted
 from aswarm._usage import Usage
 
 from ._calls import Call
@@ -136,7 +137,7 @@ class Report(_AttemptCounts):
     def __str__(self) -> str:
         """A table: the accuracy of each case, its failures below it, and the sum."""
         head = f"{'passed':>7} {'accuracy':>8}  case"
-        errors = f", {self.errors} errors" if self.errors else ""
+        errors = f", {counted(self.errors, 'error')}" if self.errors else ""
         stopped = " (interrupted)" if self.interrupted else ""
         last = f"{f'{self.passed}/{self.total}':>7} {self.accuracy:>8.1%}  all{errors}{stopped}"
         return "\n".join([head, *map(str, self.cases), last])

@@ -12,13 +12,12 @@ from typing import Protocol
 
 from aswarm._agent import Response
 from aswarm._errors import AswarmError
-from aswarm._text import one_line
+from aswarm._text import counted, one_line
 
 from ._commands import action_for
 from ._display import Display
 from ._saved import read_conversation, write_conversation
 from ._session import Quit, ReadFile, Session, ShowError, ShowHistory, ShowText, StartRun, WriteFile
-from ._text import counted
 
 # The errors of reading a line; `Chat.on_read_error` decides what they mean.
 READ_ERRORS = (EOFError, KeyboardInterrupt, UnicodeDecodeError)

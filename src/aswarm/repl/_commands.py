@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
-from aswarm._text import one_line
+from aswarm._text import counted, one_line
 from aswarm._tools.toolbox import tools_of
 
 from ._saved import to_json
 from ._session import Action, Quit, ReadFile, Session, ShowError, ShowHistory, ShowText, WriteFile
-from ._text import counted, usage_text
+from ._text import usage_text
 
 EXIT = "exit"
 

@@ -25,11 +25,10 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
-from aswarm._text import one_line
+from aswarm._text import counted, one_line
 
 from ._commands import COMMANDS
 from ._session import Session
-from ._text import counted
 
 _STYLE = Style.from_dict({"user": "bold ansigreen", "bottom-toolbar": "noreverse ansibrightblack"})
 
@@ -83,7 +82,7 @@ class Prompt:
             one_line(session.agent.name, 40),
             one_line(session.agent.model, 40),
             counted(len(session.history), "message"),
-            f"{session.usage.total_tokens} tokens",
+            counted(session.usage.total_tokens, "token"),
             "Alt-Enter: new line",
         ]
         return [("", "  ".join(parts))]

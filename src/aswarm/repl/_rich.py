@@ -19,7 +19,7 @@ from aswarm._events import (
     TurnStarted,
 )
 from aswarm._messages import text_of
-from aswarm._text import clean, one_line, shortened
+from aswarm._text import clean, counted, one_line, shortened
 from aswarm._usage import Usage
 
 from ._live import LiveArea
@@ -170,7 +170,7 @@ class Transcript:
         lines = clean(content).splitlines() or [""]
         shown = [one_line(line) for line in lines[:_RESULT_LINES]]
         if len(lines) > _RESULT_LINES:
-            shown.append(f"… {len(lines) - _RESULT_LINES} more lines")
+            shown.append(f"… {counted(len(lines) - _RESULT_LINES, 'more line')}")
         mark, style = ("✗", "red") if failed else ("←", "dim")
         self._print("call", Text(f"  {mark} {one_line(name)}: " + "\n    ".join(shown), style=style))
 

@@ -14,11 +14,11 @@ from aswarm._context import copy_containers
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_object
 from aswarm._messages import Message, call_name, open_calls
+from aswarm._text import counted
 from aswarm._usage import Usage
 from aswarm.graph import agent_graph
 
 from ._saved import SavedConversation
-from ._text import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from aswarm._json import is_object
 from aswarm._messages import call_name
-from aswarm._text import clean, one_line
+from aswarm._text import clean, counted, one_line
 from aswarm._usage import Usage
 
 BANNER = "Starting Swarm CLI ~~~~:>"
@@ -22,14 +22,9 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun: "1 message", "2 messages"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def usage_text(used: Usage) -> str:
     """Tokens and requests: "15 tokens (10 in, 5 out), 1 request"."""
-    tokens = f"{counted(used.total_tokens, 'token')} ({used.prompt_tokens} in, {used.completion_tokens} out)"
+    tokens = f"{counted(used.total_tokens, 'token')} ({used.prompt_tokens:,} in, {used.completion_tokens:,} out)"
     return f"{tokens}, {counted(used.requests, 'request')}"
 
 

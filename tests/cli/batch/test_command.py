@@ -175,7 +175,7 @@ def test_bad_lines_are_reported_and_kept() -> None:
     assert statuses() == {5: "answer"}
     assert "line 1: not JSON: Expecting property name enclosed in double quotes (column 2)\n" in result.stderr
     assert "line 3: an earlier line has the same id '5'\n" in result.stderr
-    assert "\n2 lines were rejected; they are in out.rejected.jsonl\n" in result.stderr
+    assert "\n2 lines rejected; see out.rejected.jsonl\n" in result.stderr
     rejected = outcomes(Path("out.rejected.jsonl").read_text("utf-8"))
     assert [(line["line"], line["text"]) for line in rejected] == [(1, "{"), (3, '{"id": "5", "input": "b"}')]
 
@@ -239,7 +239,7 @@ def test_on_error_stop() -> None:
     assert len(server.requests) == 1
     assert statuses() == {2: "error"}
     assert (
-        "\nStopped: an item failed, 19 lines were not started. To continue, run the same command again with --resume."
+        "\nStopped: an item failed, 19 lines not started. To continue, run the same command again with --resume."
         in (result.stderr)
     )
 
@@ -281,8 +281,8 @@ def test_resuming_an_output() -> None:
     assert refusal.exit_code == 2
     assert "has lines already; continue it with --resume" in refusal.stderr
     assert result.exit_code == 0
-    assert re.search(r"^1 items in ", result.stderr, re.MULTILINE)
-    assert "2 items were done before" in result.stderr
+    assert re.search(r"^1 item in ", result.stderr, re.MULTILINE)
+    assert "2 items done before" in result.stderr
     assert [(line["id"], line["status"]) for line in outcomes()] == [
         (1, "answer"),
         (2, "error"),
@@ -450,7 +450,7 @@ def test_ctrl_c(options: list[str], hint: str) -> None:
     with model("A", call("stop")) as server:
         result = invoke("batch", "agents:triage", items, "--concurrency", "1", *options, server=server)
     assert result.exit_code == 130
-    assert re.search(r"^1 items in .*: 1 answered$", result.stderr, re.MULTILINE)
+    assert re.search(r"^1 item in .*: 1 answered$", result.stderr, re.MULTILINE)
     assert f"\nStopped. {hint}" in result.stderr
 
 

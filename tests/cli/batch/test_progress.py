@@ -62,7 +62,7 @@ def test_the_summary() -> None:
     now = counts(statuses=Counter(max_turns=1, answer=17, error=2, cancelled=1), before=3, usage=Usage(7, 5, 12, 4))
     assert now.summary() == [
         "21 items in 10 s (2.1/s): 17 answered, 1 cancelled, 2 failed, 1 ended by --max-turns",
-        "3 items were done before",
+        "3 items done before",
         "12 tokens (7 in, 5 out) in 4 completions",
     ]
     assert counts().summary()[0] == "0 items in 10 s (0.0/s): nothing to do"

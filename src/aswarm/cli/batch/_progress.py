@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from aswarm._text import one_line
+from aswarm._text import counted, one_line
 from aswarm._usage import Usage
 from aswarm.cli._exits import ExitCode
 
@@ -78,10 +78,10 @@ class Counts:
         parts = [f"{self.rate:,.1f}/s"]
         if self.left is not None:
             parts.append(f"{duration(self.left)} left")
-        parts.append(f"{self.usage.total_tokens:,} tokens")
+        parts.append(counted(self.usage.total_tokens, "token"))
         parts.append(f"{self.statuses[FAILED]:,} failed")
         if self.bad:
-            parts.append(f"{self.bad:,} bad lines")
+            parts.append(counted(self.bad, "bad line"))
         if self.unknown:
             parts.append(f"{sum(self.unknown):,} unknown")
         return ", ".join(parts)
@@ -94,22 +94,20 @@ class Counts:
         """The result, in lines; `nothing` is said where no item has ended."""
         ran = self.statuses.total()
         kinds = [f"{number:,} {_WORDS.get(status, status)}" for status, number in sorted(self.statuses.items())]
-        lines = [f"{ran:,} items in {duration(self.seconds)} ({self.rate:,.1f}/s): {', '.join(kinds) or nothing}"]
+        lines = [
+            f"{counted(ran, 'item')} in {duration(self.seconds)} ({self.rate:,.1f}/s): {', '.join(kinds) or nothing}"
+        ]
         if self.before:
-            lines.append(f"{self.before:,} items were done before")
+            lines.append(f"{counted(self.before, 'item')} done before")
         if self.unknown:
-            calls, items = _counted(sum(self.unknown), "call"), _counted(len(self.unknown), "item")
+            calls, items = counted(sum(self.unknown), "call"), counted(len(self.unknown), "item")
             lines.append(f"The outcome of {calls} in {items} is unknown; the output has them as unknown_calls")
         usage = self.usage
         lines.append(
-            f"{usage.total_tokens:,} tokens ({usage.prompt_tokens:,} in, {usage.completion_tokens:,} out) "
-            f"in {usage.requests:,} completions"
+            f"{counted(usage.total_tokens, 'token')} ({usage.prompt_tokens:,} in, {usage.completion_tokens:,} out) "
+            f"in {counted(usage.requests, 'completion')}"
         )
         return lines
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def duration(seconds: float) -> str:
@@ -228,13 +226,13 @@ class Summary:
         left = None if counts.total is None else counts.total - counts.done
         if self._options.on_error != "stop" or not counts.statuses[FAILED] or counts.is_read or left == 0:
             return []
-        not_started = "" if left is None else f", {left:,} lines were not started"
+        not_started = "" if left is None else f", {counted(left, 'line')} not started"
         return [f"Stopped: an item failed{not_started}. {self._options.resume_hint()}"]
 
     def _print(self, nothing: str, *more: str) -> None:
         lines = [*self._counts.summary(nothing), *more]
         if self._rejected.count:
-            lines.insert(1, f"{self._rejected.count:,} lines were rejected; they are in {self._rejected.path}")
+            lines.insert(1, f"{counted(self._rejected.count, 'line')} rejected; see {self._rejected.path}")
         if self._options.output != "-":
             lines.append(f"Outcomes are in {self._options.output}")
         for line in lines:
