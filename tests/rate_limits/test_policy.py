@@ -76,6 +76,14 @@ def test_no_minute_has_more_requests_than_the_limit(most: int, requests: list[tu
         assert later - at >= MINUTE - 1e-5
 
 
+def test_a_request_waits_until_enough_of_the_oldest_tokens_count_no_more() -> None:
+    """It waits for the end of one earlier request, or of two, and not for all of them."""
+    policy = policy_of(tokens=100)
+    for now in (0.0, 10.0, 20.0):
+        policy.admit(30, now)
+    assert [policy.wait(tokens, 20.0) for tokens in (10, 40, 41, 70, 71)] == [0, 40, 50, 50, 60]
+
+
 def test_the_tokens_that_were_used_replace_the_estimate() -> None:
     """Fewer tokens let the next request go at once, more make it wait, and after a minute they do not count."""
     policy = policy_of(tokens=100)
@@ -112,6 +120,16 @@ def test_a_pause_is_for_all_requests_and_as_long_as_the_server_asked() -> None:
     assert policy.wait(0, 33.0) == 0
 
 
+def test_rejections_of_requests_that_were_in_flight_together_are_one_pause() -> None:
+    """They do not lengthen the pause, and the next pause is the second one."""
+    policy = policy_of()
+    together = [policy.admit(0, 0.0) for _ in range(3)]
+    pauses = [policy.rejected(admission, 0.0, None, Rejections()) for admission in together]
+    assert pauses == [1, None, None]
+    assert policy.wait(0, 0.0) == 1
+    assert policy.rejected(policy.admit(0, 1.0), 1.0, None, Rejections()) == 2
+
+
 @pytest.mark.parametrize("unsaid", [None, 0.0, 1e9])
 def test_pauses_of_unknown_length_double(unsaid: float | None) -> None:
     """1, 2, 4... seconds up to a minute, less up to a quarter by chance; an answer in between starts again from 1."""
@@ -130,6 +148,12 @@ def test_pauses_of_unknown_length_double(unsaid: float | None) -> None:
     now = newer.at
     policy.answered(go_when_allowed(policy, 0, now))
     assert policy.rejected(go_when_allowed(policy, 0, now + 60), now + 60, unsaid, Rejections()) == 0.75
+
+
+def test_a_short_retry_after_is_believed_at_first() -> None:
+    """A server may ask for less than the first pause of unknown length."""
+    policy = policy_of()
+    assert policy.rejected(policy.admit(0, 0.0), 0.0, 0.1, Rejections()) == 0.1
 
 
 def test_a_retry_after_that_did_not_help_is_believed_less_and_less() -> None:
@@ -165,6 +189,23 @@ def test_from_half_of_what_was_too_many_it_grows_slowly_for_a_minute() -> None:
     policy.rejected(rejected[3], 1.0, 1.0, Rejections())
     assert _rounds(policy, 2.0, 7) == [1, 2, 4, 4, 5, 6, 7]
     assert _rounds(policy, 62.0, 3) == [8, 16, 32]
+
+
+def test_a_rejection_of_the_first_request_after_a_pause_says_nothing_about_how_many_may_go() -> None:
+    """The server was busy for longer than it had said; after that as many go as after the first pause."""
+    policy = policy_of()
+    for now in (0.0, 1.0):
+        policy.rejected(policy.admit(0, now), now, 1.0, Rejections())
+    assert _rounds(policy, 10.0, 3) == [1, 2, 4]
+
+
+def test_if_two_at_once_were_too_many_it_grows_slowly_from_the_start() -> None:
+    """Half of two is one: from there one more for each round, or for two of them."""
+    policy = policy_of()
+    policy.rejected(policy.admit(0, 0.0), 0.0, 1.0, Rejections())
+    policy.answered(policy.admit(0, 1.0))
+    policy.rejected([policy.admit(0, 1.0), policy.admit(0, 1.0)][0], 1.0, 1.0, Rejections())
+    assert _rounds(policy, 10.0, 5) == [1, 2, 2, 3, 4]
 
 
 def _rounds(policy: RatePolicy, now: float, count: int) -> list[int]:
@@ -235,6 +276,31 @@ def test_a_request_that_is_rejected_as_others_are_has_ten_chances() -> None:
         now += 50
     assert past.are_enough
     assert past.alone == 0
+
+
+def test_a_request_that_is_rejected_with_one_other_waits_with_all() -> None:
+    """Since its last rejection another request was rejected and none accepted: the provider is busy."""
+    policy, past = policy_of(), Rejections()
+    for now in (0.0, 10.0):
+        reject_again(policy, past, now)
+    reject_again(policy, Rejections(), 20.0)
+    assert reject_again(policy, past, 30.0) == (8, 0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "verdicts"),
+    [
+        ([(0, 0), (5, 0)], [False, False]),  # until then it went first
+        ([(2, 0), (2, 0), (2, 0)], [False, False, False]),  # no other request went
+        ([(0, 0), (0, 0), (1, 0), (1, 0), (1, 0)], [False, False, True, True, True]),  # what was known stays true
+        ([(0, 0), (0, 0), (1, 1)], [False, False, False]),  # as many rejected as accepted
+        ([(0, 0), (0, 0), (2, 1), (2, 1)], [False, False, True, False]),  # more accepted than rejected
+    ],
+)
+def test_when_a_rejection_is_about_one_request_alone(counts: list[tuple[int, int]], verdicts: list[bool]) -> None:
+    """From the third one on: if other requests were accepted since the last one, and fewer or none rejected."""
+    past = Rejections()
+    assert [past.add(accepted, rejected) for accepted, rejected in counts] == verdicts
 
 
 def test_a_few_rejections_of_others_do_not_pause_all_requests() -> None:

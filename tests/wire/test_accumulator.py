@@ -99,10 +99,23 @@ def test_no_finish_reason_is_an_interruption() -> None:
     assert accumulator.text == "Hel"
 
 
-def test_nothing_at_all_is_an_interruption() -> None:
+def test_an_answer_of_another_kind_is_quoted() -> None:
+    """Of chunks that no completion has, the first one says most; it is quoted."""
+    accumulator = Accumulator()
+    for odd in ("first", "second"):
+        accumulator.feed({"detail": odd})
+    with pytest.raises(StreamInterrupted, match=r"^the answer does not contain a completion: \{'detail': 'first'\}$"):
+        accumulator.finish()
+
+
+@pytest.mark.parametrize("chunks", [[], [{"choices": []}]])
+def test_nothing_at_all_is_an_interruption(chunks: list[Json]) -> None:
     """An answer with no completion in it is StreamInterrupted and says so."""
+    accumulator = Accumulator()
+    for item in chunks:
+        accumulator.feed(item)
     with pytest.raises(StreamInterrupted, match=r"^the answer was empty: no completion and no error \(.+\)$"):
-        Accumulator().finish()
+        accumulator.finish()
 
 
 def test_a_finish_reason_is_kept_from_being_erased() -> None:

@@ -189,7 +189,7 @@ class _SlowStart:
     def restart(self) -> None:
         """Begin with one, after a pause."""
         if self._size > 1:  # a rejection of the single first one says nothing about how many may go
-            self._half = max(1.0, self._size / 2)
+            self._half = self._size / 2
         self._size = 1.0
         self._undecided.clear()
 

@@ -39,8 +39,8 @@ class WaitQueue:
         return self._waiters[0] is waiter
 
     def number_behind(self, count: int) -> int:
-        """The number that puts a request behind the first `count` waiters, or behind all; 0 if the queue is empty."""
-        return max((waiter.number for waiter in self._waiters[:count]), default=0)
+        """The number that puts a request behind the first `count` waiters, or behind all. There must be one."""
+        return max(waiter.number for waiter in self._waiters[:count])
 
     def leave(self, waiter: Waiter) -> bool:
         """Remove the request and wake the next one. Returns whether requests are left."""
