@@ -106,6 +106,8 @@ def mutants(session: nox.Session) -> None:
     are the changes that no test notices, and how many were made. It works on a copy. It does not change functions that
     have a decorator, and nothing outside of functions.
     """
+    if unknown := set(session.posargs).difference(*CORE.values()):
+        session.error(f"the core has no module {', '.join(sorted(unknown))}")
     session.install(*PROJECT["project"]["dependencies"], *group("test"), "mutmut>=3.8")
     counts = []
     for room, names in CORE.items():
