@@ -130,6 +130,13 @@ def test_rejections_of_requests_that_were_in_flight_together_are_one_pause() -> 
     assert policy.rejected(policy.admit(0, 1.0), 1.0, None, Rejections()) == 2
 
 
+def test_a_wait_that_no_clock_can_measure_is_over() -> None:
+    """A request that comes to the end of a pause goes, even if its clock is a little early."""
+    policy = policy_of()
+    policy.rejected(policy.admit(0, 0.0), 0.0, 10.0, Rejections())
+    assert policy.wait(0, 10 - 1e-7) == 0
+
+
 @pytest.mark.parametrize("unsaid", [None, 0.0, 1e9])
 def test_pauses_of_unknown_length_double(unsaid: float | None) -> None:
     """1, 2, 4... seconds up to a minute, less up to a quarter by chance; an answer in between starts again from 1."""
@@ -183,12 +190,12 @@ def test_after_a_pause_one_goes_first_and_every_answer_lets_one_more_go() -> Non
 def test_from_half_of_what_was_too_many_it_grows_slowly_for_a_minute() -> None:
     """When eight after a pause were too many: 1, 2, 4, then one more for each round; after a minute twice as many."""
     policy = policy_of()
-    policy.rejected(policy.admit(0, 0.0), 0.0, 1.0, Rejections())
-    assert _rounds(policy, 1.0, 3) == [1, 2, 4]
-    rejected = [policy.admit(0, 1.0) for _ in range(8)]
-    policy.rejected(rejected[3], 1.0, 1.0, Rejections())
-    assert _rounds(policy, 2.0, 7) == [1, 2, 4, 4, 5, 6, 7]
-    assert _rounds(policy, 62.0, 3) == [8, 16, 32]
+    policy.rejected(policy.admit(0, 1000.0), 1000.0, 1.0, Rejections())
+    assert _rounds(policy, 1001.0, 3) == [1, 2, 4]
+    rejected = [policy.admit(0, 1001.0) for _ in range(8)]
+    policy.rejected(rejected[3], 1001.0, 1.0, Rejections())
+    assert _rounds(policy, 1002.0, 7) == [1, 2, 4, 4, 5, 6, 7]
+    assert _rounds(policy, 1062.0, 3) == [8, 16, 32]
 
 
 def test_a_rejection_of_the_first_request_after_a_pause_says_nothing_about_how_many_may_go() -> None:

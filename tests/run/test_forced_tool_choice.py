@@ -97,6 +97,7 @@ def test_a_result_of_another_run_relaxes(settings: dict[str, Any], sender: dict[
     """A history that ends with a result of the agent's call: the agent would otherwise book a second time."""
     history = [USER, asking(wire_call()) | sender, told("c")]
     assert choice_of(run_of(*history, agent=forced(**settings))) == "auto"
+    assert choice_of(run_of(*history[1:], agent=forced(**settings))) == "auto"
 
 
 def test_a_result_of_another_run_relaxes_until_the_next_question() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections import OrderedDict, UserDict, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -74,6 +74,21 @@ def test_open_calls_are_not_run_without_a_word() -> None:
     """Open calls at the end of messages are an error that names them and `resume=True`."""
     with pytest.raises(ConfigurationError, match=r"'c'.*resume=True"):
         run_of(USER, asking(wire_call("c")))
+
+
+@pytest.mark.parametrize(
+    ("ids", "named"),
+    [
+        ("abcde", "'a', 'b', 'c', 'd', 'e'"),
+        ("abcdefg", "'a', 'b', 'c', 'd', 'e', and 2 more"),
+        (["x" * 50], f"'{'x' * 36}..."),
+    ],
+)
+def test_of_many_open_calls_the_first_are_named(ids: Sequence[str], named: str) -> None:
+    """A history may come from a browser: the error names five ids, and not more of a long one than its beginning."""
+    with pytest.raises(ConfigurationError) as caught:
+        run_of(USER, asking(*map(wire_call, ids)))
+    assert str(caught.value).startswith(f"messages end with tool calls that have no answer ({named}). ")
 
 
 def test_resume_with_nothing_open_is_a_run() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from recording import FUNCTIONS, USER, WHOLE, asking, complete, contents, finish, run_of, wire_call
+from recording import FUNCTIONS, USER, WHOLE, asking, complete, contents, finish, one_turn, run_of, told, wire_call
 
-from aswarm import Agent
+from aswarm import Agent, ConfigurationError
+from aswarm._run.state import RunState
 from aswarm._wire.accumulator import Accumulator
 from aswarm.testing import check_history
 
@@ -86,8 +87,27 @@ def test_after_the_end_it_is_always_the_same_response() -> None:
     state = run_of()
     complete(state, content="Hello")
     response = state.finish("answer")
-    assert response.stop == "answer"
+    assert (response.stop, response.run_id) == ("answer", state.id)
     assert state.response is response
+
+
+@pytest.mark.parametrize("empty", [None, ""])
+def test_the_content_beside_calls_is_sent_as_the_server_wants_it(empty: str | None) -> None:
+    """`empty_content` holds for messages of the history and for those of this run."""
+    history = [USER, asking(wire_call()), told("c"), USER]
+    state = RunState(Agent(name="A", functions=FUNCTIONS), history, None, empty_content=empty)
+    one_turn(state)
+    sent = state.request("I", WHOLE).body["messages"]
+    assert [message["content"] for message in sent if message["role"] == "assistant"] == [empty, empty]
+
+
+def test_a_function_that_was_added_during_the_run_is_checked() -> None:
+    """A function that cannot be offered is an error before the next request."""
+    state = run_of(agent=Agent(functions=[]))
+    state.check_tools()
+    state.agent.functions.append(lambda: "no name")
+    with pytest.raises(ConfigurationError, match="name"):
+        state.check_tools()
 
 
 # --- why it is over ---------------------------------------------------------------------------------------------------
@@ -145,6 +165,7 @@ def test_a_finished_handoff_settles_the_turn() -> None:
     state.calls[2].started = True
     not_run, unknown = "not run: interrupted", "cancelled; its outcome is unknown"
     assert contents(state) == [("1", not_run), ("2", "to B"), ("3", unknown)]
+    assert [made.id for made in state.response.unknown_calls] == ["3"]
     assert state.response.agent is target
     check_history([USER, *state.response.messages])
 
