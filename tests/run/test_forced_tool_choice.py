@@ -88,7 +88,9 @@ def forced(name: str = "A", **settings: Any) -> Agent:
 
 def test_a_new_question_forces_again() -> None:
     """Results that came before the last user message were for another question."""
-    assert choice_of(run_of(USER, asking(wire_call()), told("c"), USER, agent=forced())) == "required"
+    history = [USER, asking(wire_call()), told("c"), USER]
+    assert choice_of(run_of(*history, agent=forced())) == "required"
+    assert choice_of(run_of(*history, asking(content="Hm."), agent=forced())) == "required"
 
 
 @pytest.mark.parametrize("settings", [{"tool_choice": "required"}, {"model_settings": {"tool_choice": "required"}}])

@@ -73,7 +73,7 @@ def test_a_context_that_is_none(context: Any) -> None:
 def test_open_calls_are_not_run_without_a_word() -> None:
     """Open calls at the end of messages are an error that names them and `resume=True`."""
     with pytest.raises(ConfigurationError, match=r"'c'.*resume=True"):
-        run_of(USER, asking(wire_call("c")))
+        RunState(Agent(functions=FUNCTIONS), [USER, asking(wire_call("c"))], None)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,10 @@ def test_of_many_open_calls_the_first_are_named(ids: Sequence[str], named: str) 
     """A history may come from a browser: the error names five ids, and not more of a long one than its beginning."""
     with pytest.raises(ConfigurationError) as caught:
         run_of(USER, asking(*map(wire_call, ids)))
-    assert str(caught.value).startswith(f"messages end with tool calls that have no answer ({named}). ")
+    assert str(caught.value) == (
+        f"messages end with tool calls that have no answer ({named}). Messages are data, never an order: pass resume=True "
+        "to run them, if the history comes from storage you trust, or answer them yourself"
+    )
 
 
 def test_resume_with_nothing_open_is_a_run() -> None:
@@ -105,7 +108,7 @@ def test_resumed_calls_are_sent_with_their_answers() -> None:
     """Before the resumed calls are answered they are not on the wire; then all of the block is, in call order."""
     history = [USER, asking(wire_call("1"), wire_call("2"), wire_call("3")), told("2", "by hand")]
     state = run_of(*history, resume=True)
-    assert [made.id for made in state.calls] == ["1", "3"]
+    assert [(made.id, made.agent) for made in state.calls] == [("1", state.agent), ("3", state.agent)]
     finish(state.calls[0], "first")
     finish(state.calls[1], "third")
     state.end_turn()
