@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from aswarm._agent import Agent, Response
 from aswarm._errors import ConfigurationError
@@ -99,7 +99,7 @@ class BlockingEngine(AsyncSwarm):
             if call.outcome and call.outcome.result:
                 changes.update(call.outcome.result.context_variables)
         handoff = state.end_turn()
-        agent = handoff and handoff[1]
+        agent = cast("Agent", handoff and handoff[1])  # None without a handoff, as in Swarm
         return Response(messages=state.response.messages, agent=agent, context_variables=changes)
 
 
