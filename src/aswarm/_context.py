@@ -1,4 +1,8 @@
-"""Context variables: how a run copies the caller's dict, and what has changed between two copies."""
+"""Context variables: how a run copies the caller's dict, and what has changed between two copies.
+
+Loops and no recursion: a context may be nested as deeply as the user likes. Containers are read by the methods of dict,
+list, tuple and set: what a subclass does in their place must not end a run, or take the place of its cancellation.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,43 @@ from typing import Any, TypeGuard
 
 from ._json import is_array, is_object
 
+# The methods of these, and not those of a subclass; with their types.
+_DICT: type[dict[Any, Any]] = dict
+_LIST: type[list[Any]] = list
+_SET: type[set[Any]] = set
+_TUPLE: type[tuple[Any, ...]] = tuple
+
 
 def copy_containers(value: Any) -> Any:
-    """A copy of dicts, lists and sets, recursively. Everything else (locks, clients, models) is shared by reference.
+    """A copy of dicts, lists and sets, at any depth. Everything else (locks, clients, models) is shared by reference.
 
-    Another kind of mapping becomes a dict.
+    Another kind of mapping becomes a dict. A container of a subclass that refuses to be copied becomes a plain one.
     """
-    return _copy(dict(value) if is_object(value) and not _is_dict(value) else value, {})
+    copies: dict[int, Any] = {}  # by the identity of the original: a container may contain itself
+    pairs: list[tuple[Any, Any]] = []  # it also keeps the originals alive, so that no identity is used twice
+
+    def copied(item: Any) -> Any:
+        if not (_is_dict(item) or _is_list(item) or _is_set(item)):
+            return item
+        if id(item) not in copies:
+            made = copies[id(item)] = _shallow(item)
+            pairs.append((item, made))
+        return copies[id(item)]
+
+    top = copied(dict(value) if is_object(value) and not _is_dict(value) else value)
+    for _, made in pairs:  # the list grows
+        if _is_dict(made):
+            for key, item in _DICT.items(made):
+                if (own := copied(item)) is not item:
+                    _DICT.__setitem__(made, key, own)
+        elif _is_list(made):
+            _LIST.__setitem__(made, slice(None), list(map(copied, _LIST.__iter__(made))))
+    return top
+
+
+def plain_dict(value: dict[Any, Any]) -> dict[Any, Any]:
+    """The items of a dict of any class, as a new dict."""
+    return _DICT.copy(value)
 
 
 def merge_changes(context: dict[Any, Any], before: dict[Any, Any], after: dict[Any, Any]) -> None:
@@ -34,34 +68,47 @@ def changes(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> tuple[dict[A
 
 def _differs(before: Any, after: Any, compared: set[tuple[int, int]]) -> bool:
     # Only containers are compared. Other objects are shared by reference, and may define `==` in their own way.
-    pair = (id(before), id(after))
-    if before is after or pair in compared:
-        return False
-    compared.add(pair)  # a container may contain itself
-    if _is_dict(before) and _is_dict(after):
-        return before.keys() != after.keys() or any(_differs(before[key], after[key], compared) for key in before)
-    if is_array(before) and is_array(after):
-        return len(before) != len(after) or any(_differs(*items, compared) for items in zip(before, after, strict=True))
-    return not (isinstance(before, set) and isinstance(after, set) and before == after)
+    pairs: list[tuple[Any, Any]] = [(before, after)]
+    for left, right in pairs:  # the list grows
+        if left is right or (id(left), id(right)) in compared:
+            continue
+        compared.add((id(left), id(right)))  # a container may contain itself
+        if _is_dict(left) and _is_dict(right):
+            if _DICT.keys(left) != _DICT.keys(right):
+                return True
+            pairs.extend((item, _DICT.__getitem__(right, key)) for key, item in _DICT.items(left))
+        elif is_array(left) and is_array(right):
+            left_items, right_items = _items(left), _items(right)
+            if len(left_items) != len(right_items):
+                return True
+            pairs.extend(zip(left_items, right_items, strict=True))
+        elif not (_is_set(left) and _is_set(right) and _SET.__eq__(left, right)):
+            return True
+    return False
 
 
-def _copy(value: Any, known: dict[int, Any]) -> Any:
-    identity = id(value)
-    if identity in known:  # a container may contain itself
-        return known[identity]
-    if not (_is_dict(value) or is_array(value) or isinstance(value, set)) or isinstance(value, tuple):
-        return value
-    made = known[identity] = _shallow(value)
-    if _is_dict(made):
-        made.update({key: _copy(item, known) for key, item in made.items()})
-    elif is_array(made):
-        made[:] = [_copy(item, known) for item in made]
-    return made
+def _items(array: Any) -> list[Any]:
+    return list(_LIST.__iter__(array) if _is_list(array) else _TUPLE.__iter__(array))
 
 
 def _shallow(value: Any) -> Any:
-    return copy.copy(value)
+    try:
+        made = copy.copy(value)
+    except Exception:  # noqa: BLE001 - a class of the user's may refuse
+        made = value
+    if made is value:
+        base: Any = next(kind for kind in (dict, list, set) if isinstance(value, kind))
+        made = base.copy(value)
+    return made
 
 
 def _is_dict(value: object) -> TypeGuard[dict[Any, Any]]:
     return isinstance(value, dict)
+
+
+def _is_list(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def _is_set(value: object) -> TypeGuard[set[Any]]:
+    return isinstance(value, set)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from aswarm._agent import Agent, Response, StopReason, UnknownCall
-from aswarm._context import copy_containers
+from aswarm._context import copy_containers, plain_dict
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_object, shown
 from aswarm._messages import (
@@ -66,11 +66,9 @@ class RunState:
     ) -> None:
         if not isinstance(agent, Agent):
             raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
-        if not (context_variables is None or is_object(context_variables)):
-            raise ConfigurationError(f"context_variables must be a dict, not {type(context_variables).__name__}")
         self.id = run_id or os.urandom(16).hex()
         self.agent = agent
-        self.context: dict[str, Any] = copy_containers({} if context_variables is None else context_variables)
+        self.context = _own_context(context_variables)
         self.usage = Usage()
         self.stop: StopReason = "cancelled"
         self.turns = 0
@@ -190,17 +188,32 @@ class RunState:
         return self._response
 
     def _snapshot(self, context: dict[str, Any]) -> Response:
-        context.update(_changes(self.calls))
         unknown_calls = self._unknown_calls.copy()
+        # A plain dict, because a subclass may refuse to be read or changed, and nothing may replace a cancellation.
+        variables = plain_dict(context)
+        variables.update(_changes(self.calls))
         return Response(
             messages=[*self._new_messages, *_answers(self.calls, unknown_calls)],
             agent=_handed_to(self.calls) or self.agent,
-            context_variables=context,
+            context_variables=variables,
             usage=self.usage,
             stop=self.stop,
             run_id=self.id,
             unknown_calls=unknown_calls,
         )
+
+
+def _own_context(context_variables: object) -> dict[str, Any]:
+    kind = type(context_variables).__name__
+    if not (context_variables is None or is_object(context_variables)):
+        raise ConfigurationError(f"context_variables must be a dict, not {kind}")
+    try:
+        context: dict[str, Any] = copy_containers({} if context_variables is None else context_variables)
+    except Exception as error:
+        raise ConfigurationError(
+            f"context_variables of the type {kind} cannot be read: {type(error).__name__}: {error}; pass a dict"
+        ) from error
+    return context
 
 
 def recorded_form(message: Message, sender: str) -> Message:

@@ -97,7 +97,8 @@ async def to_end(state: RunState, events: AsyncGenerator[LoopEvent, None]) -> Re
                 pass
     except BaseException as error:
         if not isinstance(error, AswarmError):
-            set_attribute(error, "response", state.response)
+            with suppress(Exception):  # nothing may replace a cancellation
+                set_attribute(error, "response", state.response)
         raise
     return state.response
 
