@@ -26,7 +26,7 @@ from aswarm.cli import demo_agents
 from aswarm.cli._app import app
 from aswarm.cli._eval import _evaluate
 from aswarm.cli._exits import CommandFailed, exits
-from aswarm.cli._output import write
+from aswarm.cli._output import colours_for, write
 from aswarm.evals import load_cases
 
 COMMANDS = ["run", "chat", "batch", "graph", "eval", "demo"]
@@ -203,6 +203,19 @@ def test_a_model_cannot_send_commands_to_a_terminal() -> None:
     write(pipe, text)
     assert terminal.getvalue() == "␛]0;title␇a\tb\nc\ufffd1m"
     assert pipe.getvalue() == text
+
+
+def test_a_terminal_gets_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe gets none, and a terminal gets none where NO_COLOR is set; the variable is as before afterwards."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for stream, expected in [(Terminal(), None), (io.StringIO(), "1")]:
+        with colours_for(stream):
+            assert os.environ.get("NO_COLOR") == expected
+        assert "NO_COLOR" not in os.environ
+    monkeypatch.setenv("NO_COLOR", "mine")
+    with colours_for(io.StringIO()):
+        pass
+    assert os.environ["NO_COLOR"] == "mine"
 
 
 def test_a_png_in_a_terminal(folder: Path) -> None:

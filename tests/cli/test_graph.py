@@ -34,6 +34,13 @@ def test_mermaid_is_the_default() -> None:
     assert "Note: Router ü: calls of route run alone: plain functions do." in result.stderr.splitlines()
 
 
+def test_a_dash_is_stdout(folder: Path) -> None:
+    """`-o -` writes to stdout, as everywhere, and no file."""
+    result = invoke("graph", "agents:triage", "-o", "-")
+    assert (result.exit_code, result.stdout[:9]) == (0, "flowchart")
+    assert not (folder / "-").exists()
+
+
 def test_dot() -> None:
     """By --format; where every handoff is certain, stderr says only which tools run together."""
     result = invoke("graph", "agents:triage", "--format", "dot")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from cli_runs import AGENTS
 
@@ -83,7 +84,23 @@ def test_a_module_is_loaded_once() -> None:
     assert load_agent("agents:triage") is load_agent("./agents.py:triage")
 
 
-@pytest.mark.parametrize("target", ["agents", "agents:", ":triage", "agents.py", "agents:AGENTS['orders']", "C:\\a.py"])
+def test_a_module_without_the_name_of_an_agent(project: Path) -> None:
+    """The module is loaded; the message lists its agents, and shows what to type."""
+    assert wrong("agents") == (
+        "agents is a module; name one of its agents: agents:orders, agents:triage (aswarm run agents:orders ...)"
+    )
+    assert wrong("agents.py").startswith("agents.py is a module; name one of its agents: agents.py:orders, ")
+    assert wrong("shop.names") == "shop.names is a module, and has no agents; expected module:attribute"
+    assert wrong("agent").startswith("there is no module 'agent'; did you mean 'agents'?")
+    for command, shown in [
+        ("graph", "aswarm graph agents:orders ..."),
+        ("eval", "aswarm eval --agent agents:orders ..."),
+    ]:
+        with click.Context(click.Command(command), info_name=command):
+            assert wrong("agents").endswith(f"({shown})")
+
+
+@pytest.mark.parametrize("target", ["agents:", ":triage", "what is this", "agents:AGENTS['orders']", "C:\\a.py"])
 def test_malformed_targets(target: str) -> None:
     """The message shows the form."""
     assert wrong(target) == f"expected module:attribute or path/to/file.py:attribute, not {target!r}"

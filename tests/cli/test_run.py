@@ -162,6 +162,14 @@ def test_a_provider_that_fails(options: tuple[str, ...]) -> None:
         assert result.stdout == ""
 
 
+@pytest.mark.parametrize("answer", ["", " \n"])
+def test_an_empty_answer_is_said(answer: str) -> None:
+    """On stderr; it is a success all the same."""
+    with model(answer) as server:
+        result = invoke("run", *QUESTION, server=server)
+    assert (result.exit_code, result.stderr) == (0, "Note: the answer is empty\n")
+
+
 def test_a_stream_that_breaks() -> None:
     """The text until then is on stdout, and its line ends."""
     broken = Reply(sse(Answer("Hello, world"), cut=5).pieces[:3], end="reset")
@@ -225,7 +233,9 @@ def test_debug_prints_to_stderr() -> None:
     with model("Hi") as server:
         result = invoke("run", "--debug", *QUESTION, server=server)
     assert result.stdout == "Hi\n"
-    assert "Getting chat completion for...:" in result.stderr
+    assert "] Getting chat completion for...:" in result.stderr
+    assert "\033" not in result.stderr, "a pipe gets no colours"
+    assert "NO_COLOR" not in os.environ
 
 
 def test_json_lines() -> None:

@@ -65,6 +65,15 @@ async def test_nothing_is_printed_without_it(face: str, capsys: pytest.CaptureFi
     assert capsys.readouterr() == ("", "")
 
 
+async def test_no_color(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """NO_COLOR switches the colours off; Swarm's words stay."""
+    monkeypatch.setenv("NO_COLOR", "")
+    await through("run", debug=True)
+    out = capsys.readouterr().out
+    assert re.match(r"\[[-\d]+ [:\d]+\] Getting chat completion for...: ", out)
+    assert "\033" not in out
+
+
 async def test_the_end_of_a_turn_with_open_calls(capsys: pytest.CaptureFixture[str]) -> None:
     """`execute_tools=False` ends the turn as Swarm does, without calling anything."""
     await through("run", debug=True, execute_tools=False)

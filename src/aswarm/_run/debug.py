@@ -6,6 +6,7 @@ It is middleware: no other part of a run knows of it.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -67,11 +68,12 @@ def call_text(call: ToolCall) -> str:
 
 
 def debug_print(*parts: object, run: RunInfo | None = None) -> None:
-    """Print one line as Swarm does, with the time in front, and log it."""
+    """Print one line as Swarm does, with the time in front, and log it. NO_COLOR switches the colours off."""
     text = " ".join(map(str, parts))
     logger.debug("%s", text, extra={} if run is None else {"run_id": run.id})
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    print(f"\033[97m[\033[90m{now}\033[97m]\033[90m {text}\033[0m")  # noqa: T201 - printing is its purpose
+    line = f"[{now}] {text}" if "NO_COLOR" in os.environ else f"\033[97m[\033[90m{now}\033[97m]\033[90m {text}\033[0m"
+    print(line)  # noqa: T201 - printing is its purpose
 
 
 def _readable(arguments: str) -> object:

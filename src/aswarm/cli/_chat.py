@@ -10,7 +10,7 @@ import click
 from ._command import command
 from ._load import load_agent
 from ._options import AGENT_HELP, context_option, max_turns_option, provider, provider_options
-from ._output import writing
+from ._output import colours_for, writing
 
 
 @command("chat", text=f"Talk with AGENT.\n\n{AGENT_HELP}")
@@ -37,5 +37,5 @@ def chat(
         loaded = load_agent(agent)
         # Made before the first prompt: a missing key is an error of the command, not of the first message.
         client = swarm.client
-        with writing(sys.stdout):
+        with writing(sys.stdout), colours_for(sys.stdout):
             run_demo_loop(loaded, context, stream, debug, client=client, model_override=model, max_turns=max_turns)

@@ -35,9 +35,12 @@ _ENDINGS = {".mmd": "mermaid", ".mermaid": "mermaid", ".dot": "dot", ".gv": "dot
     type=click.Choice(_FORMATS),
     help="[default: by the ending of --output, else mermaid]",
 )
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A file. [default: stdout]")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A file, or - for stdout. [default: -]"
+)
 def graph(agent: str, format_name: str | None, output: Path | None) -> None:
     """Draw the graph."""
+    output = None if output == Path("-") else output
     format_name = format_name or _format_of(output)
     if format_name == "png" and output is None and sys.stdout.isatty():
         raise SetupError("a terminal cannot show a PNG; write it to a file with --output")

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+import click
+
 from aswarm._agent import Agent
 from aswarm._json import shown
 from aswarm._tools.hints import signature_of
@@ -28,12 +30,39 @@ _LINE = 60  # characters of a value in a message
 
 def load_agent(target: str) -> Agent:
     """The agent that `target` names. Raises SetupError where there is none."""
-    place, _, attribute = target.rpartition(":")
-    if not place or not all(part.isidentifier() for part in attribute.split(".")):
+    place, colon, attribute = target.rpartition(":")
+    if not colon and (target.endswith(".py") or _is_name(target)):
+        with reserve_stdout(), _explained(target):
+            raise SetupError(_which_agent(_module(target), target))
+    if not (place and _is_name(attribute)):
         raise SetupError(f"expected module:attribute or path/to/file.py:attribute, not {target!r}")
     with reserve_stdout(), _explained(target):
-        module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
-        return _as_agent(_attribute(module, place, attribute), target)
+        return _as_agent(_attribute(_module(place), place, attribute), target)
+
+
+def _is_name(text: str) -> bool:
+    return all(part.isidentifier() for part in text.split("."))
+
+
+def _module(place: str) -> ModuleType:
+    return _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+
+
+def _which_agent(module: ModuleType, target: str) -> str:
+    """What to say where a module is named, and none of its agents."""
+    agents = [f"{target}:{name}" for name in _agents_in(module)]
+    if not agents:
+        return f"{target} is a module, and has no agents; expected module:attribute"
+    context = click.get_current_context(silent=True)
+    command = "run" if context is None else context.info_name
+    option = "--agent " if command == "eval" else ""
+    return (
+        f"{target} is a module; name one of its agents: {', '.join(agents)} (aswarm {command} {option}{agents[0]} ...)"
+    )
+
+
+def _agents_in(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if isinstance(value, Agent)]
 
 
 def put_on_path(folder: Path) -> None:
@@ -106,7 +135,7 @@ def _attribute(module: ModuleType, place: str, attribute: str) -> Any:
     found: Any = module
     for name in attribute.split("."):
         if not hasattr(found, name):
-            agents = ", ".join(key for key, value in vars(module).items() if isinstance(value, Agent))
+            agents = ", ".join(_agents_in(module))
             near = _nearest(name, dir(found)) or (f"; its agents: {agents}" if agents else "; it has no agents")
             raise SetupError(f"{place} has no attribute {attribute!r}{near}")
         found = getattr(found, name)

@@ -6,6 +6,7 @@ it from the result.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, redirect_stdout
@@ -24,6 +25,19 @@ def reserve_stdout() -> Generator[TextIO]:
     stdout = sys.stdout
     with redirect_stdout(sys.stderr):
         yield stdout
+
+
+@contextmanager
+def colours_for(stream: TextIO) -> Generator[None]:
+    """Inside the block, `debug=True` prints no colours where this stream is no terminal."""
+    if "NO_COLOR" in os.environ or stream.isatty():
+        yield
+        return
+    os.environ["NO_COLOR"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["NO_COLOR"]
 
 
 def write(stream: TextIO, text: str) -> None:

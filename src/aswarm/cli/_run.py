@@ -20,7 +20,7 @@ from ._exits import ExitCode, SetupError
 from ._json_lines import JsonLines
 from ._load import load_agent
 from ._options import AGENT_HELP, context_option, max_turns_option, provider, provider_options
-from ._output import reserve_stdout
+from ._output import colours_for, reserve_stdout
 
 
 class EventWriter(Protocol):
@@ -72,7 +72,7 @@ def run(
     text = _text(question)
     with provider(base_url):
         asked = _Question(load_agent(agent), text, context, model, max_turns, debug)
-        with reserve_stdout() as stdout, Swarm() as swarm:
+        with reserve_stdout() as stdout, colours_for(sys.stderr), Swarm() as swarm:
             writer = _writer(stdout, as_json=as_json, verbose=verbose)
             response = asked.stream(swarm, writer) if stream else asked.ask(swarm, writer)
     _warn_of_unknown_calls(response)
@@ -143,6 +143,8 @@ def _exit_code(response: Response) -> ExitCode:
     """The exit code of the run; the reason is printed to stderr where there is no answer."""
     refused = bool(response.messages and response.messages[-1].get("refusal"))
     if response.stop == "answer" and not refused:
+        if not response.text.strip():
+            click.echo("Note: the answer is empty", err=True)
         return ExitCode.DONE
     why = (
         "the model refused"

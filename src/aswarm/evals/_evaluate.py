@@ -25,6 +25,7 @@ from ._calls import calls_of, unexpected
 from ._case import Case, as_case
 from ._files import ResultsFile, import_agent
 from ._judge import Judge, Verdict
+from ._names import check_names
 from ._progress import progress_on
 from ._report import Attempt, CaseReport, Outcome, Report
 
@@ -99,6 +100,8 @@ def _planned(
             raise ConfigurationError(f"the case {str(case)!r} has no agent; pass one, or name it as module:attribute")
         found = import_agent(named) if isinstance(named, str) else named
         runs = None if case.extent == "nothing" else found
+        if runs is not None:
+            check_names(case, runs)
         names = ("", "") if runs is None else (runs.name, model_override or runs.model)
         yield _PlannedCase(CaseReport(case, [], *names), found)
 

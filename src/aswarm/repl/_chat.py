@@ -122,6 +122,13 @@ class Chat:
             self.display.show_error(f"{type(failure).__name__}: {one_line(failure, 600)} (/resume tries again)")
         elif response.stop == "cancelled":
             self.display.show_text(f"Stopped. {self.session.open_calls_hint}".rstrip())
+        elif response.stop == "answer" and not _says_something(response):
+            self.display.show_text("The answer is empty.")
         elif response.stop == "max_turns":
             completions = counted(response.usage.requests, "completion")
             self.display.show_text(f"Stopped after {completions}. /resume continues.")
+
+
+def _says_something(response: Response) -> bool:
+    refusal = response.messages[-1].get("refusal") if response.messages else None
+    return bool(refusal or response.text.strip())

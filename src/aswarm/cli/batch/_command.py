@@ -59,7 +59,7 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
 )
 @click.argument("agent")
 @click.argument("source", metavar="INPUT")
-@click.option("-o", "--output", default="-", help="The file for the outcomes. [default: stdout]")
+@click.option("-o", "--output", default="-", help="The file for the outcomes, or - for stdout. [default: -]")
 @click.option(
     "--concurrency",
     callback=_concurrency,
