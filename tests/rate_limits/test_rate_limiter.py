@@ -134,6 +134,17 @@ async def test_without_a_count_the_estimate_stays(usage: Any) -> None:
 
 
 @in_virtual_time
+async def test_a_request_that_was_refused_has_used_no_token() -> None:
+    """The next one goes at once, even if it needs all tokens of a minute."""
+    model = TimedModel([busy(status=400), "Hi"])
+    swarm = limited(model, tokens=1)
+    with pytest.raises(CompletionError):
+        await swarm.run(Agent(), "1")
+    await swarm.run(Agent(), "2")
+    assert model.times == [0, 0]
+
+
+@in_virtual_time
 async def test_a_slow_reader_holds_up_no_other_run() -> None:
     """After a pause, an answer that has begun lets the next request go, however slowly it is read."""
     model = TimedModel([busy(10), Answer("Hello there"), "Hi"])
@@ -242,7 +253,7 @@ async def test_a_batch_that_is_opened_during_a_run_limits_its_next_request() -> 
     assert model.times == pytest.approx([0, 5, 35, 35, 45, 45.02])
 
 
-@pytest.mark.parametrize(("seconds", "level"), [(5, logging.INFO), (300, logging.WARNING)])
+@pytest.mark.parametrize(("seconds", "level"), [(59, logging.INFO), (60, logging.WARNING)])
 def test_a_pause_is_logged(seconds: int, level: int, caplog: pytest.LogCaptureFixture) -> None:
     """The log says why nothing happens, and for which run; a long pause is a warning."""
     caplog.set_level(logging.INFO, "aswarm")
@@ -254,7 +265,8 @@ def test_a_pause_is_logged(seconds: int, level: int, caplog: pytest.LogCaptureFi
     rejected()
     (record,) = [record for record in caplog.records if record.name == "aswarm"]
     assert record.levelno == level
-    assert f"pause for {seconds}.0 s" in record.getMessage()
+    assert record.getMessage().startswith(f"all runs of this swarm pause for {seconds}.0 s: ")
+    assert "429" in record.getMessage()
     assert record.__dict__["run_id"] == "r-1"
 
 

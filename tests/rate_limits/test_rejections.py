@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -10,11 +11,10 @@ import pytest
 from timed_models import TimedModel, busy, client_of, limited, run_all
 from virtual_time import in_virtual_time
 
-from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
+from aswarm import Agent, AsyncSwarm, CompletionError, RateLimits, StreamInterrupted
 from aswarm._rate_limits.policy import MINUTE
+from aswarm.middleware import Handlers
 from aswarm.testing import Answer, Failure, RawAnswer, Request
-
-pytestmark = pytest.mark.slow
 
 
 @in_virtual_time
@@ -59,6 +59,7 @@ def too_large(request: Request) -> Any:
     return busy() if request.messages[-1]["content"] == "large" else Answer("Hi", delay=2)
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_a_request_that_is_never_accepted_holds_up_the_others_only_at_first() -> None:
     """A thousand others go as fast as without it, but for the first pauses; it fails before ten rejections."""
@@ -151,6 +152,20 @@ async def test_other_failures_are_retried_as_often_as_the_sdk_would(failure: Any
     assert len(model.times) == 3
     assert 0.35 < model.times[1] <= 0.5
     assert 0.75 < model.times[2] - model.times[1] <= 1
+
+
+@in_virtual_time
+async def test_a_middleware_may_say_how_often_other_failures_are_retried() -> None:
+    """`max_retries` of a request counts in place of the client's."""
+
+    def once(handlers: Handlers) -> Handlers:
+        return replace(handlers, complete=lambda request: handlers.complete(replace(request, max_retries=1)))
+
+    model = TimedModel([busy(status=500)] * 3)
+    swarm = AsyncSwarm(client_of(model, max_retries=5), limits=RateLimits(), middleware=[once])
+    with pytest.raises(CompletionError):
+        await swarm.run(Agent(), "Hi")
+    assert len(model.times) == 2
 
 
 @pytest.mark.parametrize("failure", [busy(status=500), busy(status=400, code="tool_use_failed"), RawAnswer([b"<p>"])])
