@@ -22,7 +22,7 @@ def test_the_adaptive_limit_doubles_until_the_first_pause() -> None:
 def test_the_adaptive_limit_halves_at_a_pause_and_then_adds_one_for_each_round() -> None:
     """Additive increase, multiplicative decrease."""
     limit, seen = AdaptiveLimit(16), []
-    limit.paused(1.0)
+    limit.paused()
     for _ in range(3):
         seen.append(limit.limit)
         for _ in range(limit.limit + 1):
@@ -53,7 +53,7 @@ def test_the_adaptive_limit_grows_only_while_half_of_it_is_used() -> None:
         limit.answered()
     assert limit.limit == 21
     assert said == list(range(11, 22))
-    limit.paused(1.0)
+    limit.paused()
     running = 4
     for _ in range(50):
         limit.answered()
@@ -72,5 +72,5 @@ def test_the_adaptive_limit_stays_between_one_and_its_ceiling(start: int, ceilin
         if is_good:
             limit.answered()
         else:
-            limit.paused(1.0)
+            limit.paused()
         assert 1 <= limit.limit <= ceiling

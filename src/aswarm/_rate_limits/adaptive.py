@@ -25,8 +25,8 @@ class RequestObserver(Protocol):
         """A request failed because the provider has too much to do: a 5xx, a timeout, no connection."""
         ...
 
-    def paused(self, seconds: float, /) -> None:
-        """The provider rejected a request for its rate: all requests wait for so many seconds."""
+    def paused(self) -> None:
+        """The provider rejected a request for its rate: all requests wait."""
         ...
 
 
@@ -72,7 +72,7 @@ class AdaptiveLimit:
         else:
             self._cut(_AFTER_OVERLOAD)
 
-    def paused(self, _seconds: float, /) -> None:
+    def paused(self) -> None:
         """The provider rejected a request: all requests wait."""
         self._cut(_AFTER_PAUSE)
 

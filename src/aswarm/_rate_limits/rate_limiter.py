@@ -201,7 +201,7 @@ class RateLimiter:
             if seconds is None:
                 return
             for observer in self._observers:
-                observer.paused(seconds)
+                observer.paused()
         level = logging.WARNING if seconds >= _LONG_PAUSE else logging.INFO
         run_id = {"run_id": pending.run_id}
         logger.log(level, "all runs of this swarm pause for %.1f s: %s", seconds, error, extra=run_id)
