@@ -3,13 +3,14 @@
 If a provider reports nothing, the counts stay 0. That means unknown and is no error. This module never estimates.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from ._json import is_object
 
+# No provider counts so far. Sums of smaller numbers always fit a float.
+_TOO_MANY = 2**63
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
@@ -59,4 +60,4 @@ def _sum(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _TOO_MANY

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import math
 from functools import reduce
 from operator import add
 from typing import Any
@@ -11,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import Usage
+from aswarm import Agent, AsyncSwarm, Usage
+from aswarm.testing import Answer, RawAnswer, ScriptedModel, chunks, completion
 
 counts = st.integers(min_value=0, max_value=10**9)
 keys = st.sampled_from(["cached_tokens", "audio_tokens", "cost"])
@@ -19,9 +22,11 @@ details = st.recursive(
     st.dictionaries(keys, counts, max_size=3), lambda inner: st.dictionaries(st.just("details"), inner), max_leaves=5
 )
 usages = st.builds(Usage, counts, counts, counts, counts, details)
+# Numbers that are no count: they fit no float, no integer of 64 bits, or nothing at all.
+ODD_NUMBERS = [10**400, -(10**400), 10**4000, 2**63, 1e300, -1e300, math.inf, -math.inf, math.nan]
 # Whatever a server may put there.
 json_values = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=3)),
+    st.one_of(st.none(), st.booleans(), st.integers(), st.sampled_from(ODD_NUMBERS), st.floats(), st.text(max_size=3)),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(keys, inner, max_size=3)),
     max_leaves=8,
 )
@@ -85,6 +90,33 @@ def test_whatever_details_come_they_can_be_summed(first: dict[str, Any], second:
 def test_whatever_counts_come_the_completion_counts(reported: dict[str, Any]) -> None:
     """A count that is no number is unknown, never an error: the answer was paid for and must not be lost."""
     assert Usage.of_completion(reported).requests == 1
+
+
+@pytest.mark.parametrize("number", ODD_NUMBERS, ids=lambda number: f"{number!r:.10}")
+def test_numbers_that_cannot_be_counts_are_unknown(number: float) -> None:
+    """They are left out, and what else was reported counts; so no sum over a run or a batch can fail or overflow."""
+    used = Usage.of_completion({"prompt_tokens": number, "completion_tokens": 3, "cost": number, "more": {"n": number}})
+    assert used == Usage(0, 3, 0, 1, {"more": {}})
+    sums = Usage.of_completion({"cost": 0.5, "more": {"n": 1}}) + used + Usage.of_completion({"cost": 2**62})
+    assert sums.details == {"cost": 0.5 + 2**62, "more": {"n": 1}}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "1" + "0" * 400, "NaN", '"7"', "[7]", "{}"])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_odd_count_of_a_server_does_not_end_the_run(number: str, stream: bool) -> None:
+    """The answer was paid for: over HTTP, whole or streamed, it comes whatever `usage` has."""
+    answer = Answer("Hello", usage={"prompt_tokens": "?", "completion_tokens": 3, "cost": "?"})
+    pieces = [
+        f"data: {json.dumps(chunk)}\n\n" if stream else json.dumps(chunk)
+        for chunk in (chunks(answer) if stream else [completion(answer)])
+    ]
+    raw = [piece.replace('"?"', number).encode() for piece in pieces]
+    client = ScriptedModel([RawAnswer(raw, "text/event-stream" if stream else "application/json")]).client()
+    async with AsyncSwarm(client).stream(Agent(), "Hi", deltas=stream) as run:
+        async for _ in run:
+            pass
+    assert (run.response.text, run.response.usage.completion_tokens) == ("Hello", 3)
 
 
 def test_what_is_not_reported_is_zero() -> None:
