@@ -1,4 +1,4 @@
-"""JSON-like data: type guards for objects and arrays, any value as JSON data, and the text of a value in a message."""
+"""JSON-like data: type guards for objects, arrays and counts, any value as JSON data, and the text of a value in a message."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ def is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
 def is_array(value: object) -> TypeGuard[list[Any]]:
     """Whether it is a list (or a tuple, which reads like one)."""
     return isinstance(value, list | tuple)
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """Whether it is a whole number from 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def shown(value: object, limit: int) -> str:

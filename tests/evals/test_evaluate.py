@@ -185,8 +185,13 @@ async def test_the_answer_that_a_line_shows_is_short() -> None:
     ("agent", "cases", "options", "says"),
     [
         (desk, [], {}, "there are no cases"),
-        (desk, [Case("Hi", function=None)], {"repeats": 0}, "repeats and concurrency must be at least 1"),
-        (desk, [Case("Hi", function=None)], {"concurrency": 0}, "repeats and concurrency must be at least 1"),
+        (desk, [Case("Hi", function=None)], {"repeats": 0}, "repeats and concurrency must be whole numbers from 1"),
+        (
+            desk,
+            [Case("Hi", function=None)],
+            {"concurrency": 1.5},
+            "repeats and concurrency must be whole numbers from 1",
+        ),
         (None, [Case("Hi", function=None)], {}, "the case 'Hi' has no agent"),
         ("evaluated:nobody", [Case("Hi", function=None)], {}, "there is no agent 'evaluated:nobody'"),
         (desk, [Case("Hi", function=None)], {"judge_swarm": object()}, "needs an AsyncSwarm, not object"),

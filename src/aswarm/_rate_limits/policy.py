@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aswarm._errors import ConfigurationError
+from aswarm._json import is_count
 from aswarm._wire.failures import requested_wait
 
 from .backoff import pause_backoff
@@ -57,7 +58,7 @@ class RateLimits:
     def __post_init__(self) -> None:
         for name in ("requests_per_minute", "tokens_per_minute"):
             value: object = getattr(self, name)
-            if value is not None and not (type(value) is int and value >= 1):
+            if not (value is None or is_count(value)):
                 raise ConfigurationError(f"{name} must be a whole number from 1, or None for no limit; not {value!r}")
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
-from aswarm._json import is_object
+from aswarm._json import is_count, is_object
 from aswarm._run.options import MAX_TURNS, RunOptions
 from aswarm._tools.toolbox import toolbox
 
@@ -35,9 +35,9 @@ class BatchSettings:
         toolbox(self.agent)
         if not (self.context_variables is None or is_object(self.context_variables)):
             raise ConfigurationError(f"context_variables must be a dict, not {type(self.context_variables).__name__}")
-        if not (self.concurrency == "auto" or _is_count(self.concurrency)):
+        if not (self.concurrency == "auto" or is_count(self.concurrency)):
             raise ConfigurationError(f'concurrency must be a whole number from 1, or "auto", not {self.concurrency!r}')
-        if not _is_count(self.attempts):
+        if not is_count(self.attempts):
             raise ConfigurationError(f"attempts must be a whole number from 1, not {self.attempts!r}")
         if self.on_error not in ("keep", "stop"):
             raise ConfigurationError(f'on_error must be "keep" or "stop", not {self.on_error!r}')
@@ -89,7 +89,3 @@ def agents_by_name(agents: object) -> Mapping[str, Agent]:
                 "own"
             )
     return named
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -17,6 +17,7 @@ import anyio
 
 from aswarm._agent import Agent, Response
 from aswarm._errors import AswarmError, ConfigurationError, set_attribute
+from aswarm._json import is_count
 from aswarm._run.options import MAX_TURNS
 from aswarm._swarm import AsyncSwarm
 from aswarm._tools.hints import name_of
@@ -61,8 +62,10 @@ async def evaluate(
     Raises ConfigurationError, before the first request, for a case, an agent, a client or a results file that cannot be
     used.
     """
-    if repeats < 1 or concurrency < 1:
-        raise ConfigurationError(f"repeats and concurrency must be at least 1, not {repeats} and {concurrency}")
+    if not (is_count(repeats) and is_count(concurrency)):
+        raise ConfigurationError(
+            f"repeats and concurrency must be whole numbers from 1, not {repeats!r} and {concurrency!r}"
+        )
     for given in (swarm, judge_swarm):
         _check_swarm(given)
     planned = list(_planned(agent, cases, model_override))

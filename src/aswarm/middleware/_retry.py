@@ -19,6 +19,7 @@ from typing import Any
 import anyio
 
 from aswarm._errors import CompletionError, ConfigurationError
+from aswarm._json import is_count
 from aswarm._rate_limits.backoff import ATTEMPT_BACKOFF
 from aswarm._run.handlers import Handlers, Middleware, isolated
 from aswarm._wire.accumulator import Accumulator, provider_error, whole_message
@@ -40,7 +41,7 @@ def retry(attempts: int = 3) -> Middleware:
 
     Raises ConfigurationError if `attempts` is not a whole number from 1.
     """
-    if type(attempts) is not int or attempts < 1:
+    if not is_count(attempts):
         raise ConfigurationError(f"attempts must be a whole number from 1, not {attempts!r}")
 
     def wrap(handlers: Handlers) -> Handlers:

@@ -53,9 +53,9 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     "`question`; it can have `id`, `context_variables` and `metadata`. Lines that cannot be used are reported, and kept "
     "in a file beside the output (out.rejected.jsonl for out.jsonl).\n\nAn outcome has id, status (answer, refusal, "
     "max_turns, error), text, agent, usage, attempts, duration in seconds, error, unknown_calls (the tool calls whose "
-    "outcome is unknown), metadata, context_variables, input_digest and messages.\n\nAfter --resume, or with --journal, an output can hold several lines for one id, "
-    "because failed items run again: the last line of an id counts. A line that is not JSON was cut off by a crash; skip "
-    "it.",
+    "outcome is unknown), metadata, context_variables, input_digest and messages.\n\nAfter --resume, or with --journal, "
+    "an output can hold several lines for one id, because failed items run again: the last line of an id counts. A line "
+    "that is not JSON was cut off by a crash; skip it.",
 )
 @click.argument("agent")
 @click.argument("source", metavar="INPUT")
