@@ -99,8 +99,13 @@ class BlockingEngine(AsyncSwarm):
             if call.outcome and call.outcome.result:
                 changes.update(call.outcome.result.context_variables)
         handoff = state.end_turn()
-        agent = cast("Agent", handoff and handoff[1])  # None without a handoff, as in Swarm
-        return Response(messages=state.response.messages, agent=agent, context_variables=changes)
+        made = state.response
+        return Response(
+            messages=made.messages,
+            agent=cast("Agent", handoff and handoff[1]),  # None without a handoff, as in Swarm
+            context_variables=changes,
+            unknown_calls=made.unknown_calls,
+        )
 
 
 def _ignore(_event: LoopEvent) -> None:
