@@ -19,6 +19,7 @@ This module defines the exceptions. It never decides when to raise one.
 
 from __future__ import annotations
 
+import copy
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -104,6 +105,16 @@ class ToolTimeout(ToolError):  # noqa: N818 - reads as what happened
     def __init__(self, text: str, *, still_running: bool = False) -> None:
         super().__init__(text)
         self.still_running = still_running
+
+
+def error_of_run(error: Exception) -> RunError:
+    """The error that ends a run because of an error of other code, or one that another run has raised before."""
+    if isinstance(
+        error, CompletionError
+    ):  # a source may raise one object in many runs; each run needs its own response
+        with suppress(Exception):  # a subclass may need other arguments
+            return copy.copy(error)
+    return RunError(f"{type(error).__name__}: {error}")
 
 
 def set_attribute(error: BaseException, name: str, value: object) -> None:

@@ -8,9 +8,12 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import anyio
+
 from aswarm._agent import Agent
 from aswarm._context import copy_containers
-from aswarm._runtime.backend import BackgroundTask
+from aswarm._errors import RunError
+from aswarm._runtime.backend import BackgroundTask, raise_if_own
 from aswarm._runtime.threads import FunctionRunner, enter_tool
 from aswarm._tools.hints import bound_by_partials, signature_of
 from aswarm._tools.schema import CONTEXT
@@ -25,12 +28,16 @@ async def resolve_instructions(
     if not callable(instructions):
         return instructions
     work = _with_context(instructions, context)
-    value = (
-        work()
-        if is_async(instructions)
-        else await BackgroundTask(functools.partial(_run_in_slot, function_runner(), work)).result()
-    )
-    return await value if inspect.isawaitable(value) else value
+    try:
+        value = (
+            work()
+            if is_async(instructions)
+            else await BackgroundTask(functools.partial(_run_in_slot, function_runner(), work)).result()
+        )
+        return await value if inspect.isawaitable(value) else value
+    except anyio.get_cancelled_exc_class() as error:
+        await raise_if_own(error)
+        raise RunError(f"the instructions of {agent.name!r} were cancelled, but not by their run") from error
 
 
 async def _run_in_slot(function_runner: FunctionRunner, work: Callable[[], Any]) -> Any:

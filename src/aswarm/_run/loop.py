@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aswarm._agent import Agent
-from aswarm._errors import AswarmError, RunError
+from aswarm._errors import AswarmError, RunError, error_of_run
 from aswarm._events import CompletionDelta, CompletionFinished, HandedOff, LoopEvent, RunFinished, TurnStarted
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.failures import hide_header_values
@@ -59,7 +59,7 @@ class Loop:
                 raise
             # An error of other code, or of a run inside this one, which keeps its own response.
             hide_header_values(error)
-            wrapped = RunError(f"{type(error).__name__}: {error}")
+            wrapped = error_of_run(error)
             _attach_response(wrapped, state)
             raise wrapped from error
 

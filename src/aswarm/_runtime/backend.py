@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
+import anyio.lowlevel
 import sniffio
 
 T = TypeVar("T")
@@ -35,6 +36,14 @@ def current_loop() -> object:
 
 def _trio() -> Any:
     return sys.modules["trio"].lowlevel
+
+
+async def raise_if_own(cancellation: BaseException) -> None:
+    """Raise this cancellation, or another one, if the current task is cancelled; else other code has raised it."""
+    task = None if _on_trio() else asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise cancellation
+    await anyio.lowlevel.checkpoint()
 
 
 def scheduler() -> Callable[[Callable[[], None]], object]:

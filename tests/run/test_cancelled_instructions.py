@@ -1,0 +1,97 @@
+"""Instructions that raise a cancellation of their own have failed; a cancellation of the run stays one."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import pytest
+from run_scenes import until
+from ways_to_run import FACES, cancel_when, consume, swarm_of
+
+from aswarm import Agent, Response, RunError
+
+Instructions = Callable[[], Any]
+
+
+async def raises() -> str:
+    """They raise the exception themselves."""
+    raise asyncio.CancelledError("stale")
+
+
+def raises_plainly() -> str:
+    """The same in a worker thread."""
+    raise asyncio.CancelledError("stale")
+
+
+async def awaits_cancelled() -> str:
+    """They wait for something that other code has cancelled."""
+    other: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    other.cancel()
+    return await other
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("instructions", [raises, raises_plainly, awaits_cancelled])
+async def test_a_cancellation_of_their_own_is_a_failure(instructions: Instructions, face: str) -> None:
+    """The run ends with a RunError that names the agent: its task is not cancelled."""
+    left: list[Response] = []
+    agent = Agent(name="Desk", instructions=instructions)
+    with pytest.raises(RunError, match="the instructions of 'Desk' were cancelled, but not by their run") as caught:
+        await consume(swarm_of(), agent, face, left)
+    assert isinstance(caught.value.__cause__, asyncio.CancelledError)
+    assert left[0].stop == "error"
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("plain", [True, False])
+async def test_a_cancelled_run_is_cancelled_in_its_instructions(face: str, plain: bool) -> None:
+    """A scope that is cancelled while instructions run ends the run as cancelled."""
+    begun: list[bool] = []
+
+    async def waits() -> str:
+        begun.append(True)
+        await anyio.sleep_forever()
+        return "never"
+
+    def blocks() -> str:
+        begun.append(True)
+        anyio.from_thread.run(anyio.sleep, 0.01)
+        return "late"
+
+    agent = Agent(instructions=blocks if plain else waits)
+    response = await cancel_when(lambda: begun, swarm_of(), agent, face)
+    assert response.messages == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("again", [raises, None])
+async def test_a_cancelled_task_is_cancelled_in_its_instructions(again: Callable[[], Awaitable[str]] | None) -> None:
+    """`task.cancel()` is no scope; it ends the run as cancelled, also where the instructions raise a new CancelledError."""
+    begun: list[bool] = []
+
+    async def waits() -> str:
+        begun.append(True)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            if again is not None and sys.exc_info()[0] is asyncio.CancelledError:
+                await again()
+        return "never"
+
+    left: list[Response] = []
+    task = asyncio.create_task(consume(swarm_of(), Agent(instructions=waits), "run", left))
+    await until(lambda: begun)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+    assert left[0].stop == "cancelled"

@@ -1,0 +1,75 @@
+"""One error object that is raised in several runs: each run has an error of its kind, with a response of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import pytest
+
+from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, RunError, StreamInterrupted
+
+pytestmark = pytest.mark.asyncio
+
+
+class Failing:
+    """A source that raises one stored error, as a circuit breaker does."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        raise self.error
+        yield {}
+
+
+async def failures(error: Exception) -> tuple[RunError, RunError]:
+    """What two runs raise, one after the other."""
+    swarm = AsyncSwarm(Failing(error))
+    with pytest.raises(RunError) as first:
+        await swarm.run(Agent(), "Hi", run_id="one")
+    with pytest.raises(RunError) as second:
+        await swarm.run(Agent(), "Hi", run_id="two")
+    return first.value, second.value
+
+
+async def test_a_stored_completion_error_stays_one() -> None:
+    """The second run has an error of the same type with the same status; the first keeps its own response."""
+    stored = CompletionError("too busy", status_code=429, retryable=True, retry_after=3.0)
+    first, second = await failures(stored)
+    assert first is stored
+    assert isinstance(second, CompletionError)
+    assert (str(second), second.status_code, second.retryable, second.retry_after) == ("too busy", 429, True, 3.0)
+    assert first.response is not None
+    assert second.response is not None
+    assert (first.response.run_id, second.response.run_id) == ("one", "two")
+    assert second.__cause__ is stored
+
+
+async def test_a_stored_error_of_a_subclass_stays_one() -> None:
+    """The same for what a broken stream raises."""
+    _, second = await failures(StreamInterrupted("cut", status_code=502))
+    assert isinstance(second, StreamInterrupted)
+    assert second.status_code == 502
+
+
+class Uncopyable(CompletionError):
+    """An error that needs more than its text to be made."""
+
+    def __init__(self, provider: str, *, text: str) -> None:
+        super().__init__(f"{provider}: {text}")
+
+
+async def test_an_error_that_cannot_be_made_again_is_a_run_error() -> None:
+    """Its text stays, and the error itself is the cause."""
+    stored = Uncopyable("acme", text="busy")
+    _, second = await failures(stored)
+    assert type(second) is RunError
+    assert str(second) == "Uncopyable: acme: busy"
+    assert second.__cause__ is stored
+
+
+async def test_another_error_of_a_run_inside_is_wrapped_as_before() -> None:
+    """A RunError that is not about a completion says which error it was."""
+    _, second = await failures(RunError("the inner run failed"))
+    assert str(second) == "RunError: the inner run failed"
