@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from hint_schemas import parameters_of
 
-from aswarm import Agent, function_to_json, function_tool, tool
+from aswarm import Agent, AsyncSwarm, function_to_json, function_tool, tool
 from aswarm._tools.schema import schema_of
+from aswarm.testing import ScriptedModel
 
 lazily = pytest.mark.skipif(sys.version_info < (3, 14), reason="hints are evaluated when the function is defined")
 
@@ -156,3 +157,20 @@ def test_a_function_tool_evaluates_only_the_hints_that_it_needs() -> None:
     made = function_tool(shop["pay"], name="pay", description="", parameters={"type": "object"})
     assert made.schema.context_hint is dict
     assert Agent(functions=[made]).functions == [made]
+
+
+@lazily
+@pytest.mark.asyncio
+async def test_instructions_with_hints_that_only_the_type_checker_knows() -> None:
+    """They get the context variables, positionally or by keyword: their hints are not evaluated."""
+    shop = defined("""
+        def positional(context_variables: Context) -> Text:
+            return f"Help {context_variables['user']}."
+
+        def by_keyword(*, context_variables: Context) -> Text:
+            return positional(context_variables)
+    """)
+    for name in ("positional", "by_keyword"):
+        model = ScriptedModel(["Hi"])
+        await AsyncSwarm(model.client()).run(Agent(instructions=shop[name]), "Hi", {"user": "Ada"})
+        assert model.requests[0].messages[0]["content"] == "Help Ada."

@@ -171,6 +171,8 @@ def _is_still_running(error: Exception) -> bool:
 
 def _not_found(call: ToolCall) -> str:
     names = list(toolbox(call.agent).tools)
+    if call.name in names:  # a call of another type, which no function can answer
+        return f"Tool {call.name} not found."
     if not names:
         return f"Tool {call.name} not found. This agent has no tools."
     others = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
