@@ -120,10 +120,12 @@ def test_get_chat_completion_returns_what_the_client_returns(capsys: pytest.Capt
 
 
 def test_get_chat_completion_streams_chunks() -> None:
-    """The chunks of the SDK, as the client gives them."""
-    with scripted_openai("Hello!") as client:
+    """The chunks of the SDK. Each has a choice, as loops for Swarm expect: no chunk with the usage is asked for."""
+    client, bodies = recorded_openai("Hello!")
+    with client:
         chunks = list(complete(Swarm(client), Agent(), stream=True))
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "Hello!"
+    assert "stream_options" not in bodies[0]
 
 
 def test_get_chat_completion_with_an_async_client() -> None:

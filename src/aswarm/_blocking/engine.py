@@ -73,7 +73,7 @@ class BlockingEngine(AsyncSwarm):
             )
         state = RunState(agent, history, context_variables, empty_content=self._empty_content)
         instructions = await self._instruct(agent, state.context)
-        request = state.request(instructions, RequestSettings(stream, model_override))
+        request = state.request(instructions, RequestSettings(stream, model_override, include_usage=False))
         if debug:
             debug_print("Getting chat completion for...:", request.body["messages"])
         reply = await CompatibleClientSource(client, in_callers_thread).reply(request)
