@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cli_runs import AGENTS, invoke, model, refused
 
-from aswarm.testing import call
+from aswarm.testing import Answer, call
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +35,32 @@ def test_without_a_key() -> None:
     result = invoke("chat", "agents:triage", stdin="Hello\n")
     assert result.exit_code == 2
     assert "OPENAI_API_KEY" in result.stderr
+
+
+def test_a_saved_conversation(folder: Path) -> None:
+    """--load continues it: what was said, the agent and the context."""
+    with model("I am well.", call("look_up", order_id=7), "It is on its way.") as server:
+        first = invoke("chat", "agents:orders", "-c", "user=Ann", server=server, stdin="How are you?\n/save a.json\n")
+        assert "2 messages saved." in first.stdout
+        result = invoke("chat", "agents:triage", "--load", "a.json", server=server, stdin="And my order?\n")
+    assert "2 messages loaded. The active agent is Orders." in result.stdout
+    texts = [message.get("content") for message in server.requests[2]["messages"][1:]]
+    assert texts == ["How are you?", "I am well.", "And my order?", None, "Order 7 of Ann"]
+
+
+@pytest.mark.parametrize(("name", "said"), [("nowhere.json", "No such file"), ("agents.py", "Expecting value")])
+def test_a_conversation_that_cannot_be_loaded(name: str, said: str) -> None:
+    """Exit code 2, before the first prompt."""
+    result = invoke("chat", "agents:triage", "--load", name, "--base-url", "http://127.0.0.1:9/v1")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"Error: {name}: {said}")
+
+
+def test_an_empty_answer() -> None:
+    """The chat says so, where otherwise nothing would be seen; a refusal is no empty answer."""
+    with model("", Answer(extra={"refusal": "I will not."})) as server:
+        result = invoke("chat", "agents:triage", server=server, stdin="Hi\nHi\n")
+    assert result.stdout.count("The answer is empty.") == 1
 
 
 def test_options() -> None:

@@ -15,6 +15,8 @@ from aswarm.repl._saved import SavedConversation, from_json, read_conversation, 
 from aswarm.repl._session import Session
 from aswarm.testing import ScriptedModel, call
 
+BOT = Agent(name="Bot")
+
 
 @pytest.fixture
 def chat() -> Chat:
@@ -89,7 +91,7 @@ def test_a_broken_file_is_a_line_and_changes_nothing(chat, tmp_path, capsys, tex
     """The line says what is wrong; the conversation stays as it was."""
     path = tmp_path / "chat.json"
     path.write_text(text)
-    chat.session.end_run(chat.session.send("Hi"), Response(messages=[ANSWER]), failed=False)
+    chat.session.end_run(chat.session.send("Hi"), Response(agent=BOT, messages=[ANSWER]), failed=False)
     chat.process_line(f"/load {path}")
     out = capsys.readouterr().out
     assert error in out
@@ -135,6 +137,31 @@ def test_only_saved_conversations_are_overwritten(chat, tmp_path, capsys):
     )
     assert other.read_text() == "import aswarm"
     assert sorted(place.name for place in tmp_path.iterdir()) == ["agents.py", "chat.json"]
+
+
+def test_saving_over_another_conversation_asks(chat, tmp_path, capsys):
+    """Only yes replaces it; any other line keeps it, and is no message. The file of this conversation is not asked about."""
+    path = tmp_path / "chat.json"
+    write_conversation(str(path), to_json(SavedConversation("Bot", {}, [{"role": "user", "content": "Other"}]))[0])
+    before = path.read_text()
+    chat.session.history, chat.session.context = [USER, ANSWER], {}
+    for answer in ("", "no", "/exit"):
+        assert chat.process_line(f"/save {path}") is None
+        assert chat.process_line(answer) is None
+        assert path.read_text() == before
+    assert not chat.is_over
+    chat.process_line(f"/save {path}")
+    assert chat.process_line(" Yes ") is None
+    assert read_conversation(str(path)).messages == [USER, ANSWER]
+    chat.session.history = [USER, ANSWER, USER]
+    chat.process_line(f"/save {path}")
+    question = f"{path} has another conversation (1 message). Replace it? Type yes, or anything else to keep it."
+    assert capsys.readouterr().out.splitlines() == [
+        *[question, "Not saved."] * 3,
+        question,
+        "2 messages saved.",
+        "3 messages saved.",
+    ]
 
 
 def test_a_file_that_cannot_be_written_is_a_line(chat, tmp_path, capsys):

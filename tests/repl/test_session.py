@@ -20,6 +20,8 @@ from aswarm.repl._session import (
 )
 from aswarm.testing import check_history
 
+BOT = Agent(name="Bot")
+
 
 def session_of(*history: dict, **options) -> Session:
     session = Session(Agent(name="Bot"), **options)
@@ -89,7 +91,9 @@ def test_usage_is_summed():
     """Over all runs, also those before a reset, which have been paid for."""
     session = session_of()
     for _ in range(2):
-        session.end_run(session.send("Hi"), Response(messages=[ANSWER], usage=Usage(10, 5, 15, 1)), failed=False)
+        session.end_run(
+            session.send("Hi"), Response(agent=BOT, messages=[ANSWER], usage=Usage(10, 5, 15, 1)), failed=False
+        )
     session.reset()
     assert action_for(session, "/usage") == ShowText("30 tokens (20 in, 10 out), 2 requests")
 
@@ -140,23 +144,47 @@ def test_the_response_of_a_run_is_kept():
 def test_a_failed_message_is_not_in_the_history():
     """It can be sent again until another message is sent."""
     session = session_of(USER, ANSWER)
-    session.end_run(session.send("More"), Response(stop="error"), failed=True)
+    session.end_run(session.send("More"), Response(agent=BOT, stop="error"), failed=True)
     assert session.history == [USER, ANSWER]
     again = session.resume()
     assert again is not None
     assert again.new_message == "More"
-    session.end_run(session.send("Else"), Response(messages=[ANSWER]), failed=False)
+    session.end_run(session.send("Else"), Response(agent=BOT, messages=[ANSWER]), failed=False)
     assert session.resume() is None
 
 
 def test_a_stopped_run_keeps_the_message():
     """Also if the model has sent nothing; to resume asks the model with the history."""
     session = session_of()
-    session.end_run(session.send("Hi"), Response(stop="cancelled"), failed=False)
-    assert session.history == [USER]
+    session.end_run(session.send("Hi"), Response(agent=BOT, stop="cancelled"), failed=False)
+    assert session.history == [USER, {"role": "assistant", "content": "[stopped by the user]", "sender": "Bot"}]
     again = session.resume()
     assert again is not None
     assert (again.messages, again.new_message, again.resume) == ([USER], None, False)
+
+
+def test_what_was_read_of_a_stopped_answer_is_kept():
+    """With a mark, so that the model knows; to resume asks again without it."""
+    session = session_of()
+    stopped = Response(agent=BOT, stop="cancelled")
+    session.end_run(session.send("Hi"), stopped, failed=False, partial="It is a long st")
+    assert session.history[1]["content"] == "It is a long st\n[stopped by the user]"
+    check_history(session.send("Shorter").messages)
+    assert [message["role"] for message in session.send("Shorter").messages] == ["user", "assistant", "user"]
+    again = session.resume()
+    assert again is not None
+    assert again.messages == [USER]
+    session.end_run(again, Response(agent=BOT, messages=[ANSWER]), failed=False)
+    assert session.history == [USER, ANSWER]
+
+
+def test_a_run_that_was_stopped_in_a_function_gets_no_mark():
+    """Its calls have results, or are open; nothing of an answer was read."""
+    session = session_of()
+    response = Response(agent=BOT, messages=[ASKING], stop="cancelled")
+    session.end_run(session.send("Hi"), response, failed=False)
+    assert session.history == [USER, ASKING]
+    assert session.open_calls
 
 
 def test_a_resumed_run_that_fails_keeps_the_history():
@@ -164,7 +192,7 @@ def test_a_resumed_run_that_fails_keeps_the_history():
     session = session_of(USER)
     start = session.resume()
     assert start is not None
-    session.end_run(start, Response(stop="error"), failed=True)
+    session.end_run(start, Response(agent=BOT, stop="error"), failed=True)
     assert (session.history, session.failed_message) == ([USER], None)
 
 

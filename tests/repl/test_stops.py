@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import signal
 import threading
 import time
@@ -26,7 +27,7 @@ def chat(request, monkeypatch, capsys) -> PlainChat:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_ctrl_c_stops_an_answer_and_the_chat_continues(chat, stream):
-    """The response is closed, and the next request has both messages of the user."""
+    """The response is closed, and the next request has what was read of the answer, with a mark, between both messages."""
 
     def slowly(_) -> Answer:
         interrupt_when(lambda: model.open_streams if stream else len(model.requests))
@@ -35,7 +36,10 @@ def test_ctrl_c_stops_an_answer_and_the_chat_continues(chat, stream):
     model = ScriptedModel([slowly, "Shorter."], cut=1)
     out = chat(["Tell me all", "Shorter"], Agent(name="Bot"), model, stream=stream).splitlines()
     assert out[-4:] == ["Stopped.", "Shorter", "Bot: Shorter.", ""]
-    assert sent(model, 1) == [("user", "Tell me all"), ("user", "Shorter")]
+    [asked, (role, stopped), shorter] = sent(model, 1)
+    assert (asked, role, shorter) == (("user", "Tell me all"), "assistant", ("user", "Shorter"))
+    assert re.fullmatch(r"(x+\n)?\[stopped by the user\]", stopped)
+    assert stream or stopped == "[stopped by the user]"
 
 
 def test_another_message_skips_open_calls(chat):

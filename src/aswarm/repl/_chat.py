@@ -16,7 +16,7 @@ from aswarm._text import counted, one_line
 
 from ._commands import action_for
 from ._display import Display
-from ._saved import read_conversation, write_conversation
+from ._saved import other_conversation, read_conversation, write_conversation
 from ._session import Quit, ReadFile, Session, ShowError, ShowHistory, ShowText, StartRun, WriteFile
 
 # The errors of reading a line; `Chat.on_read_error` decides what they mean.
@@ -29,6 +29,11 @@ class HasResponse(Protocol):
     @property
     def response(self) -> Response:
         """What has happened so far."""
+        ...
+
+    @property
+    def partial(self) -> str:
+        """The text of a completion that has not finished."""
         ...
 
 
@@ -47,12 +52,16 @@ class Chat:
         self.display = display
         self.is_over = False
         self._interrupted = False
+        self._to_confirm: WriteFile | None = None
 
     # --- lines ---
 
     def process_line(self, line: str) -> StartRun | None:
         """Do what a line asks for. A run is only returned: the loop has to drive it."""
         self._interrupted = False
+        if self._to_confirm is not None:
+            self._confirm(line)
+            return None
         match action_for(self.session, line):
             case StartRun() as start:
                 return start
@@ -70,17 +79,31 @@ class Chat:
                 pass  # an empty line
         return None
 
-    def _use_file(self, action: WriteFile | ReadFile) -> None:
+    def _use_file(self, action: WriteFile | ReadFile, *, replace: bool = False) -> None:
         try:
             if isinstance(action, WriteFile):
-                write_conversation(action.path, action.text)
-                text = action.done
+                text = self._write(action, replace=replace)
             else:
                 text = self.session.load(read_conversation(action.path))
         except (OSError, ValueError) as error:
             self.display.show_error(f"{action.path}: {getattr(error, 'strerror', None) or error}")
         else:
             self.display.show_text(text)
+
+    def _write(self, action: WriteFile, *, replace: bool = False) -> str:
+        if not replace and (other := other_conversation(action.path, action.text)) is not None:
+            self._to_confirm = action
+            messages = counted(len(other.messages), "message")
+            return f"{action.path} has another conversation ({messages}). Replace it? Type yes, or anything else to keep it."
+        write_conversation(action.path, action.text)
+        return action.done
+
+    def _confirm(self, line: str) -> None:
+        action, self._to_confirm = self._to_confirm, None
+        if action is None or line.strip().lower() not in ("y", "yes"):
+            self.display.show_text("Not saved.")
+        else:
+            self._use_file(action, replace=True)
 
     def on_read_error(self, error: BaseException) -> None:
         """Reading a line has failed. The end of input leaves the chat, and so does Ctrl-C twice in a row."""
@@ -112,7 +135,8 @@ class Chat:
             self.display.end_run()
         nothing = Response(agent=start.agent, context_variables=start.context, stop="error" if failure else "cancelled")
         response = nothing if active.run is None else active.run.response
-        self.session.end_run(start, response, failed=failure is not None)
+        partial = "" if active.run is None else active.run.partial
+        self.session.end_run(start, response, failed=failure is not None, partial=partial)
         self._show_end(response, failure)
 
     def _show_end(self, response: Response, failure: AswarmError | None) -> None:

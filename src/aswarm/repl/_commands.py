@@ -53,7 +53,9 @@ def _help(_: Session, __: str) -> Action:
     rows = [(f"/{name} {command.argument}".rstrip(), command.help) for name, command in COMMANDS.items()]
     width = max(len(usage) for usage, _ in rows)
     lines = [f"{usage:<{width}}  {text}" for usage, text in rows]
-    return ShowText("\n".join([*lines, "Ctrl-C stops an answer and keeps the conversation without it."]))
+    return ShowText(
+        "\n".join([*lines, "Ctrl-C stops an answer; what was read of it stays in the conversation, marked."])
+    )
 
 
 def _agent(session: Session, name: str) -> Action:

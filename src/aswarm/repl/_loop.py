@@ -29,6 +29,7 @@ from aswarm._text import how_to_install
 from ._chat import READ_ERRORS, Chat
 from ._display import Display, Reader
 from ._plain import PlainDisplay, PlainReader
+from ._saved import SavedConversation
 from ._session import Session, StartRun
 from ._text import is_terminal
 
@@ -36,7 +37,7 @@ logger = logging.getLogger("aswarm")
 
 
 @dataclass(frozen=True, slots=True)
-class _ChatOptions:
+class ChatOptions:
     """The options that are the same for every run of a chat."""
 
     stream: bool
@@ -80,8 +81,21 @@ def run_demo_loop(
     If a message fails, one line shows the error, and the chat continues without that message. Ctrl-C stops an answer;
     what has happened until then is kept. Raises ConfigurationError for an agent, context or client of the wrong kind.
     """
-    options = _ChatOptions(stream, debug, model_override, max_turns)
-    with _new_swarm(client) as swarm, _new_chat(starting_agent, context_variables, options) as (chat, reader):
+    options = ChatOptions(stream, debug, model_override, max_turns)
+    chat_with(starting_agent, context_variables, options, client)
+
+
+def chat_with(
+    agent: Agent,
+    context_variables: Mapping[str, Any] | None,
+    options: ChatOptions,
+    client: Any,
+    saved: SavedConversation | None = None,
+) -> None:
+    """`run_demo_loop`, which can continue a saved conversation."""
+    with _new_swarm(client) as swarm, _new_chat(agent, context_variables, options) as (chat, reader):
+        if saved is not None:
+            chat.display.show_text(chat.session.load(saved))
         while not chat.is_over:
             try:
                 start = chat.process_line(reader.read())
@@ -97,7 +111,7 @@ def _new_swarm(client: Any) -> Swarm:
     return make() if client is None else make(client)
 
 
-def _run(swarm: Swarm, chat: Chat, start: StartRun, options: _ChatOptions) -> None:
+def _run(swarm: Swarm, chat: Chat, start: StartRun, options: ChatOptions) -> None:
     with chat.running(start) as active, swarm.stream(**options.arguments(start)) as active.run:
         for event in active.run:
             chat.display.show_event(event)
@@ -121,7 +135,7 @@ async def run_demo_loop_async(
     Takes what `run_demo_loop` takes; `client`: as for `AsyncSwarm`. Plain functions run in worker threads here, so use
     `run_demo_loop` for a function that calls `input`.
     """
-    options = _ChatOptions(stream, debug, model_override, max_turns)
+    options = ChatOptions(stream, debug, model_override, max_turns)
     async with AsyncSwarm(client) as swarm:
         with _new_chat(starting_agent, context_variables, options) as (chat, reader):
             while not chat.is_over:
@@ -146,7 +160,7 @@ async def _read_async(chat: Chat, reader: Reader) -> str:
     return ""
 
 
-async def _run_async(swarm: AsyncSwarm, chat: Chat, start: StartRun, options: _ChatOptions) -> None:
+async def _run_async(swarm: AsyncSwarm, chat: Chat, start: StartRun, options: ChatOptions) -> None:
     with chat.running(start) as active, anyio.CancelScope() as scope, on_interrupt(scope.cancel):
         async with swarm.stream(**options.arguments(start)) as active.run:
             async for event in active.run:
@@ -181,7 +195,7 @@ def on_interrupt(react: Callable[[], None]) -> Generator[None]:
 
 @contextmanager
 def _new_chat(
-    agent: Agent, context_variables: Mapping[str, Any] | None, options: _ChatOptions
+    agent: Agent, context_variables: Mapping[str, Any] | None, options: ChatOptions
 ) -> Generator[tuple[Chat, Reader]]:
     session = Session(agent, context_variables)
     display, reader = display_and_reader(session, live=options.stream)

@@ -71,23 +71,26 @@ def read_conversation(path: str) -> SavedConversation:
     return from_json(file.read_text(encoding="utf-8"))
 
 
-def write_conversation(path: str, text: str) -> None:
-    """Write a file that only its owner can read, completely or not at all. Raises OSError or ValueError.
+def other_conversation(path: str, text: str) -> SavedConversation | None:
+    """The conversation in a file, if it is not an earlier state of the one in this text. Raises OSError or ValueError.
 
-    Another file is never overwritten, only a saved conversation.
+    A file that is no saved conversation is a ValueError: it is never replaced.
     """
-    target = _expanded(path).resolve()
-    if target.exists():
-        _check_replaceable(path)
-    with replacing(target, private=True) as file:
-        file.write(text.encode())
-
-
-def _check_replaceable(path: str) -> None:
+    if not _expanded(path).exists():
+        return None
     try:
-        read_conversation(path)
+        known = read_conversation(path)
     except ValueError as error:
         raise ValueError("the file is not a saved conversation and was not overwritten; choose another path") from error
+    is_earlier = from_json(text).messages[: len(known.messages)] == known.messages
+    return None if is_earlier else known
+
+
+def write_conversation(path: str, text: str) -> None:
+    """Write a file that only its owner can read, completely or not at all. Raises OSError or ValueError."""
+    target = _expanded(path).resolve()
+    with replacing(target, private=True) as file:
+        file.write(text.encode())
 
 
 def _expanded(path: str) -> Path:

@@ -20,6 +20,8 @@ from aswarm.graph import agent_graph
 
 from ._saved import SavedConversation
 
+STOPPED = "[stopped by the user]"  # the end of an answer that was not read to its end
+
 
 @dataclass(frozen=True, slots=True)
 class StartRun:
@@ -142,15 +144,22 @@ class Session:
             return self.send(self.failed_message)
         if self.open_calls:
             return self._start(self.history, resume=True)
-        is_unanswered = bool(self.history) and self.history[-1]["role"] != "assistant"
-        return self._start(self.history) if is_unanswered else None
+        asked = self.history[:-1] if self._is_stopped else self.history
+        return self._start(asked) if asked and asked[-1]["role"] != "assistant" else None
+
+    @property
+    def _is_stopped(self) -> bool:
+        """Whether the last message is an answer that the user has stopped."""
+        last: Message = self.history[-1] if self.history else {"role": ""}
+        return last["role"] == "assistant" and str(last.get("content")).endswith(STOPPED)
 
     def _start(self, messages: list[Message], *, new_message: str | None = None, resume: bool = False) -> StartRun:
         return StartRun(self.agent, messages, self.context, new_message, resume)
 
-    def end_run(self, start: StartRun, response: Response, *, failed: bool) -> None:
-        """Keep what a run has left, however it ended.
+    def end_run(self, start: StartRun, response: Response, *, failed: bool, partial: str = "") -> None:
+        """Keep what a run has left, however it ended. `partial`: what was read of an answer that the user has stopped.
 
+        A stopped answer is kept with a mark: the user has seen it, and two messages of the user must not follow each other.
         A new message whose run failed at once is removed again: it may be the reason why the provider rejects the
         request, and then every later request would be rejected too.
         """
@@ -158,6 +167,9 @@ class Session:
         self.failed_message = start.new_message if is_lost else None
         self.history = self.history if is_lost else [*start.messages, *response.messages]
         self.agent = response.agent
+        if response.stop == "cancelled" and (partial or self.history[-1]["role"] == "user"):
+            text = f"{partial.rstrip()}\n{STOPPED}".lstrip()
+            self.history.append({"role": "assistant", "content": text, "sender": self.agent.name})
         self._met[self.agent.name] = self.agent
         self.context = response.context_variables
         self.usage += response.usage
