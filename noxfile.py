@@ -198,11 +198,24 @@ def install_model(session: nox.Session, instead: str) -> None:
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """A conversation of two agents with a real model on this machine; `-- --scripted` needs no model."""
+    """Two agents with a real model on this machine; `-- --scripted` needs no model, `-- --chat` is a chat with a script."""
+    if "--chat" in session.posargs:
+        session.install(".[cli]")
+        chat = ("-m", "aswarm", "chat", "aswarm.cli.demo_agents:triage")
+        # Ctrl-C stops an answer; nox must not end the chat for it.
+        session.run("python", "examples/model.py", *chat, interrupt_timeout=None)
+        return
     session.install(".")
     if "--scripted" not in session.posargs:
         install_model(session, "nox -s demo -- --scripted")
     session.run("python", "examples/demo/run.py", *session.posargs)
+
+
+@nox.session
+def model(session: nox.Session) -> None:
+    """A scripted model to talk to, for programs and for `aswarm chat`: prints a base URL, and waits for Ctrl-C."""
+    session.install(".")
+    session.run("python", "examples/model.py", *session.posargs)
 
 
 @nox.session

@@ -65,7 +65,7 @@ async def _serve_and_run(model: ScriptedModel, command: list[str], stopped: list
     _end_on_signals(stopped)
     server = await asyncio.start_server(partial(serve, model), "127.0.0.1", 0)
     try:
-        return await _run(command, environment(server.sockets[0].getsockname()[1]))
+        return await run_with_model(command, server.sockets[0].getsockname()[1])
     finally:
         server.close()  # answers still under way are cancelled by asyncio.run
 
@@ -86,8 +86,9 @@ def environment(port: int) -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key != "OPENAI_MODEL"} | own
 
 
-async def _run(command: list[str], environment: dict[str, str]) -> int:
-    process = await asyncio.create_subprocess_exec(sys.executable, *command, env=environment)
+async def run_with_model(command: list[str], port: int) -> int:
+    """Run a command of Python whose model is on this port of 127.0.0.1; its exit code."""
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, env=environment(port))
     try:
         code = await process.wait()
     finally:
