@@ -41,7 +41,8 @@ class AsyncSwarm:
 
     `client`: an `AsyncOpenAI` (Azure and subclasses included), anything with an async or plain
     `chat.completions.create`, or a `CompletionSource`. Without a client, `AsyncOpenAI()` is made on first use, for each
-    event loop, and closed by `aclose()`. A client that was passed in is never closed.
+    event loop, and closed by `aclose()`. A client that was passed in is never closed: make it with
+    `async with AsyncOpenAI(...) as client`, and run inside the block.
 
     `transport="aiohttp"`: the client that is made uses the SDK's aiohttp transport (extra `aiohttp`, asyncio only), with
     no limit of connections and 60 s to connect. Choose it for a hundred runs in flight and more.

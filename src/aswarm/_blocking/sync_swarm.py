@@ -39,7 +39,7 @@ class Swarm:
 
     `client`: a blocking `OpenAI` or an `AsyncOpenAI` (Azure and subclasses included), anything with a plain or async
     `chat.completions.create`, or a `CompletionSource`. Without one, a blocking `OpenAI()` is made on first use, for each
-    process, and closed by `close()`. A client that was passed in is never closed.
+    process, and closed by `close()`. A client that was passed in is never closed: make it with `with OpenAI(...) as client`.
 
     Plain functions, plain instructions, a plain `tool_error` and a blocking client run in the caller's thread, except
     functions with `@tool(concurrent=True)`, `timeout` or `abandon_on_cancel`, which run in a thread of their own. Async
