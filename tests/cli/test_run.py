@@ -185,7 +185,7 @@ def test_the_limit_without_an_option() -> None:
     with model(*[call("look_up", order_id=7)] * 101) as server:
         result = invoke("run", "agents:orders", "?", "-c", "user=x", server=server)
     assert result.exit_code == 3
-    assert result.stderr.endswith("No answer: 100 completions were made (--max-turns)\n")
+    assert result.stderr.endswith("No answer: --max-turns was reached, after 100 completions\n")
 
 
 @pytest.mark.parametrize("command", ["run", "chat", "batch", "eval"])

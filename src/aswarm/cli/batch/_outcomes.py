@@ -34,22 +34,21 @@ def line_of(outcome: Outcome, *, messages: bool) -> tuple[Outcome, bytes]:
 def _fields(outcome: Outcome, *, messages: bool) -> dict[str, Any]:
     record = cast("InputRecord", outcome.metadata)
     found = response_of(outcome.response, outcome.error) or Response()
-    dumped = found.model_dump(mode="json")
     fields = {
         "id": record.id,
         "status": status_of(outcome.response, outcome.error),
         "text": found.text,
-        "agent": dumped["agent"],
+        "agent": found.agent.name if found.agent else None,
         "usage": jsonable(outcome.usage),
         "attempts": outcome.attempts,
         "duration": round(outcome.duration, 3),
         "error": error_of(outcome.error),
         "unknown_calls": jsonable(outcome.unknown_calls),
         "metadata": jsonable(record.metadata),
-        "context_variables": dumped["context_variables"],
+        "context_variables": jsonable(found.context_variables),
         "input_digest": record.digest,
     }
-    return {**fields, "messages": dumped["messages"]} if messages else fields
+    return {**fields, "messages": jsonable(found.messages)} if messages else fields
 
 
 def status_of(response: Response | None, error: BaseException | None) -> str:

@@ -83,7 +83,7 @@ class Counts:
         if self.bad:
             parts.append(counted(self.bad, "bad line"))
         if self.unknown:
-            parts.append(f"{sum(self.unknown):,} unknown")
+            parts.append(counted(sum(self.unknown), "unknown call"))
         return ", ".join(parts)
 
     def progress(self) -> str:
