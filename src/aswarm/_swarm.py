@@ -296,8 +296,9 @@ class AsyncSwarm:
     def _prepare(
         self, options: RunOptions, deliver: EventDelivery, *, stream: bool, **middleware: Middleware | None
     ) -> tuple[RunState, AsyncGenerator[LoopEvent, None]]:
-        for name in REPLACEMENTS.keys() & vars(self).keys():
-            raise override_error(type(self).__name__, name)
+        for name in REPLACEMENTS:
+            if hasattr(self, name):
+                raise override_error(type(self).__name__, name)
         state = RunState(
             options.agent,
             options.messages,

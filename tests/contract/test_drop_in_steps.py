@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 import pytest
 from blocking import scripted_openai
 from openai import OpenAI
@@ -23,6 +25,12 @@ STEPS = ["get_chat_completion", "handle_function_result", "handle_tool_calls"]
 def called(name: str, call_id: str = "1", **arguments: Any) -> ChatCompletionMessageToolCall:
     function = Function(name=name, arguments=json.dumps(arguments))
     return ChatCompletionMessageToolCall(id=call_id, type="function", function=function)
+
+
+async def awaited(run: Callable[..., Any]) -> Any:
+    """The response of a run that waits, or has to be awaited."""
+    response = run(Agent(), HELLO)
+    return await response if inspect.isawaitable(response) else response
 
 
 # --- overrides --------------------------------------------------------------------------------------------------------
@@ -46,6 +54,22 @@ def test_a_subclass_with_a_loop_of_its_own_may_override_its_steps(base: type) ->
     """Its `run` calls whatever it likes."""
     own = type("Own", (base,), {"run": lambda self: self.get_chat_completion(), "get_chat_completion": lambda self: 7})
     assert own().run() == 7
+
+
+@pytest.mark.parametrize("base", [Swarm, AsyncSwarm])
+def test_a_run_of_its_own_that_calls_the_run_of_the_base_is_refused_there(base: type) -> None:
+    """As in a library that makes Swarm durable: it wraps `run` too, and its steps would be left out."""
+
+    class Durable(base):  # type: ignore[misc]
+        def run(self, *args: Any, **kwargs: Any) -> Any:
+            return super().run(*args, **kwargs)
+
+        def get_chat_completion(self, *args: Any, **kwargs: Any) -> Any:
+            return super().get_chat_completion(*args, **kwargs)
+
+    swarm = Durable(BlockingClient("Never asked"))
+    with pytest.raises(ConfigurationError, match=r"Durable replaces get_chat_completion, .* pass middleware="):
+        anyio.run(awaited, swarm.run)
 
 
 @pytest.mark.parametrize("name", STEPS)
