@@ -47,25 +47,22 @@ _HINT = "I am no real model: I compare your words with the functions of the agen
 
 def main(arguments: list[str]) -> int:
     """Serve the model: until Ctrl-C, or until the command ends; the exit code."""
-    port = int(arguments[1]) if arguments[:1] == ["--port"] else 0
-    command = [] if arguments[:1] == ["--port"] else arguments
+    model = ScriptedModel(answer, cut=4)
+    if arguments[:1] not in ([], ["--port"]):
+        return int(offline.run_with(model, arguments))
     with suppress(KeyboardInterrupt):
-        return asyncio.run(_serve(command, port))
+        asyncio.run(_serve(model, int(arguments[1]) if arguments else 0))
     return 0
 
 
-async def _serve(command: list[str], port: int) -> int:
-    model = ScriptedModel(answer, cut=4)
+async def _serve(model: ScriptedModel, port: int) -> None:
     server = await asyncio.start_server(partial(offline.serve, model), "127.0.0.1", port)
     port = server.sockets[0].getsockname()[1]
-    if command:
-        return int(await offline.run_with_model(command, port))
     url = f"http://127.0.0.1:{port}/v1"
     print(f"base URL: {url}    (any API key; Ctrl-C ends it)")
     print(f'  AsyncOpenAI(base_url="{url}", api_key="x")')
     print(f"  aswarm chat --base-url {url} aswarm.cli.demo_agents:triage", flush=True)
     await server.serve_forever()
-    return 0
 
 
 # --- what the model says ----------------------------------------------------------------------------------------------

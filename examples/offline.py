@@ -43,9 +43,14 @@ def main(arguments: list[str]) -> int:
         return 2
     sys.path.insert(0, str(folder))
     model: ScriptedModel = importlib.import_module("script").script()
+    return run_with(model, [str(folder / script), *rest])
+
+
+def run_with(model: Answering, command: list[str]) -> int:
+    """Serve the model, and run a Python command whose model it is; its exit code."""
     stopped: list[int] = []
     try:
-        return asyncio.run(_serve_and_run(model, [str(folder / script), *rest], stopped))
+        return asyncio.run(_serve_and_run(model, command, stopped))
     except asyncio.CancelledError:
         return 128 + stopped[0]
 
@@ -61,7 +66,7 @@ def _known(name: str) -> str:
     return f"names: {', '.join(_names())}"
 
 
-async def _serve_and_run(model: ScriptedModel, command: list[str], stopped: list[int]) -> int:
+async def _serve_and_run(model: Answering, command: list[str], stopped: list[int]) -> int:
     _end_on_signals(stopped)
     server = await asyncio.start_server(partial(serve, model), "127.0.0.1", 0)
     try:
