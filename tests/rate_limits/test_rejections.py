@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from timed_models import TimedModel, busy, client_of, limited, run_all
 from virtual_time import in_virtual_time
 
-from aswarm import Agent, AsyncSwarm, CompletionError, RateLimits, StreamInterrupted
+from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, RateLimits, StreamInterrupted
 from aswarm._rate_limits.policy import MINUTE
 from aswarm.middleware import Handlers
 from aswarm.testing import Answer, Failure, RawAnswer, Request
@@ -152,6 +153,29 @@ async def test_other_failures_are_retried_as_often_as_the_sdk_would(failure: Any
     assert len(model.times) == 3
     assert 0.35 < model.times[1] <= 0.5
     assert 0.75 < model.times[2] - model.times[1] <= 1
+
+
+class BrokenSource:
+    """A source of the user's own, which always fails."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        self.asked += 1
+        raise CompletionError("no", status_code=500, retryable=True)
+        yield {}
+
+
+@pytest.mark.parametrize(("said", "attempts"), [({}, 1), ({"max_retries": None}, 1), ({"max_retries": 2}, 3)])
+@in_virtual_time
+async def test_a_source_that_does_not_say_how_often_it_retries_is_asked_once(said: Any, attempts: int) -> None:
+    """`max_retries` of a source counts if it is a number."""
+    source = BrokenSource()
+    vars(source).update(said)
+    with pytest.raises(CompletionError):
+        await AsyncSwarm(source, limits=RateLimits()).run(Agent(), "Hi")
+    assert source.asked == attempts
 
 
 @in_virtual_time
