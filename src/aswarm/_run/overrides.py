@@ -29,5 +29,5 @@ def override_error(owner: str, name: str) -> ConfigurationError:
     """The error for an override that no run would call."""
     return ConfigurationError(
         f"{owner} replaces {name}, which run() never calls; pass middleware=[...] with a function that "
-        f"{REPLACEMENTS[name]} (see aswarm.middleware), or write a run() that does not call this one"
+        f"{REPLACEMENTS[name]} (see aswarm.middleware), or write a run() that does not call super().run()"
     )
