@@ -51,16 +51,19 @@ async def _run_in_slot(function_runner: FunctionRunner, work: Callable[[], Any])
 
 def _with_context(function: Callable[..., Any], context: dict[str, Any]) -> Callable[[], Any]:
     """The function with the context variables as its argument, if it takes one."""
-    variables = defaultdict(str, copy_containers(context))
-    try:
-        parameters = signature_of(function).parameters
-    except (TypeError, ValueError):  # a builtin without a signature
-        return functools.partial(function, variables)
-    if any(parameter.kind in _POSITIONAL for parameter in parameters.values()):
-        return functools.partial(function, variables)
-    if CONTEXT in parameters and CONTEXT not in bound_by_partials(function):
-        return functools.partial(function, context_variables=variables)
+    if _takes_positional(function):
+        return functools.partial(function, defaultdict(str, copy_containers(context)))
+    if CONTEXT in signature_of(function).parameters and CONTEXT not in bound_by_partials(function):
+        return functools.partial(function, context_variables=defaultdict(str, copy_containers(context)))
     return function
+
+
+def _takes_positional(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = signature_of(function).parameters.values()
+    except (TypeError, ValueError):  # a builtin without a signature
+        return True
+    return any(parameter.kind in _POSITIONAL for parameter in parameters)
 
 
 _POSITIONAL = (
