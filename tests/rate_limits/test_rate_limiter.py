@@ -226,6 +226,17 @@ async def test_an_adaptive_limit_follows_the_results_of_all_requests() -> None:
     assert limit.limit == 5, "outside of the block it gets no results"
 
 
+@pytest.mark.parametrize(("status", "limit_after"), [(409, 9), (500, 6)])
+@in_virtual_time
+async def test_an_overload_makes_the_adaptive_limit_smaller(status: int, limit_after: int) -> None:
+    """A 5xx costs a quarter of the limit, a conflict nothing; both are retried."""
+    model = TimedModel([busy(status=status), "Hi"])
+    swarm = AsyncSwarm(client_of(model, max_retries=1))
+    with swarm._rate_limiter.adaptive(8, 100) as limit:
+        await swarm.run(Agent(), "Hi")
+    assert limit.limit == limit_after
+
+
 @in_virtual_time
 async def test_without_limits_retries_are_the_sdks() -> None:
     """Nothing stands between a run and the client."""

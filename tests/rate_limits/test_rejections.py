@@ -14,7 +14,7 @@ from virtual_time import in_virtual_time
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, RateLimits, StreamInterrupted
 from aswarm._rate_limits.policy import MINUTE
-from aswarm.middleware import Handlers
+from aswarm.middleware import Handlers, retry
 from aswarm.testing import Answer, Failure, RawAnswer, Request
 
 
@@ -52,6 +52,16 @@ async def test_a_request_that_is_always_rejected_ends_with_the_error() -> None:
         await limited(model).run(Agent(), "Hi")
     assert (caught.value.status_code, caught.value.retryable, caught.value.retry_after) == (429, True, 2)
     assert caught.value.response is not None
+    assert len(model.times) == 10
+
+
+@in_virtual_time
+async def test_a_request_that_was_rejected_often_enough_is_not_retried_further_out() -> None:
+    """A middleware that retries does not begin again."""
+    model = TimedModel(lambda _: busy(2))
+    swarm = AsyncSwarm(client_of(model), limits=RateLimits(), middleware=[retry(attempts=3)])
+    with pytest.raises(CompletionError):
+        await swarm.run(Agent(), "Hi")
     assert len(model.times) == 10
 
 
@@ -143,7 +153,7 @@ async def test_a_permanent_failure_is_not_waited_for(failure: Failure) -> None:
     assert model.times == [0, 0]
 
 
-@pytest.mark.parametrize("failure", [busy(status=500), busy(status=503), httpx.ReadError("cut")])
+@pytest.mark.parametrize("failure", [busy(status=409), busy(status=500), busy(status=503), httpx.ReadError("cut")])
 @in_virtual_time
 async def test_other_failures_are_retried_as_often_as_the_sdk_would(failure: Any) -> None:
     """`max_retries` of the client, with the SDK's waits; no other run waits."""
