@@ -129,6 +129,7 @@ def mutate(session: nox.Session, room: str, names: list[str]) -> list[str]:
         "do_not_mutate_patterns": [r"\bcast\("],  # it does nothing at run time
         "pytest_add_cli_args_test_selection": [f"tests/{room[1:]}", "-m", "not slow"],
         "pytest_add_cli_args": ["--hypothesis-seed=0"],
+        "timeout_multiplier": 5.0,  # of the time of the tests; a change may make a loop endless
     }
     lines = ["[tool.mutmut]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items())]
     (copy / "pyproject.toml").write_text("\n".join([Path("pyproject.toml").read_text(), *lines]))
