@@ -26,7 +26,7 @@ from aswarm.cli import demo_agents
 from aswarm.cli._app import app
 from aswarm.cli._eval import _evaluate
 from aswarm.cli._exits import CommandFailed, exits
-from aswarm.cli._output import colours_for, write
+from aswarm.cli._output import colours_for, write, writing
 from aswarm.evals import load_cases
 
 COMMANDS = ["run", "chat", "batch", "graph", "eval", "demo"]
@@ -203,6 +203,20 @@ def test_a_model_cannot_send_commands_to_a_terminal() -> None:
     write(pipe, text)
     assert terminal.getvalue() == "␛]0;title␇a\tb\nc\ufffd1m"
     assert pipe.getvalue() == text
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError("no number")])
+def test_stdout_that_cannot_be_written(error: OSError) -> None:
+    """It ends the command as a failure, with the reason."""
+    with pytest.raises(CommandFailed) as caught, writing(io.StringIO()):
+        raise error
+    assert caught.value.message == f"standard output cannot be written: {error.strerror or error}"
+
+
+def test_a_pipe_that_breaks_is_no_failure_to_write() -> None:
+    """It has an exit code of its own."""
+    with pytest.raises(BrokenPipeError), writing(io.StringIO()):
+        raise BrokenPipeError
 
 
 def test_a_terminal_gets_colours(monkeypatch: pytest.MonkeyPatch) -> None:
