@@ -195,7 +195,7 @@ def test_done_is_told() -> None:
     """`is_done` is true after `[DONE]`, and only then."""
     decoder = AnswerDecoder()
     list(decoder.feed(A_DATA + b"\n\n"))
-    assert not decoder.is_done
+    assert decoder.is_done is False
     list(decoder.feed(b"data: [DONE]\n\n"))
     assert decoder.is_done
 

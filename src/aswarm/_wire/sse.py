@@ -66,7 +66,7 @@ class AnswerDecoder:
         *lines, self._buffer = self._split()
         for line in lines:
             if self.is_done:
-                break
+                return
             if line:
                 self._line(line)
             elif (event := self._dispatch()) is not None:
@@ -124,5 +124,5 @@ def _decoded(data: bytes) -> Any:
 
 
 def _quote(data: bytes) -> str:
-    text = data[:_SHOWN].decode("utf-8", "replace")
+    text = data[:_SHOWN].decode(errors="replace")
     return repr(text if len(data) <= _SHOWN else text + "...")
