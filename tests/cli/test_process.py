@@ -139,7 +139,7 @@ def test_ctrl_c_in_a_function() -> None:
         process = started("run", "agents:waiter", "?", server=server, PYTHONUNBUFFERED="1")
         read_some(process, "stderr", b"waiting\n")
         process.send_signal(signal.SIGINT)
-        assert ended(process) == (130, "", "\n")
+        assert ended(process) == (130, "", "Warning: the outcome of these calls is unknown: wait\n\n")
 
 
 def test_ctrl_c_in_evals(project: Path) -> None:
@@ -169,7 +169,8 @@ def test_stdout_that_is_closed() -> None:
     """With `>&-` the output is discarded, without an error."""
     command = ["sh", "-c", f"exec {sys.executable} -m aswarm graph agents:triage >&-"]
     done = subprocess.run(command, capture_output=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.returncode == 0
+    assert all(line.startswith(b"Note: ") for line in done.stderr.splitlines())
 
 
 WITHOUT = """
