@@ -51,7 +51,7 @@ def test_the_command_routes_the_same_tickets(tmp_path: Path) -> None:
     assert f'"context_variables": {shown}' in README
     again = run_offline("batch", *options)
     assert again.returncode == 0, again.stderr
-    assert "60 items were done before" in again.stderr
+    assert "60 items done before" in again.stderr
     routed(output)
 
 
