@@ -100,7 +100,7 @@ def kills(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Mutation tests of the core; `-- sse plan` for some of its modules. Half an hour on two cores.
+    """Mutation tests of the core; `-- sse plan` for some of its modules. About 40 minutes on two cores.
 
     mutmut changes one expression after another, and runs the tests of the module's room, but for the slow ones. Printed
     are the changes that no test notices, and how many were made. It works on a copy. It does not change functions that
