@@ -7,7 +7,7 @@ from functools import partial
 
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
-from aswarm.graph import agent_graph
+from aswarm.graph._find import reachable_agents
 
 
 class AgentLookup:
@@ -61,7 +61,7 @@ class AgentLookup:
         found: dict[int, Agent] = {}
         for root in (self.start, *self._listed.values()):
             if id(root) not in found:
-                found.update({id(node.agent): node.agent for node in agent_graph(root).agents})
+                found.update({id(agent): agent for agent in reachable_agents(root)})
         self._found = {}
         for agent in found.values():
             self._found.setdefault(agent.name, []).append(agent)

@@ -22,7 +22,7 @@ from aswarm._agent import Agent
 
 from ._concurrency import concurrency_notes
 from ._drawing import AgentNode, Handoff, dot, mermaid
-from ._find import AgentView, view_of
+from ._find import AgentView, reachable_views
 
 __all__ = ["AgentNode", "Graph", "Handoff", "agent_graph"]
 
@@ -67,7 +67,7 @@ def agent_graph(agent: Agent) -> Graph:
 
     Raises ConfigurationError where an agent has functions that cannot be offered to a model.
     """
-    views = _reachable(agent)
+    views = reachable_views(agent)
     ids = {id(view.agent): f"a{number}" for number, view in enumerate(views, start=1)}
     nodes = [
         AgentNode(ids[id(view.agent)], view.agent, label, view.plain_functions)
@@ -79,18 +79,6 @@ def agent_graph(agent: Agent) -> Graph:
         for found in view.handoffs
     ]
     return Graph(tuple(nodes), tuple(handoffs))
-
-
-def _reachable(agent: Agent) -> list[AgentView]:
-    views: list[AgentView] = []
-    known, waiting = {id(agent)}, deque([agent])
-    while waiting:
-        views.append(view_of(waiting.popleft()))
-        for found in views[-1].handoffs:
-            if found.target is not None and id(found.target) not in known:
-                known.add(id(found.target))
-                waiting.append(found.target)
-    return views
 
 
 def _labels(views: list[AgentView]) -> Iterator[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from aswarm._agent import Agent
+from aswarm._tools.hints import name_of
 from aswarm._tools.toolbox import distinct, tools_of
 
 from ._inspection import InspectedFunction, inspect_function
@@ -40,7 +42,35 @@ class AgentView:
 
 def view_of(agent: Agent) -> AgentView:
     """Inspect the functions of an agent. Raises ConfigurationError for functions that cannot be offered."""
-    names = tuple(tools_of(agent))
+    return _view(agent, tuple(tools_of(agent)))
+
+
+def reachable_views(start: Agent, view: Callable[[Agent], AgentView] = view_of) -> list[AgentView]:
+    """The views of all agents that can be reached from `start`, itself first."""
+    views: list[AgentView] = []
+    known, waiting = {id(start)}, deque([start])
+    while waiting:
+        views.append(view(waiting.popleft()))
+        for found in views[-1].handoffs:
+            if found.target is not None and id(found.target) not in known:
+                known.add(id(found.target))
+                waiting.append(found.target)
+    return views
+
+
+def reachable_agents(start: Agent) -> list[Agent]:
+    """The agents that can be reached from `start`, itself first.
+
+    Functions are not checked: their schemas would take most of the time, and a journal searches on the event loop.
+    """
+    return [view.agent for view in reachable_views(start, _unchecked_view)]
+
+
+def _unchecked_view(agent: Agent) -> AgentView:
+    return _view(agent, tuple(map(name_of, distinct(agent.functions))))
+
+
+def _view(agent: Agent, names: tuple[str, ...]) -> AgentView:
     functions = zip(names, distinct(agent.functions), strict=True)
     return AgentView(agent, names, tuple(found for name, function in functions for found in _handoffs(name, function)))
 
