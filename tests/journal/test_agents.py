@@ -173,12 +173,23 @@ async def test_an_agent_that_a_listed_one_reaches_is_found(path: Path) -> None:
 async def test_a_listed_name_is_not_searched_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The graph of a large program takes long; with the agents in the list it is not needed."""
     searched: list[Agent] = []
-    monkeypatch.setattr(agent_lookup, "agent_graph", searched.append)
+    monkeypatch.setattr(agent_lookup, "reachable_agents", searched.append)
     hidden = Agent(name="Hidden")
     agent = Agent(functions=[hiding(hidden)])
     await rerun(path, Script(calls("over"), says("Done")), agent, agents={"Hidden": hidden})
     assert (await rerun(path, Script(), agent, agents={"Hidden": hidden})).agent is hidden
     assert not searched
+
+
+def test_a_search_makes_no_schemas() -> None:
+    """A journal searches on the event loop, and schemas would take most of the time: broken ones are not even noticed."""
+
+    def of_no_schema(*numbers: int) -> str:
+        return ""
+
+    last = Agent(name="Last", functions=[of_no_schema])
+    first = Agent(name="First", functions=[of_no_schema, hiding(Agent(name="Hidden")), last])
+    assert agent_lookup.AgentLookup(first).get("Last") is last
 
 
 @pytest.mark.asyncio
