@@ -75,6 +75,17 @@ def test_without_a_threshold_every_report_is_a_success() -> None:
         assert invoke("eval", "cases.json", "--concurrency", "1", server=server).exit_code == 0
 
 
+def test_a_function_that_no_agent_has(project: Path) -> None:
+    """The cases run all the same; a note on stderr and the report have the nearest name."""
+    write(project / "cases.json", {"agent": "agents:triage", "cases": [{**CASES[0], "function": "transfer_to_order"}]})
+    with model("No idea") as server:
+        result = invoke("eval", "cases.json", server=server)
+    hint = "aswarm.graph finds no agent with the function 'transfer_to_order'; did you mean 'transfer_to_orders'?"
+    assert result.exit_code == 0
+    assert result.stderr == f"Note: the case 'Where is my order?' expects 'transfer_to_order'; {hint}\n"
+    assert hint in result.stdout
+
+
 def test_a_provider_that_fails() -> None:
     """If every attempt is an error, the run failed: exit code 1, and the report has the reasons."""
     with model(*[refused("400 Bad Request", "no such model")] * 2) as server:

@@ -13,7 +13,7 @@ from ._command import command
 from ._exits import CommandFailed, ExitCode
 from ._load import load_agent, put_on_path
 from ._options import context_option, max_turns_option, provider, provider_options
-from ._output import cannot_write, reserve_stdout, write
+from ._output import cannot_write, log_as_notes, reserve_stdout, write
 
 if TYPE_CHECKING:
     from aswarm.evals import Report
@@ -59,7 +59,7 @@ def evals(
 
     put_on_path(file.parent)
     put_on_path(Path())
-    with provider(base_url), reserve_stdout() as stdout:
+    with provider(base_url), log_as_notes(), reserve_stdout() as stdout:
         loaded = None if agent is None else load_agent(agent)
         options["model_override"] = model
         cases = [

@@ -6,11 +6,14 @@ it from the result.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, redirect_stdout
 from typing import TextIO
+
+import click
 
 from aswarm._text import clean
 
@@ -38,6 +41,22 @@ def colours_for(stream: TextIO) -> Generator[None]:
         yield
     finally:
         del os.environ["NO_COLOR"]
+
+
+class _NotesHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"Note: {clean(self.format(record))}", err=True)
+
+
+@contextmanager
+def log_as_notes() -> Generator[None]:
+    """Inside the block, the warnings that aswarm logs are notes on stderr."""
+    logger, handler = logging.getLogger("aswarm"), _NotesHandler(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def write(stream: TextIO, text: str) -> None:

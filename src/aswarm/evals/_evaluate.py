@@ -26,7 +26,7 @@ from ._calls import calls_of, unexpected
 from ._case import Case, as_case
 from ._files import ResultsFile, import_agent
 from ._judge import Judge, Verdict
-from ._names import check_names
+from ._names import FunctionNames
 from ._progress import progress_on
 from ._report import Attempt, CaseReport, Outcome, Report
 
@@ -82,10 +82,14 @@ async def evaluate(
 
 @dataclass(frozen=True, slots=True)
 class _PlannedCase:
-    """A case in the report, and its agent; None if the case runs no agent and names none."""
+    """A case in the report, and its agent; None if the case runs no agent and names none.
+
+    `hint`: what a failed attempt adds to its reason; empty unless the case names a function that no agent has.
+    """
 
     report: CaseReport
     agent: Agent | None
+    hint: str
 
 
 def _check_swarm(given: object) -> None:
@@ -97,16 +101,16 @@ def _check_swarm(given: object) -> None:
 def _planned(
     agent: Agent | str | None, cases: Iterable[Case | Mapping[str, Any]], model_override: str | None
 ) -> Iterator[_PlannedCase]:
+    functions = FunctionNames()
     for case in map(as_case, cases):
         named = agent if case.agent is None else case.agent
         if named is None and case.extent != "nothing":
             raise ConfigurationError(f"the case {str(case)!r} has no agent; pass one, or name it as module:attribute")
         found = import_agent(named) if isinstance(named, str) else named
         runs = None if case.extent == "nothing" else found
-        if runs is not None:
-            check_names(case, runs)
+        hint = "" if runs is None else functions.hint(case, runs)
         names = ("", "") if runs is None else (runs.name, model_override or runs.model)
-        yield _PlannedCase(CaseReport(case, [], *names), found)
+        yield _PlannedCase(CaseReport(case, [], *names), found, hint)
 
 
 async def _run_all(
@@ -149,7 +153,7 @@ async def _work(
     runner: _AttemptRunner, jobs: Iterator[tuple[_PlannedCase, int]], show: Callable[[Attempt], None]
 ) -> None:
     for case, number in jobs:
-        attempt = await runner.run(case.report.case, case.agent, number)
+        attempt = await runner.run(case, number)
         case.report.add(attempt)
         show(attempt)
 
@@ -164,12 +168,13 @@ class _AttemptRunner:
     max_turns: float
     judge_model: str | None
 
-    async def run(self, case: Case, agent: Agent | None, number: int) -> Attempt:
+    async def run(self, planned: _PlannedCase, number: int) -> Attempt:
         """One attempt at one case. Raises only cancellation, and exceptions that end the process."""
+        case, agent = planned.report.case, planned.agent
         response: Response | None = None
         try:
             response = await self._respond(case, agent)
-            verdict = await self._verdict(case, agent, response)
+            verdict = await self._verdict(planned, response)
         except Exception as error:  # noqa: BLE001 - it is in the report
             # The error of a run carries the partial response. After the run, the error can be of the judge.
             partial = getattr(error, "response", None) if response is None else response
@@ -189,8 +194,11 @@ class _AttemptRunner:
             execute_tools=case.extent == "whole",
         )
 
-    async def _verdict(self, case: Case, agent: Agent | None, response: Response) -> Verdict:
+    async def _verdict(self, planned: _PlannedCase, response: Response) -> Verdict:
+        case, agent = planned.report.case, planned.agent
         failure = unexpected(case, calls_of(response.messages))
+        if failure is not None and planned.hint:
+            failure = f"{failure} ({planned.hint})"
         if failure is None and case.check is not None:
             failure = await _check(case.check, response)
         if failure is not None or case.judge is None:
