@@ -37,6 +37,19 @@ def test_without_a_key() -> None:
     assert "OPENAI_API_KEY" in result.stderr
 
 
+def test_an_error_of_reading_is_not_one_of_writing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only an error of writing says that stdout cannot be written."""
+
+    def read(_: str) -> str:
+        raise OSError(5, "Input/output error")
+
+    with model() as server:
+        monkeypatch.setattr("aswarm.repl._plain.PlainReader.read", read)
+        result = invoke("chat", "agents:triage", server=server)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: OSError: [Errno 5] Input/output error")
+
+
 def test_a_saved_conversation(folder: Path) -> None:
     """--load continues it: what was said, the agent and the context."""
     with model("I am well.", call("look_up", order_id=7), "It is on its way.") as server:

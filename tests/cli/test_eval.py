@@ -129,6 +129,27 @@ def test_results_that_cannot_be_written_in_the_end(project: Path) -> None:
     assert result.stderr == "Error: results/x.json cannot be written: No such file or directory\n"
 
 
+def test_results_that_are_spoiled_in_the_meantime(project: Path) -> None:
+    """The report is printed here too: exit code 2, because the file is not one of results."""
+    spoils = "\nimport pathlib\n\ndef spoil(_):\n    pathlib.Path('x.json').write_text('{')\n    return ''\n\nspoiler = Agent(instructions=spoil)\n"
+    (project / "agents.py").write_text(AGENTS + spoils, encoding="utf-8")
+    with model("Hello!", "Hello!") as server:
+        result = invoke("eval", "cases.json", "--agent", "agents:spoiler", "--results", "x.json", server=server)
+    assert result.exit_code == 2
+    assert "1/2" in result.stdout
+    assert "x.json is not a results file" in result.stderr
+
+
+def test_an_error_of_the_system_that_is_not_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is reported as it is: nothing about results, which nobody asked for, and no empty line on stdout."""
+    monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent")
+    with model() as server:
+        result = invoke("eval", "cases.json", server=server)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: FileNotFoundError: [Errno 2] No such file or directory")
+
+
 def test_agents_beside_the_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of cases is run from anywhere."""
     elsewhere = project / "elsewhere"

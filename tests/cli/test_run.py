@@ -34,17 +34,18 @@ def test_the_answer_goes_to_stdout() -> None:
 
 
 @pytest.mark.parametrize("option", ["--stream", "--no-stream"])
-@pytest.mark.parametrize("fails", [False, True], ids=["answered", "failed"])
-def test_calls_whose_outcome_is_unknown_are_a_warning(option: str, fails: bool) -> None:
-    """A line on stderr names them, also where the run then fails."""
+@pytest.mark.parametrize("end", ["answered", "failed", "refused"])
+def test_calls_whose_outcome_is_unknown_are_a_warning(option: str, end: str) -> None:
+    """A line on stderr names them, and the exit code is 5, also without an answer; 1 where the run then fails."""
     slow = (
         "\nimport threading\nfrom aswarm import tool\n\n@tool(timeout=0.01)\n"
         "def pay() -> str:\n    threading.Event().wait(0.3)\n    return ''\n\npayer = Agent(functions=[pay])\n"
     )
     Path("agents.py").write_text(AGENTS + slow, encoding="utf-8")
-    with model(call("pay"), refused("400 Bad Request", "no") if fails else "Perhaps.") as server:
+    ends = {"failed": refused("400 Bad Request", "no"), "refused": Answer(extra={"refusal": "No."})}
+    with model(call("pay"), ends.get(end, "Perhaps.")) as server:
         result = invoke("run", option, "agents:payer", "Pay!", server=server)
-    assert result.exit_code == int(fails)
+    assert result.exit_code == (1 if end == "failed" else 5)
     assert "Warning: the outcome of these calls is unknown: pay\n" in result.stderr
 
 
@@ -235,7 +236,15 @@ def test_debug_prints_to_stderr() -> None:
     assert result.stdout == "Hi\n"
     assert "] Getting chat completion for...:" in result.stderr
     assert "\033" not in result.stderr, "a pipe gets no colours"
-    assert "NO_COLOR" not in os.environ
+
+
+def test_debug_leaves_the_environment_alone() -> None:
+    """The processes that functions start inherit the environment of the command, and no switch of the command."""
+    told = "\nimport os\ntold = Agent(instructions=lambda context: str(os.environ.get('NO_COLOR')))\n"
+    Path("agents.py").write_text(AGENTS + told, encoding="utf-8")
+    with model("Hi") as server:
+        invoke("run", "--debug", "agents:told", "?", server=server)
+    assert server.requests[0]["messages"][0]["content"] == str(os.environ.get("NO_COLOR"))
 
 
 def test_json_lines() -> None:

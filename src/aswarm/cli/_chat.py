@@ -11,7 +11,7 @@ from ._command import command
 from ._exits import SetupError
 from ._load import load_agent
 from ._options import AGENT_HELP, context_option, max_turns_option, provider, provider_options
-from ._output import colours_for, writing
+from ._output import writing
 
 if TYPE_CHECKING:
     from aswarm.repl._saved import SavedConversation
@@ -38,13 +38,14 @@ def chat(
     """Talk with the agent."""
     from aswarm import Swarm  # noqa: PLC0415 - only once it is needed
     from aswarm.repl._loop import ChatOptions, chat_with  # noqa: PLC0415 - no other command needs it
+    from aswarm.repl._printing import OutputError  # noqa: PLC0415 - as above
 
     saved = None if load is None else _saved(load)
     with provider(base_url), Swarm() as swarm:
         loaded = load_agent(agent)
         # Made before the first prompt: a missing key is an error of the command, not of the first message.
         client = swarm.client
-        with writing(sys.stdout), colours_for(sys.stdout):
+        with writing(sys.stdout, OutputError):
             chat_with(loaded, context, ChatOptions(stream, debug, model, max_turns), client, saved)
 
 

@@ -71,15 +71,15 @@ def evals(
 
 async def _evaluate(cases: list[Any], stdout: TextIO, options: dict[str, Any]) -> Report:
     from aswarm.evals import evaluate  # noqa: PLC0415 - as above
+    from aswarm.evals._files import ResultsError  # noqa: PLC0415 - as above
 
     try:
         report = await evaluate(None, cases, progress=True, **options)
-    except (
-        asyncio.CancelledError,
-        OSError,
-    ) as error:  # Ctrl-C, or results that cannot be written: the report is paid for
-        write(stdout, f"{getattr(error, 'report', '')}\n")
-        if isinstance(error, OSError):
+    except BaseException as error:
+        # After Ctrl-C, or where the results cannot be written, the error carries the report: its attempts are paid for.
+        if (finished := getattr(error, "report", None)) is not None:
+            write(stdout, f"{finished}\n")
+        if isinstance(error, ResultsError):
             raise cannot_write(options["results"], error) from error
         raise
     write(stdout, f"{report}\n")

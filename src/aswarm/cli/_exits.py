@@ -34,7 +34,7 @@ class ExitCode(IntEnum):
     USAGE = 2, "usage or configuration error"
     NO_ANSWER = 3, "no answer: --max-turns was reached, or the model refused"
     BELOW_THRESHOLD = 4, "the evals are below --threshold"
-    UNKNOWN_CALLS = 5, "no item failed, but the outcome of a tool call is unknown"
+    UNKNOWN_CALLS = 5, "nothing failed, but the outcome of a tool call is unknown"
     INTERRUPTED = 130, "interrupted by Ctrl-C"
     BROKEN_PIPE = 141, "broken pipe: the reader of the output has closed it"
     TERMINATED = 143, "terminated by SIGTERM"

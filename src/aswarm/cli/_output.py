@@ -7,7 +7,6 @@ it from the result.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, redirect_stdout
@@ -28,19 +27,6 @@ def reserve_stdout() -> Generator[TextIO]:
     stdout = sys.stdout
     with redirect_stdout(sys.stderr):
         yield stdout
-
-
-@contextmanager
-def colours_for(stream: TextIO) -> Generator[None]:
-    """Inside the block, `debug=True` prints no colours where this stream is no terminal."""
-    if "NO_COLOR" in os.environ or stream.isatty():
-        yield
-        return
-    os.environ["NO_COLOR"] = "1"
-    try:
-        yield
-    finally:
-        del os.environ["NO_COLOR"]
 
 
 class _NotesHandler(logging.Handler):
@@ -67,13 +53,16 @@ def write(stream: TextIO, text: str) -> None:
 
 
 @contextmanager
-def writing(stdout: TextIO) -> Generator[None]:
-    """Around writing to stdout: an error, such as a full disk, ends the command. A broken pipe is left to `exits`."""
+def writing(stdout: TextIO, kind: type[OSError] = OSError) -> Generator[None]:
+    """Around writing to stdout: an error, such as a full disk, ends the command. A broken pipe is left to `exits`.
+
+    `kind`: the error of writing, where the block does more than write.
+    """
     try:
         yield
     except BrokenPipeError:
         raise
-    except OSError as error:
+    except kind as error:
         discard(stdout)
         raise cannot_write(STDOUT, error) from error
 

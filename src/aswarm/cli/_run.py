@@ -20,7 +20,7 @@ from ._exits import ExitCode, SetupError
 from ._json_lines import JsonLines
 from ._load import load_agent
 from ._options import AGENT_HELP, context_option, max_turns_option, provider, provider_options
-from ._output import colours_for, reserve_stdout
+from ._output import reserve_stdout
 
 
 class EventWriter(Protocol):
@@ -42,6 +42,7 @@ class EventWriter(Protocol):
 @command(
     "run",
     ExitCode.NO_ANSWER,
+    ExitCode.UNKNOWN_CALLS,
     text=f"Ask AGENT a QUESTION, and stream its answer to stdout.\n\n{AGENT_HELP} With - as QUESTION, it is read from "
     "stdin. What functions print goes to stderr.",
 )
@@ -72,7 +73,7 @@ def run(
     text = _text(question)
     with provider(base_url):
         asked = _Question(load_agent(agent), text, context, model, max_turns, debug)
-        with reserve_stdout() as stdout, colours_for(sys.stderr), Swarm() as swarm:
+        with reserve_stdout() as stdout, Swarm() as swarm:
             writer = _writer(stdout, as_json=as_json, verbose=verbose)
             response = asked.stream(swarm, writer) if stream else asked.ask(swarm, writer)
     _warn_of_unknown_calls(response)
@@ -140,16 +141,20 @@ def _warn_of_unknown_calls(response: Response) -> None:
 
 
 def _exit_code(response: Response) -> ExitCode:
-    """The exit code of the run; the reason is printed to stderr where there is no answer."""
+    """The exit code of the run; the reason is printed to stderr where there is no answer.
+
+    As in a batch, a call whose outcome is unknown counts more than a missing answer: the call may have had its effect.
+    """
+    unknown = ExitCode.UNKNOWN_CALLS if response.unknown_calls else None
     refused = bool(response.messages and response.messages[-1].get("refusal"))
     if response.stop == "answer" and not refused:
         if not response.text.strip():
             click.echo("Note: the answer is empty", err=True)
-        return ExitCode.DONE
+        return unknown or ExitCode.DONE
     why = (
         "the model refused"
         if refused
         else f"--max-turns was reached, after {counted(response.usage.requests, 'completion')}"
     )
     click.echo(f"No answer: {why}", err=True)
-    return ExitCode.NO_ANSWER
+    return unknown or ExitCode.NO_ANSWER

@@ -109,6 +109,10 @@ def import_agent(reference: str) -> Agent:
     return found
 
 
+class ResultsError(OSError):
+    """The results cannot be written. `strerror` says why."""
+
+
 class ResultsFile:
     """A file that records are appended to. Only one evaluation may write to it at a time.
 
@@ -127,11 +131,14 @@ class ResultsFile:
             raise ConfigurationError(f"{self._path} cannot be written: {error.strerror}") from error
 
     def append(self, record: dict[str, Any]) -> None:
-        """Add a record. The whole file is replaced, so that it is never half written."""
-        text = json.dumps([*self._records(), record], indent=2, ensure_ascii=False, default=_plain)
-        with replacing(self._path) as file:
-            # A model can write half a surrogate pair. UTF-8 cannot hold it; JSON has this escape for it.
-            file.write(f"{text}\n".encode("utf-8", "backslashreplace"))
+        """Add a record. The whole file is replaced, so that it is never half written. Raises ResultsError."""
+        try:
+            text = json.dumps([*self._records(), record], indent=2, ensure_ascii=False, default=_plain)
+            with replacing(self._path) as file:
+                # A model can write half a surrogate pair. UTF-8 cannot hold it; JSON has this escape for it.
+                file.write(f"{text}\n".encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            raise ResultsError(*error.args) from error
 
     def _records(self) -> list[Any]:
         try:

@@ -44,7 +44,7 @@ def test_the_details() -> None:
     assert (now.done, now.progress()) == (60, "60/100")
     assert now.details() == "2.0/s, 20 s left, 4,321 tokens, 2 failed, 10 bad lines"
     now.unknown = [1, 2]
-    assert now.details().endswith("10 bad lines, 3 unknown calls")
+    assert now.details().endswith("10 bad lines, 3 calls with unknown outcome")
 
 
 def test_the_length_of_a_pipe_is_not_known() -> None:

@@ -83,7 +83,7 @@ class Counts:
         if self.bad:
             parts.append(counted(self.bad, "bad line"))
         if self.unknown:
-            parts.append(counted(sum(self.unknown), "unknown call"))
+            parts.append(f"{counted(sum(self.unknown), 'call')} with unknown outcome")
         return ", ".join(parts)
 
     def progress(self) -> str:
