@@ -199,7 +199,7 @@ def install_model(session: nox.Session, instead: str) -> None:
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """Two agents with a real model on this machine; `-- --scripted` needs no model, `-- --chat` is a chat with a script."""
+    """Two agents with a real model on this machine, or `-- --scripted`; `-- --chat`: a chat with a rule-based model."""
     if "--chat" in session.posargs:
         session.install(".[cli]")
         chat = ("-m", "aswarm", "chat", "aswarm.cli.demo_agents:triage")
@@ -214,7 +214,7 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def model(session: nox.Session) -> None:
-    """A scripted model to talk to, for programs and for `aswarm chat`: prints a base URL, and waits for Ctrl-C."""
+    """A rule-based model to talk to, for programs and for `aswarm chat`: prints a base URL, and waits for Ctrl-C."""
     session.install(".")
     session.run("python", "examples/model.py", *session.posargs)
 

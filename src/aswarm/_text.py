@@ -6,6 +6,9 @@ and never sent.
 
 from __future__ import annotations
 
+import os
+import sys
+
 # All control characters but the line break and the tab. The last two ranges change the direction of writing: a call would
 # read differently from what runs.
 OBEYED = (*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -17,6 +20,16 @@ _VISIBLE: dict[int, int | None] = {
     0x7F: 0x2421,
     0x0D: None,
 }
+
+
+def without_colours() -> bool:
+    """Whether the user wants no colours: NO_COLOR is set, and not to an empty text (no-color.org)."""
+    return bool(os.environ.get("NO_COLOR"))
+
+
+def has_colours() -> bool:
+    """Whether a text on stdout may have colours: stdout is a terminal, and the user has not switched them off."""
+    return sys.stdout is not None and sys.stdout.isatty() and not without_colours()
 
 
 def how_to_install(extra: str) -> str:

@@ -1,4 +1,4 @@
-"""`examples/model.py`: a model of rules, for `nox -s model` and `nox -s demo -- --chat`."""
+"""`examples/model.py`: a rule-based model, for `nox -s model` and `nox -s demo -- --chat`."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_calls_answers_and_handoffs_are_shown(chat, stream):
         '  to_weather: {"assistant": "Weather"}',
         "Triage -> Weather",
         "Weather: Let me see.",
-        'Weather: look_up("city"= "Oslo")',
+        'Weather: look_up(city="Oslo")',
         "Weather: nope()",
         "  look_up: sunny, 18 degrees",
         "  nope: Error: Tool nope not found. Tools: look_up.",
@@ -114,7 +114,7 @@ def test_the_history_is_shown_as_it_was_printed(chat):
 
     model = ScriptedModel([call("look_up", city="Oslo"), "Sunny."])
     out = chat(["Weather?", "/history"], Agent(name="Bot", functions=[look_up]), model).splitlines()
-    said = ["User: Weather?", 'Bot: look_up("city"= "Oslo")', "  look_up: sunny", "Bot: Sunny."]
+    said = ["User: Weather?", 'Bot: look_up(city="Oslo")', "  look_up: sunny", "Bot: Sunny."]
     assert out[out.index("/history") + 1 :] == [*said, ""]
 
 

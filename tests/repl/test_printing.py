@@ -65,7 +65,10 @@ def test_messages_are_printed_as_swarm_prints_them(capsys):
 
 
 def test_no_color_switches_the_colours_of_messages_off(capsys, monkeypatch):
-    """The rest stays the same."""
+    """The rest stays the same. An empty NO_COLOR does not count."""
+    monkeypatch.setenv("NO_COLOR", "")
+    pretty_print_messages(HISTORY)
+    assert capsys.readouterr().out == PRINTED
     monkeypatch.setenv("NO_COLOR", "1")
     pretty_print_messages(HISTORY)
     assert capsys.readouterr().out == re.sub(r"\x1b\[\d+m", "", PRINTED)

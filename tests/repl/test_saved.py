@@ -12,7 +12,7 @@ from aswarm import Agent, Response
 from aswarm.repl._chat import Chat
 from aswarm.repl._plain import PlainDisplay
 from aswarm.repl._saved import SavedConversation, from_json, read_conversation, to_json, write_conversation
-from aswarm.repl._session import Session
+from aswarm.repl._session import Session, StartRun
 from aswarm.testing import ScriptedModel, call
 
 BOT = Agent(name="Bot")
@@ -162,6 +162,20 @@ def test_saving_over_another_conversation_asks(chat, tmp_path, capsys):
         "2 messages saved.",
         "3 messages saved.",
     ]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), EOFError()])
+def test_ctrl_c_at_the_question_keeps_the_file(chat, tmp_path, capsys, error):
+    """The chat says that it has not saved; the next line is a message, and no answer to the question."""
+    path = tmp_path / "chat.json"
+    write_conversation(str(path), to_json(SavedConversation("Bot", {}, [{"role": "user", "content": "Other"}]))[0])
+    before = path.read_text()
+    chat.session.history, chat.session.context = [USER, ANSWER], {}
+    chat.process_line(f"/save {path}")
+    chat.on_read_error(error)
+    assert capsys.readouterr().out.splitlines()[1] == "Not saved."
+    assert isinstance(chat.process_line("yes"), StartRun)
+    assert path.read_text() == before
 
 
 def test_a_file_that_cannot_be_written_is_a_line(chat, tmp_path, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from typing import Any
 
 import pytest
@@ -34,9 +35,21 @@ async def through(face: str, **options: Any) -> None:
                 pass
 
 
+def stdout_is(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, no_color: str) -> None:
+    """Make stdout a terminal or a pipe, and set NO_COLOR."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    monkeypatch.setenv("NO_COLOR", no_color)
+
+
 @pytest.mark.parametrize("face", ["run", "classic", "stream"])
-async def test_what_is_printed(face: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
-    """Every step of a run is one line, in order and in Swarm's wording; the log has the same texts."""
+async def test_what_is_printed(
+    face: str,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every step of a run is one line, in order, and in Swarm's words and colours; the log has the same texts."""
+    stdout_is(monkeypatch, terminal=True, no_color="")
     with caplog.at_level(logging.DEBUG, logger="aswarm"):
         await through(face, debug=True)
     out, err = capsys.readouterr()
@@ -65,17 +78,29 @@ async def test_nothing_is_printed_without_it(face: str, capsys: pytest.CaptureFi
     assert capsys.readouterr() == ("", "")
 
 
-async def test_no_color(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """NO_COLOR switches the colours off; Swarm's words stay."""
-    monkeypatch.setenv("NO_COLOR", "")
+@pytest.mark.parametrize(("terminal", "no_color"), [(True, "1"), (False, "")])
+async def test_no_colours(
+    terminal: bool, no_color: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NO_COLOR switches the colours off, and so does a pipe; Swarm's words stay."""
+    stdout_is(monkeypatch, terminal=terminal, no_color=no_color)
     await through("run", debug=True)
     out = capsys.readouterr().out
     assert re.match(r"\[[-\d]+ [:\d]+\] Getting chat completion for...: ", out)
     assert "\033" not in out
 
 
-async def test_the_end_of_a_turn_with_open_calls(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_process_without_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sys.stdout` may be None: the run does not fail for it."""
+    monkeypatch.setattr(sys, "stdout", None)
+    await through("run", debug=True)
+
+
+async def test_the_end_of_a_turn_with_open_calls(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`execute_tools=False` ends the turn as Swarm does, without calling anything."""
+    stdout_is(monkeypatch, terminal=True, no_color="")
     await through("run", debug=True, execute_tools=False)
     texts = LINE.findall(capsys.readouterr().out)
     assert [text.split(":")[0] for text in texts] == [

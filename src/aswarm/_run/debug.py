@@ -6,7 +6,6 @@ It is middleware: no other part of a run knows of it.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from aswarm._errors import ToolArgumentsError
+from aswarm._text import has_colours
 from aswarm._tools.conversion import parse_arguments
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.request import CompletionRequest
@@ -68,11 +68,11 @@ def call_text(call: ToolCall) -> str:
 
 
 def debug_print(*parts: object, run: RunInfo | None = None) -> None:
-    """Print one line as Swarm does, with the time in front, and log it. NO_COLOR switches the colours off."""
+    """Print one line as Swarm does, with the time in front, and log it. There are colours only at a terminal."""
     text = " ".join(map(str, parts))
     logger.debug("%s", text, extra={} if run is None else {"run_id": run.id})
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    line = f"[{now}] {text}" if "NO_COLOR" in os.environ else f"\033[97m[\033[90m{now}\033[97m]\033[90m {text}\033[0m"
+    line = f"\033[97m[\033[90m{now}\033[97m]\033[90m {text}\033[0m" if has_colours() else f"[{now}] {text}"
     print(line)  # noqa: T201 - printing is its purpose
 
 

@@ -7,26 +7,25 @@ for which Swarm fails are printed (without a sender, with content in parts, a re
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterable, Awaitable, Iterable, Mapping
 from typing import Any, NamedTuple, overload
 
 from aswarm._agent import Response
 from aswarm._messages import call_name, text_of
-from aswarm._text import clean, one_line
+from aswarm._text import clean, one_line, without_colours
 
-from ._printing import write
+from ._printing import BLUE, END, PURPLE, write
 from ._text import arguments_of
 
 
 class _Colours(NamedTuple):
-    name: str = "\033[94m"
-    call: str = "\033[95m"
-    end: str = "\033[0m"
+    name: str = BLUE
+    call: str = PURPLE
+    end: str = END
 
 
 def _colours() -> _Colours:
-    return _Colours("", "", "") if "NO_COLOR" in os.environ else _Colours()
+    return _Colours("", "", "") if without_colours() else _Colours()
 
 
 def pretty_print_messages(messages: Iterable[Mapping[str, Any]]) -> None:
@@ -34,10 +33,10 @@ def pretty_print_messages(messages: Iterable[Mapping[str, Any]]) -> None:
     colours = _colours()
     for message in messages:
         if message["role"] == "assistant":
-            _print_message(message, colours)
+            _print_as_swarm(message, colours)
 
 
-def _print_message(message: Mapping[str, Any], colours: _Colours) -> None:
+def _print_as_swarm(message: Mapping[str, Any], colours: _Colours) -> None:
     name = str(message.get("sender") or "Assistant")
     text = text_of(message.get("content")) or str(message.get("refusal") or "")
     write(f"{colours.name}{clean(name)}{colours.end}: " + (f"{clean(text)}\n" if text else ""))
@@ -45,10 +44,10 @@ def _print_message(message: Mapping[str, Any], colours: _Colours) -> None:
     if len(calls) > 1:
         write("\n")
     for call in calls:
-        write(f"{colours.call}{one_line(call_name(call))}{colours.end}({_formatted(arguments_of(call))})\n")
+        write(f"{colours.call}{one_line(call_name(call))}{colours.end}({_arguments_as_swarm(arguments_of(call))})\n")
 
 
-def _formatted(arguments: str) -> str:
+def _arguments_as_swarm(arguments: str) -> str:
     try:
         parsed = json.loads(arguments or "{}")
     except (ValueError, RecursionError):

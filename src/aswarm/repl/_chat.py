@@ -106,7 +106,13 @@ class Chat:
             self._use_file(action, replace=True)
 
     def on_read_error(self, error: BaseException) -> None:
-        """Reading a line has failed. The end of input leaves the chat, and so does Ctrl-C twice in a row."""
+        """Reading a line has failed. The end of input leaves the chat, and so does Ctrl-C twice in a row.
+
+        Where the chat has asked whether to replace a file, it keeps the file.
+        """
+        if self._to_confirm is not None:
+            self._to_confirm = None
+            self.display.show_text("Not saved.")
         match error:
             case KeyboardInterrupt() if not self._interrupted:
                 self._interrupted = True

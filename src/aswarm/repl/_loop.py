@@ -106,9 +106,9 @@ def chat_with(
 
 
 def _new_swarm(client: Any) -> Swarm:
-    # Tests that were written for Swarm replace the class in that module. If nothing imported it, nothing replaced it.
-    make: Callable[..., Swarm] = getattr(sys.modules.get("aswarm.repl.repl"), "Swarm", Swarm)
-    return make() if client is None else make(client)
+    from .repl import Swarm as Made  # noqa: PLC0415 - tests that were written for Swarm replace the class there
+
+    return Made() if client is None else Made(client)
 
 
 def _run(swarm: Swarm, chat: Chat, start: StartRun, options: ChatOptions) -> None:

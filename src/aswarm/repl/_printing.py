@@ -1,35 +1,45 @@
-"""Prints messages and calls on stdout as plain lines, in Swarm's colours: names in blue, calls in purple.
+"""Prints messages and calls on stdout as plain lines: names in blue, calls in purple.
 
 Decides how the plain display of a chat looks. There are colours only at a terminal.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from aswarm._messages import text_of
-from aswarm._text import clean
+from aswarm._text import clean, has_colours
 
 from ._text import formatted_calls
 
-_BLUE, _PURPLE = "\033[94m", "\033[95m"
-_END = "\033[0m"
+BLUE, PURPLE = "\033[94m", "\033[95m"
+END = "\033[0m"
+
+
+class OutputError(OSError):
+    """Stdout cannot be written. `strerror` says why."""
 
 
 def write(text: str) -> None:
-    """Write to stdout and flush. A character that the encoding of stdout does not have becomes a question mark."""
+    """Write to stdout and flush. A character that the encoding of stdout does not have becomes a question mark.
+
+    Raises OutputError, and BrokenPipeError as it is: it means that the reader has left.
+    """
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(*error.args) from error
 
 
 def painted(text: str, colour: str) -> str:
     """The text without control characters, in a colour where stdout is a terminal."""
-    has_colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    return f"{colour}{clean(text)}{_END}" if has_colours else clean(text)
+    return f"{colour}{clean(text)}{END}" if has_colours() else clean(text)
 
 
 class LineWriter:
@@ -41,7 +51,7 @@ class LineWriter:
     def add(self, name: str, text: str) -> None:
         """Write a piece of the text, and before the first piece the name."""
         if not self._is_open:
-            write(f"{painted(f'{name}:', _BLUE)} " if name else "")
+            write(f"{painted(f'{name}:', BLUE)} " if name else "")
         self._is_open = True
         write(clean(text))
 
@@ -54,14 +64,14 @@ class LineWriter:
 
 def print_calls(name: str, message: Mapping[str, Any]) -> None:
     """Print one line for each call of an assistant message."""
-    for function, arguments in formatted_calls(message, as_swarm=True):
-        write(f"{painted(name, _BLUE)}: {painted(function, _PURPLE)}({arguments})\n")
+    for function, arguments in formatted_calls(message):
+        write(f"{painted(name, BLUE)}: {painted(function, PURPLE)}({arguments})\n")
 
 
 def print_message(message: Mapping[str, Any]) -> None:
-    """Print the text and the calls of an assistant message: `Name: text`, `Name: function("key"= value)`."""
+    """Print the text and the calls of an assistant message: `Name: text`, `Name: function(key=value)`."""
     name = str(message.get("sender") or "Assistant")
     text = text_of(message.get("content")) or str(message.get("refusal") or "")
     if text or not message.get("tool_calls"):
-        write(f"{painted(name, _BLUE)}: {clean(text)}\n")
+        write(f"{painted(name, BLUE)}: {clean(text)}\n")
     print_calls(name, message)

@@ -28,24 +28,19 @@ def usage_text(used: Usage) -> str:
     return f"{tokens}, {counted(used.requests, 'request')}"
 
 
-def formatted_calls(message: Mapping[str, Any], *, as_swarm: bool = False) -> list[tuple[str, str]]:
-    """The name and the arguments of each call in an assistant message.
-
-    The arguments are written as `city="Oslo"`, and with `as_swarm` as Swarm prints them, `"city"= "Oslo"`.
-    """
+def formatted_calls(message: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The name and the arguments, such as `city="Oslo"`, of each call in an assistant message."""
     calls: list[Mapping[str, Any]] = message.get("tool_calls") or []
-    return [(one_line(call_name(call)), clean(_formatted(arguments_of(call), as_swarm=as_swarm))) for call in calls]
+    return [(one_line(call_name(call)), clean(_formatted(arguments_of(call)))) for call in calls]
 
 
-def _formatted(arguments: str, *, as_swarm: bool) -> str:
+def _formatted(arguments: str) -> str:
     try:
         parsed = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
         parsed = None
     if not is_object(parsed):
         return one_line(arguments)
-    if as_swarm:
-        return json.dumps(parsed, ensure_ascii=False, separators=(", ", "= "))[1:-1]
     return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in parsed.items())
 
 
