@@ -15,11 +15,9 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     field_serializer,
-    model_serializer,
     model_validator,
 )
 
@@ -105,8 +103,8 @@ def slug(agent_name: str) -> str:
     return re.sub(r"[^a-z0-9_-]+", "_", agent_name.lower()).strip("_")
 
 
-_FUNCTIONS = "its functions, and the agents that it hands over to, are its 'functions'"
-_INSTRUCTIONS = "what tells the model how to behave is its 'instructions'"
+_FUNCTIONS = "pass functions, and agents to hand off to, as functions=[...]"
+_INSTRUCTIONS = "pass it as instructions=..."
 _OUTPUT = "the answer is a text; for JSON, pass model_settings={'response_format': ...} and parse `response.text`"
 # Words of other libraries. An agent that ignored them would seem to work.
 _OTHER_WORDS = {
@@ -184,15 +182,15 @@ class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that ma
     """What a run left: always a valid history, however the run ended.
 
     `messages`: the messages made in this run, as plain dicts; append them to those passed in to continue.
-    `agent`: the active agent, which every run sets. `context_variables`: the context as it is now. `usage`: tokens, summed over the run.
+    `agent`: the active agent, which every run sets. Its type says that it is an Agent, but in a `Response` that code made
+    without an agent it is None: type checkers do not find `Response().agent.name`. `context_variables`: the context as it is now. `usage`: tokens, summed over the run.
     `stop`: why it ended: "answer", "max_turns", "tool_calls" (`execute_tools=False` left calls open), "cancelled"
     (left early), "error". `run_id`: the id of the run; empty for a `Response` that no run made.
     `unknown_calls`: the calls of this run whose outcome is unknown. They were cancelled in the middle, a journal has their
     start and not their end, or their function could not be stopped and may still be running.
 
-    `model_dump()` has Swarm's fields, `usage` and `stop`; it has `unknown_calls` if there are any, and never the `run_id`.
-    In `model_dump_json()` and `model_dump(mode="json")` the agent is its name, and a value that JSON does not know is
-    text. So no `Response` can be made from them, except without the agent: `model_dump_json(exclude={"agent"})`.
+    `model_dump()` has all fields but the `run_id`. In `model_dump_json()` and `model_dump(mode="json")` the agent is its
+    name, bytes are base64, and any other value that JSON lacks is text. So no `Response` can be made from them, except without the agent: `model_dump_json(exclude={"agent"})`.
     """
 
     messages: list[Any] = []
@@ -214,16 +212,18 @@ class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that ma
     def _name_agent(self, agent: Agent | None) -> str | None:
         return None if agent is None else agent.name
 
-    @field_serializer("messages", "context_variables", when_used="json")
-    def _as_json(self, value: Any) -> Any:
-        return jsonable(value)
+    # The return types are for the JSON schema. Each list or dict that contains itself is text.
+    @field_serializer("messages", when_used="json")
+    def _messages_as_json(self, messages: Any) -> list[Any] | str:
+        return cast("list[Any] | str", jsonable(messages))
 
-    @model_serializer(mode="wrap")
-    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        dumped: dict[str, Any] = dump(self)
-        if not self.unknown_calls:
-            dumped.pop("unknown_calls", None)
-        return dumped
+    @field_serializer("context_variables", when_used="json")
+    def _context_as_json(self, context: Any) -> dict[str, Any] | str:
+        return cast("dict[str, Any] | str", jsonable(context))
+
+    @field_serializer("unknown_calls", when_used="json")
+    def _calls_as_json(self, calls: list[UnknownCall]) -> list[dict[str, str]]:
+        return cast("list[dict[str, str]]", jsonable(calls))
 
     @property
     def text(self) -> str:

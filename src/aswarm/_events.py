@@ -24,7 +24,8 @@ class _Event:
     def to_dict(self) -> dict[str, Any]:
         """The event as JSON data: its name as `type`, then its fields.
 
-        An agent is its name, an error is text with its type, and a `Response` is what `model_dump(mode="json")` gives.
+        An agent is its name, an error is text with its type, and a `Response` is what `model_dump(mode="json")` gives,
+        with its `run_id` and its `text`.
         """
         values = {field.name: _json_form(getattr(self, field.name)) for field in fields(self)}
         return {"type": type(self).__name__, **values}
@@ -34,7 +35,7 @@ def _json_form(value: Any) -> Any:
     if isinstance(value, Agent):
         return value.name
     if isinstance(value, Response):
-        return value.model_dump(mode="json")
+        return {**value.model_dump(mode="json"), "run_id": value.run_id, "text": jsonable(value.text)}
     return f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else jsonable(value)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard, cast
 
 from pydantic_core import to_jsonable_python
 
 from ._text import one_line
+
+_DEEPEST = 200  # pydantic and the json module write what is nested a little more deeply
 
 
 def is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
@@ -44,24 +46,57 @@ def is_json(value: object) -> bool:
 
 
 def jsonable(value: Any) -> Any:
-    """The value as JSON data. A value that JSON does not know is text; so is a container that contains itself."""
+    """The value as JSON data that any encoder takes.
+
+    A value that JSON lacks changes alone: bytes are base64, infinities and NaN are text, and so is an object. Half a
+    surrogate pair is U+FFFD. A container that contains itself, or is nested too deeply, is text as a whole.
+    """
     try:
-        return _finite(to_jsonable_python(value, fallback=str))
-    except ValueError:  # a container that contains itself, or one that is nested too deeply
-        return _container_text(value)
+        return _as_data(value, _DEEPEST)
+    except Exception:  # noqa: BLE001 - too deep, or a container of a class that cannot be read
+        return _text_of(value)
 
 
-def _container_text(value: object) -> str:
+def _as_data(value: Any, depth: int) -> Any:
+    """The value as JSON data. Raises ValueError if it is nested more deeply; a container that contains itself is."""
+    if value is None or type(value) in (bool, int):
+        return value
+    if type(value) is str:
+        return _encodable(value)
+    if type(value) is float:
+        return value if math.isfinite(value) else str(value)
+    if not depth:
+        raise ValueError("nested too deeply")
+    if is_object(value):
+        return {_key(key): _as_data(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_as_data(item, depth - 1) for item in cast("Iterable[Any]", value)]
+    return _as_data(_without_classes(value), depth - 1)
+
+
+def _key(key: Any) -> str:
+    if type(key) is str:
+        return _encodable(key)
+    found = _without_classes({key: None})  # a dict, or text if the key has no form as a key
+    return next(iter(found)) if is_object(found) else _text_of(key)
+
+
+def _without_classes(value: Any) -> Any:
     try:
-        return str(value)
+        return to_jsonable_python(value, bytes_mode="base64", fallback=_text_of)
+    except Exception:  # noqa: BLE001 - a class decides what it raises when it is serialized
+        return _text_of(value)
+
+
+def _text_of(value: object) -> str:
+    try:
+        return _encodable(str(value))
     except RecursionError:
         return f"a {type(value).__name__} that is nested too deeply"
+    except Exception:  # noqa: BLE001 - a class decides what its `__str__` raises
+        return f"<{type(value).__name__}>"
 
 
-def _finite(value: Any) -> Any:
-    """The value with infinities and NaN as text: JSON has no numbers for them."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if is_object(value):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if is_array(value) else value
+def _encodable(text: str) -> str:
+    """The text with U+FFFD for each half of a surrogate pair: no encoding takes one."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

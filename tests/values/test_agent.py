@@ -135,11 +135,11 @@ def test_every_unknown_field_is_named() -> None:
 @pytest.mark.parametrize(
     ("word", "ours"),
     [
-        ("tools", "'functions'"),
-        ("handoffs", "'functions'"),
-        ("prompt", "'instructions'"),
-        ("system_prompt", "'instructions'"),
-        ("system_message", "'instructions'"),
+        ("tools", "functions=[...]"),
+        ("handoffs", "functions=[...]"),
+        ("prompt", "instructions=..."),
+        ("system_prompt", "instructions=..."),
+        ("system_message", "instructions=..."),
         ("output_type", "model_settings={'response_format': ...}"),
         ("response_format", "model_settings={'response_format': ...}"),
     ],

@@ -146,7 +146,10 @@ def test_the_union_of_events_is_closed_and_public() -> None:
 
 AGENT = Agent(name="Sales", functions=[fragment])
 RESPONSE = Response(
-    messages=[{"role": "assistant", "content": "Hi"}], agent=AGENT, context_variables={"client": object()}
+    messages=[{"role": "assistant", "content": "Hi \ud83d"}],
+    agent=AGENT,
+    context_variables={"client": object()},
+    run_id="run-1",
 )
 EVENTS: list[tuple[Event, dict[str, Any]]] = [
     (TurnStarted(AGENT, 1), {"agent": "Sales", "turn": 1}),
@@ -171,13 +174,13 @@ EVENTS: list[tuple[Event, dict[str, Any]]] = [
         {"index": 0, "id": "c", "name": "look", "content": "Error", "error": "ValueError: no", "still_running": True},
     ),
     (HandedOff(AGENT, Agent(name="Refunds")), {"source": "Sales", "target": "Refunds"}),
-    (RunFinished(RESPONSE), {"response": RESPONSE.model_dump(mode="json")}),
+    (RunFinished(RESPONSE), {"response": {**RESPONSE.model_dump(mode="json"), "run_id": "run-1", "text": "Hi \ufffd"}}),
 ]
 
 
 @pytest.mark.parametrize(("event", "fields"), EVENTS, ids=lambda given: type(given).__name__)
 def test_an_event_as_json(event: Event, fields: dict[str, Any]) -> None:
-    """Its name as `type`, then its fields: agents by their names, errors as text, a response in its JSON form."""
+    """Its name as `type`, then its fields: agents by their names, errors as text, a response in its JSON form, with id and text."""
     stored = json.loads(json.dumps(event.to_dict(), allow_nan=False))
     assert stored == {"type": type(event).__name__, **fields}
     assert next(iter(event.to_dict())) == "type"

@@ -155,10 +155,24 @@ def test_a_response_as_json() -> None:
             "details": {"cost": 0.5},
         },
         "stop": "answer",
+        "unknown_calls": [],
     }
     assert response.model_dump()["agent"]["functions"] == [look]
     assert response.model_dump()["context_variables"]["client"] is client
     assert json.loads(Response().model_dump_json())["agent"] is None
+
+
+def test_the_schema_of_what_is_written() -> None:
+    """Web frameworks show it as documentation. An agent is its name; a container that contains itself is text."""
+    written = Response.model_json_schema(mode="serialization")["properties"]
+    assert list(written) == ["messages", "agent", "context_variables", "usage", "stop", "unknown_calls"]
+    types = {name: [kind["type"] for kind in written[name]["anyOf"]] for name in list(written)[:3]}
+    assert types == {
+        "messages": ["array", "string"],
+        "agent": ["string", "null"],
+        "context_variables": ["object", "string"],
+    }
+    assert (written["unknown_calls"]["type"], written["stop"]["type"]) == ("array", "string")
 
 
 def test_odd_containers_as_json() -> None:

@@ -1,4 +1,4 @@
-"""Typed events as JSON, one object on each line. The form is that of `to_dict()`; a response has its text and its run's id too."""
+"""Typed events as JSON, one object on each line. The form is that of `to_dict()`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ class JsonLines:
 
     def show(self, event: Event) -> None:
         """Write one event."""
-        fields = event.to_dict()
-        if isinstance(event, RunFinished):
-            fields["response"] = _response(event.response)
-        write(self._stdout, _line(fields))
+        write(self._stdout, _line(event.to_dict()))
 
     def show_response(self, response: Response) -> None:
         """Write a run that was not streamed: its last event."""
@@ -35,11 +32,9 @@ class JsonLines:
         more = {name: getattr(error, name) for name in known if hasattr(error, name)}
         kind = "RunFailed" if isinstance(error, AswarmError) else "RunStopped"
         text = f"{type(error).__name__}: {error}"
-        write(self._stdout, _line({"type": kind, "error": text, **more, "response": _response(response)}))
-
-
-def _response(response: Response) -> dict[str, Any]:
-    return {**response.model_dump(mode="json"), "run_id": response.run_id, "text": response.text}
+        # As in `RunFinished`, which this line stands in for.
+        partial = RunFinished(response).to_dict()["response"]
+        write(self._stdout, _line({"type": kind, "error": text, **more, "response": partial}))
 
 
 def _line(fields: dict[str, Any]) -> str:

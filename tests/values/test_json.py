@@ -1,0 +1,128 @@
+"""Any value as JSON data: a value that JSON lacks changes alone, and leaves its container as it is."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, field_serializer
+
+from aswarm import Response, RunFinished, UnknownCall
+from aswarm._json import jsonable
+
+
+class Silent:
+    """A value whose text cannot be made."""
+
+    def __str__(self) -> str:
+        raise OSError("no text")
+
+    __repr__ = __str__
+
+
+class Looping:
+    """A value whose text contains itself."""
+
+    def __str__(self) -> str:
+        return str(self)
+
+
+class Broken(BaseModel):
+    """A model that cannot be serialized."""
+
+    part: int = 1
+
+    @field_serializer("part")
+    def _refuse(self, _: int) -> int:
+        raise ValueError("no")
+
+
+@dataclass
+class Point:
+    """A value with values inside."""
+
+    x: float
+    name: str
+
+
+@pytest.mark.parametrize(
+    ("value", "data"),
+    [
+        (b"\x89PNG", "iVBORw=="),
+        (Silent(), "<Silent>"),
+        (Looping(), "a Looping that is nested too deeply"),
+        (Broken(), "part=1"),
+        ("half \ud83d", "half \ufffd"),
+        ("\ud83d\udc1d", "🐝"),
+        (math.nan, "nan"),
+        (Point(math.inf, "\ud83d"), {"x": "inf", "name": "\ufffd"}),
+        ((1, {"a"}, frozenset({2})), [1, ["a"], [2]]),
+        (defaultdict(list, a=[b"\xff"]), {"a": ["_w=="]}),
+        (MappingProxyType({"a": b"\xff"}), {"a": "_w=="}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_value_that_json_lacks_changes_alone(value: object, data: object) -> None:
+    """Its neighbours and its container stay, and so do the two ways to write a response."""
+    expected = {"odd": data, "user": "ada", "deep": {"list": [data, 1, None, True]}}
+    context = {"odd": value, "user": "ada", "deep": {"list": [value, 1, None, True]}}
+    assert jsonable(context) == expected
+    response = Response(context_variables=context)
+    assert json.loads(response.model_dump_json())["context_variables"] == expected
+    assert response.model_dump(mode="json")["context_variables"] == expected
+    assert RunFinished(response).to_dict()["response"]["context_variables"] == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (None, "None"),
+        (True, "true"),
+        (7, "7"),
+        ((1, 2), "1,2"),
+        (b"a", "YQ=="),
+        ("\ud83d", "\ufffd"),
+        (frozenset({1}), "frozenset({1})"),
+        (Silent(), "<Silent>"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_key_is_text(key: object, text: str) -> None:
+    """Whatever it was before; the values stay."""
+    assert jsonable({key: 1, "b": 2}) == {text: 1, "b": 2}
+
+
+def test_a_container_that_cannot_be_read_is_text() -> None:
+    """One of a class of its own may refuse to be read."""
+
+    class Closed(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            raise OSError("closed")
+
+    assert jsonable({"a": Closed([1])}) == "{'a': [1]}"
+
+
+def test_calls_with_half_a_surrogate_pair_are_json() -> None:
+    """The arguments of a call are text of the model, which need not be valid."""
+    response = Response(unknown_calls=[UnknownCall("1", "pay", "\ud83d", "Buyer")])
+    [call] = json.loads(response.model_dump_json())["unknown_calls"]
+    assert call == {"id": "1", "name": "pay", "arguments": "\ufffd", "agent": "Buyer"}
+
+
+def test_depth_is_bounded() -> None:
+    """What is not too deep for a JSON encoder is data; anything deeper is text."""
+    deep: Any = 1
+    for _ in range(150):
+        deep = [deep]
+    stored = json.loads(Response(context_variables={"deep": deep}).model_dump_json())
+    assert stored["context_variables"] == {"deep": deep}
+    for _ in range(100):
+        deep = [deep]
+    stored = json.loads(Response(context_variables={"deep": deep}).model_dump_json())
+    assert stored["context_variables"].startswith("{'deep': [[[")
