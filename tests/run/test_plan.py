@@ -224,3 +224,10 @@ def test_an_outcome_has_the_agent_of_its_result() -> None:
     assert ToolOutcome("x").agent is None
     assert ToolOutcome("x", Result(value="x")).agent is None
     assert ToolOutcome("x", Result(agent=AGENT)).agent is AGENT
+
+
+def test_the_flags_of_an_outcome_have_names() -> None:
+    """Two flags in a row would be easy to swap."""
+    assert ToolOutcome("x", None, None, still_running=True).still_running
+    with pytest.raises(TypeError):
+        ToolOutcome("x", None, None, True)  # type: ignore[misc]

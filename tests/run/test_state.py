@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from recording import FUNCTIONS, USER, WHOLE, asking, complete, contents, finish, one_turn, run_of, told, wire_call
 
 from aswarm import Agent, ConfigurationError
+from aswarm._run.options import MAX_TURNS
 from aswarm._run.state import RunState
 from aswarm._wire.accumulator import Accumulator
 from aswarm.testing import check_history
@@ -127,6 +130,14 @@ def test_stop_reasons() -> None:
     assert state.stop_reason(2, execute_tools=True) is None
     complete(state, content="Hello")
     assert state.stop_reason(2, execute_tools=True) == "answer"
+
+
+def test_asking_why_it_is_over_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The state decides, and does not log: another question gets the same answer."""
+    state = run_of()
+    state.turns = MAX_TURNS
+    assert state.stop_reason(math.inf, execute_tools=True) is state.stop_reason(math.inf, execute_tools=True) is None
+    assert caplog.records == []
 
 
 def test_resume_is_approval() -> None:

@@ -142,17 +142,40 @@ def test_unknown_calls_are_part_of_a_response() -> None:
     assert Response.model_validate(uncertain.model_dump()) == uncertain
 
 
+@pytest.mark.parametrize("began", [True, False])
+@pytest.mark.parametrize("name", ["search", "pay"])
+@pytest.mark.parametrize(
+    ("outcome", "is_unknown"),
+    [
+        (ToolOutcome("found"), False),
+        (ToolOutcome("perhaps", unknown=True), True),
+        (ToolOutcome("timed out", still_running=True), True),
+        (None, None),
+    ],
+    ids=["ended", "unknown", "still_running", "none"],
+)
+def test_one_rule(name: str, outcome: ToolOutcome | None, is_unknown: bool | None, began: bool) -> None:
+    """A call that began and has no outcome is unknown, also if it is repeatable. An outcome says itself whether it is known."""
+    state = run_of(agent=BUYER)
+    complete(state, wire_call("1", name))
+    state.calls[0].started, state.calls[0].outcome = began, outcome
+    expected = unknown("1", name=name) if (began if is_unknown is None else is_unknown) else []
+    assert state.response.unknown_calls == expected
+    state.end_turn()
+    assert state.response.unknown_calls == expected
+
+
 # --- repeatable ---
 
 
 def test_a_repeatable_call_that_was_cut_stays_open() -> None:
-    """Running it again does no harm, so it is neither answered nor unknown."""
+    """It is unknown like any call that began, but not answered: running it again does no harm."""
     state = run_of(agent=BUYER)
     complete(state, wire_call("1", "search"), wire_call("2", "pay"))
     for made in state.calls:
         made.started = True
     assert contents(state) == [("2", UNKNOWN)]
-    assert state.response.unknown_calls == unknown("2")
+    assert state.response.unknown_calls == [*unknown("1", name="search"), *unknown("2")]
     assert [made.id for made in run_of(USER, *state.response.messages, agent=BUYER, resume=True).calls] == ["1"]
 
 
@@ -179,13 +202,14 @@ def test_calls_of_one_id_and_name(last: str) -> None:
         third.outcome = ToolOutcome("found" if last == "answered" else "Error: not JSON")
     found = contents(state)
     assert [content for _, content in found[:2]] == ([] if last == "running" else [UNKNOWN, UNKNOWN])
+    assert len(state.response.unknown_calls) == (3 if last == "running" else 2)
     check_history([USER, *state.response.messages], allow_open=True)
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("face", FACES)
 async def test_a_resumed_run_runs_it_again(face: str) -> None:
-    """Cut in the middle, and then resumed: it runs twice, and its real result is in the history."""
+    """Cut in the middle, and then resumed: it runs twice, its real result is in the history, and nothing is unknown."""
     begun = anyio.Event()
     runs: list[int] = []
 
@@ -202,6 +226,7 @@ async def test_a_resumed_run_runs_it_again(face: str) -> None:
     model = ScriptedModel([call("look", city="Oslo"), "Sunny."])
     response = await cancel_when(begun.is_set, AsyncSwarm(model.client()), agent, face)
     assert answers(response) == {}
+    assert [made.name for made in response.unknown_calls] == ["look"]
     end = await AsyncSwarm(model.client()).run(agent, [USER, *response.messages], resume=True)
     assert (answers(end), end.text, runs) == ({"look": "sunny in Oslo"}, "Sunny.", [0, 1])
     assert end.unknown_calls == []

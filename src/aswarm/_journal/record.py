@@ -157,7 +157,8 @@ def recorded_outcome(record: Mapping[str, Any], agent: Agent | None, context: di
     content = record.get("content", "")
     error = RecordedToolError(record["error"]) if "error" in record else None
     result = None if error else Result(value=content, agent=agent, context_variables=record.get("context", {}))
-    return ToolOutcome(content, result, error, bool(record.get("still_running")), bool(record.get("unknown")))
+    still_running, unknown = bool(record.get("still_running")), bool(record.get("unknown"))
+    return ToolOutcome(content, result, error, still_running=still_running, unknown=unknown)
 
 
 def _error_text(error: Exception) -> str:

@@ -7,6 +7,8 @@ frames while it holds an event.
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -21,10 +23,15 @@ from aswarm._wire.request import RequestSettings
 
 from .execution import Emit, run_group
 from .handlers import Handlers
-from .options import RunOptions
+from .options import MAX_TURNS, RunOptions
 from .plan import plan
 from .state import RunState
 from .streams import EventDelivery
+
+logger = logging.getLogger("aswarm")
+_MANY_TURNS = (
+    "the run has made %d completions and has no max_turns; pass max_turns=... to end a run that finds no answer"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,8 @@ class Loop:
 
     async def _complete(self, handlers: Handlers) -> AsyncGenerator[LoopEvent, None]:
         state, agent = self.state, self.state.agent
+        if state.turns == MAX_TURNS and self.options.max_turns == math.inf:
+            logger.warning(_MANY_TURNS, MAX_TURNS, extra={"run_id": state.id})
         state.check_tools()
         instructions = await self.instruct(agent, state.context)
         async with aclosing(handlers.complete(state.request(instructions, self.request_settings))) as chunks:

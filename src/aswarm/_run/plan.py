@@ -26,8 +26,8 @@ class ToolOutcome:
     content: str
     result: Result | None = None
     error: Exception | None = None
-    still_running: bool = False
-    unknown: bool = False
+    still_running: bool = field(default=False, kw_only=True)
+    unknown: bool = field(default=False, kw_only=True)
 
     @property
     def agent(self) -> Agent | None:

@@ -6,8 +6,6 @@ any moment and is always valid.
 
 from __future__ import annotations
 
-import logging
-import math
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -33,18 +31,11 @@ from aswarm._usage import Usage
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.request import CompletionRequest, RequestSettings, build_request, relaxed
 
-from .options import MAX_TURNS
 from .plan import ToolCall, calls_of
-
-logger = logging.getLogger("aswarm")
 
 _SHOWN_IDS = 5  # how many open calls an error text names
 # What an assistant message always has, in this order.
 _FIRST_KEYS: Message = {"role": None, "content": None, "sender": None, "tool_calls": None}
-
-_MANY_TURNS = (
-    "the run has made %d completions and has no max_turns; pass max_turns=... to end a run that finds no answer"
-)
 
 
 class RunState:
@@ -130,8 +121,6 @@ class RunState:
             return None if execute_tools or resumed else "tool_calls"
         if self._answered:
             return "answer"
-        if self.turns == MAX_TURNS and max_turns == math.inf:
-            logger.warning(_MANY_TURNS, MAX_TURNS, extra={"run_id": self.id})
         return None if self.turns < max_turns else "max_turns"
 
     # --- recording ---
@@ -163,7 +152,8 @@ class RunState:
         """Record the tool messages of a turn in call order and switch the agent. Returns (source, target) if it did."""
         if self.calls:
             self._with_results[id(self.agent)] = self.agent
-        messages = _answers(self.calls, self._unknown_calls)
+        messages = _answers(self.calls)
+        self._unknown_calls += _unknown_calls(self.calls)
         self._new_messages.extend(messages)
         self._send_pending(messages)
         source, self.agent = self.agent, _handed_to(self.calls) or self.agent
@@ -188,18 +178,17 @@ class RunState:
         return self._response
 
     def _snapshot(self, context: dict[str, Any]) -> Response:
-        unknown_calls = self._unknown_calls.copy()
         # A plain dict, because a subclass may refuse to be read or changed, and nothing may replace a cancellation.
         variables = plain_dict(context)
         variables.update(_changes(self.calls))
         return Response(
-            messages=[*self._new_messages, *_answers(self.calls, unknown_calls)],
+            messages=[*self._new_messages, *_answers(self.calls)],
             agent=_handed_to(self.calls) or self.agent,
             context_variables=variables,
             usage=self.usage,
             stop=self.stop,
             run_id=self.id,
-            unknown_calls=unknown_calls,
+            unknown_calls=[*self._unknown_calls, *_unknown_calls(self.calls)],
         )
 
 
@@ -253,12 +242,25 @@ def _changes(calls: Iterable[ToolCall]) -> dict[str, Any]:
 
 def _handed_to(calls: Iterable[ToolCall]) -> Agent | None:
     """The agent that takes over: of several handoffs the last in call order."""
-    targets = [call.outcome.agent for call in calls if call.outcome and call.outcome.agent]
-    return targets[-1] if targets else None
+    target: Agent | None = None
+    for call in calls:
+        if call.outcome and (agent := call.outcome.agent):
+            target = agent
+    return target
 
 
-def _answers(calls: list[ToolCall], unknown_calls: list[UnknownCall]) -> list[Message]:
-    """The tool messages of the calls, in call order, as of now. Calls whose outcome is unknown are added to the list."""
+def _unknown_calls(calls: Iterable[ToolCall]) -> list[UnknownCall]:
+    """The calls that began and have no outcome, and those whose outcome says that it is not known."""
+    found: list[UnknownCall] = []
+    for call in calls:
+        outcome = call.outcome
+        if call.started if outcome is None else outcome.unknown or outcome.still_running:
+            found.append(call.as_unknown)
+    return found
+
+
+def _answers(calls: list[ToolCall]) -> list[Message]:
+    """The tool messages of the calls, in call order, as of now."""
     messages: list[Message] = []
     previous: Agent | None = None
     open_calls: set[ToolCall] | None = None
@@ -266,13 +268,10 @@ def _answers(calls: list[ToolCall], unknown_calls: list[UnknownCall]) -> list[Me
         if call.outcome:
             messages.append(tool_message(call.message, call.outcome.content + _replaced(call.outcome.agent, previous)))
             previous = call.outcome.agent or previous
-            if call.outcome.unknown or call.outcome.still_running:
-                unknown_calls.append(call.as_unknown)
             continue
         open_calls = _open_calls(calls) if open_calls is None else open_calls
         if call not in open_calls:
             messages.append(tool_message(call.message, _text_without_outcome(call)))
-            unknown_calls += [call.as_unknown] if call.started else []
     return messages
 
 

@@ -43,7 +43,7 @@ def test_the_details() -> None:
     now = counts(statuses=Counter(answer=18, error=2), before=30, bad=10, usage=Usage(total_tokens=4321))
     assert (now.done, now.progress()) == (60, "60/100")
     assert now.details() == "2.0/s, 20 s left, 4,321 tokens, 2 failed, 10 bad lines"
-    now.unknown = [1, 2]
+    now.unknown_calls, now.items_with_unknown_calls = 3, 2
     assert now.details().endswith("10 bad lines, 3 calls with unknown outcome")
 
 
@@ -67,7 +67,7 @@ def test_the_summary() -> None:
         "3 items done before",
         "12 tokens (7 in, 5 out) in 4 completions",
     ]
-    now.unknown = [1, 2]
+    now.unknown_calls, now.items_with_unknown_calls = 3, 2
     assert now.summary()[2] == "The outcome of 3 calls in 2 items is unknown; the output has them as unknown_calls"
     assert counts().summary()[0] == "0 items in 10 s (0.0/s): nothing to do"
 

@@ -122,7 +122,10 @@ def batch(agent: str, base_url: str | None, output: str, **given: Any) -> None:
         options.check()
         total = count(options.source, options.input_format)
         with open_output(output, stdout, resume=options.resumes) as place:
-            work = _BatchRun(loaded, options, place, Counts(total, unknown=place.unknown))
+            counts = Counts(total)
+            for unknown_calls in place.unknown_calls:
+                counts.add_unknown_calls(unknown_calls)
+            work = _BatchRun(loaded, options, place, counts)
             code = work.run(sys.stderr, bar=not (output == "-" and stdout.isatty()))
     raise click.exceptions.Exit(code)
 
@@ -191,7 +194,7 @@ class _BatchRun:
 
     async def _record(self, outcome: Outcome) -> None:
         record = cast("InputRecord", outcome.metadata)
-        self._counts.unknown += [len(outcome.unknown_calls)] if outcome.unknown_calls else []
+        self._counts.add_unknown_calls(len(outcome.unknown_calls))
         outcome, line = line_of(outcome, messages=self._options.messages)
         await self._output.add(line)
         status = status_of(outcome.response, outcome.error)
@@ -204,7 +207,7 @@ class _BatchRun:
     def _exit_code(self) -> ExitCode:
         if self._counts.bad or self._counts.statuses[FAILED]:
             return ExitCode.FAILED
-        if self._counts.unknown:
+        if self._counts.unknown_calls:
             return ExitCode.UNKNOWN_CALLS
         statuses = {*self._counts.statuses, *self._output.statuses}
         return ExitCode.DONE if statuses <= {"answer"} else ExitCode.NO_ANSWER

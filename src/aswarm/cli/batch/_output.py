@@ -56,7 +56,7 @@ def _write(file: BinaryIO | RawIOBase, line: bytes) -> None:
 class _Written(NamedTuple):
     status: str
     digest: str | None
-    unknown: int = 0
+    unknown_calls: int = 0
 
 
 class Output(ABC):
@@ -71,9 +71,9 @@ class Output(ABC):
         return {written.status for written in self._done.values()}
 
     @property
-    def unknown(self) -> list[int]:
-        """How many calls have an unknown outcome, for each item that was done before and has any."""
-        return [written.unknown for written in self._done.values() if written.unknown]
+    def unknown_calls(self) -> list[int]:
+        """How many calls have an unknown outcome, for each item that was done before."""
+        return [written.unknown_calls for written in self._done.values()]
 
     def has(self, record: InputRecord) -> bool:
         """Whether the item is done. Raises SetupError where the output has another conversation with this id."""

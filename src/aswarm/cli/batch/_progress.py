@@ -38,8 +38,8 @@ _WORDS = {"answer": "answered", FAILED: "failed", "refusal": "refused", "max_tur
 class Counts:
     """What has happened. `total`: lines of the input, None where it is not known. `before`: items that were done before.
 
-    `is_read`: the input has been read to its end. `unknown`: how many calls have an unknown outcome, for each item that has
-    any, in this run of the command or before.
+    `is_read`: the input has been read to its end. `unknown_calls`: calls with an unknown outcome, in this run of the command
+    or before; `items_with_unknown_calls`: the items that have such a call.
     """
 
     total: int | None = None
@@ -49,7 +49,13 @@ class Counts:
     bad: int = 0
     is_read: bool = False
     usage: Usage = field(default_factory=Usage)
-    unknown: list[int] = field(default_factory=list[int])
+    unknown_calls: int = 0
+    items_with_unknown_calls: int = 0
+
+    def add_unknown_calls(self, of_an_item: int) -> None:
+        """Count the calls with an unknown outcome of one item, of which it may have none."""
+        self.unknown_calls += of_an_item
+        self.items_with_unknown_calls += of_an_item > 0
 
     @property
     def seconds(self) -> float:
@@ -82,8 +88,8 @@ class Counts:
         parts.append(f"{self.statuses[FAILED]:,} failed")
         if self.bad:
             parts.append(counted(self.bad, "bad line"))
-        if self.unknown:
-            parts.append(f"{counted(sum(self.unknown), 'call')} with unknown outcome")
+        if self.unknown_calls:
+            parts.append(f"{counted(self.unknown_calls, 'call')} with unknown outcome")
         return ", ".join(parts)
 
     def progress(self) -> str:
@@ -99,8 +105,8 @@ class Counts:
         ]
         if self.before:
             lines.append(f"{counted(self.before, 'item')} done before")
-        if self.unknown:
-            calls, items = counted(sum(self.unknown), "call"), counted(len(self.unknown), "item")
+        if self.unknown_calls:
+            calls, items = counted(self.unknown_calls, "call"), counted(self.items_with_unknown_calls, "item")
             lines.append(f"The outcome of {calls} in {items} is unknown; the output has them as unknown_calls")
         usage = self.usage
         lines.append(
