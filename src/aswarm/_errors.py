@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from ._agent import Response
@@ -115,6 +115,20 @@ def error_of_run(error: Exception) -> RunError:
         with suppress(Exception):  # a subclass may need other arguments
             return copy.copy(error)
     return RunError(f"{type(error).__name__}: {error}")
+
+
+def with_causes(error: BaseException) -> list[BaseException]:
+    """The error, its causes, and the parts of groups: a name with several addresses fails once for each."""
+    found, known = [error], {id(error)}
+    for each in found:  # the list grows
+        parts = (
+            cast("BaseExceptionGroup[BaseException]", each).exceptions if isinstance(each, BaseExceptionGroup) else ()
+        )
+        for inner in (*parts, each.__cause__, each.__context__):
+            if inner is not None and id(inner) not in known:
+                known.add(id(inner))
+                found.append(inner)
+    return found
 
 
 def set_attribute(error: BaseException, name: str, value: object) -> None:

@@ -24,6 +24,7 @@ from aswarm import (
     Swarm,
     completion_error,
 )
+from aswarm._wire.failures import hide_header_values
 from aswarm.testing import Answer, ScriptedModel, call
 
 SECRET = "sk-SECRET"
@@ -123,6 +124,7 @@ async def test_an_exception_of_a_source_does_not_show_a_header() -> None:
     [
         QUOTED,
         f'Illegal header value b"Bearer {SECRET}"',
+        f"Illegal header value b'Bearer \\'{SECRET}\"'",
         f"Invalid header value b'{SECRET}\\n'",
         f"Invalid leading whitespace, reserved character(s), or return character(s) in header value: '{SECRET}\\n'",
         f"Received header value surrounded by whitespace b'{SECRET} '",
@@ -137,6 +139,36 @@ def test_the_texts_of_known_transports(text: str) -> None:
     assert SECRET not in str(error)
     assert SECRET not in str(again)
     assert again.args[1] == 7
+
+
+def test_a_header_value_in_a_group_of_errors_is_not_shown() -> None:
+    """Task groups of tools and transports raise groups: their parts, and the causes of these, are found too."""
+    part = ValueError(QUOTED)
+    part.__cause__ = ValueError(QUOTED)
+    hide_header_values(ExceptionGroup("all failed", [OSError("?"), ExceptionGroup("one", [part])]))
+    assert SECRET not in f"{part} {part.__cause__}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "missing header value 'x-id'; ask for 'y' and see https://docs, it's easy",
+        "the header value of 'x-id' is 'y'",
+    ],
+)
+def test_other_texts_with_a_header_value_stay(text: str) -> None:
+    """Only the words of transports count: a tool may write of headers, and the model reads its text."""
+    error = ValueError(text)
+    hide_header_values(error)
+    assert str(error) == text
+
+
+def test_what_follows_a_quoted_header_value_stays() -> None:
+    """The value ends at its own quotation mark, and other quoted texts follow it."""
+    error = ValueError(f"{QUOTED}; it's in 'x-id'")
+    hide_header_values(error)
+    assert SECRET not in str(error)
+    assert str(error).endswith("; it's in 'x-id'")
 
 
 @pytest.mark.asyncio

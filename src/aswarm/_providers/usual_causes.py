@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Iterator
 from contextlib import suppress
 from socket import gaierror
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
+from aswarm._errors import with_causes
 from aswarm._json import shown
 from aswarm._text import clean
 
@@ -49,25 +49,12 @@ def _base_url(error: Exception) -> str:
 
 
 def _of_connection(error: Exception) -> str:
-    chain = list(_chain(error))
+    errors = with_causes(error)
     for kind, text in _CONNECTION:
-        if any(isinstance(each, kind) for each in chain):
+        if any(isinstance(each, kind) for each in errors):
             return text
     is_late = any("Timeout" in base.__name__ for base in type(error).__mro__)
     return "no answer came in time; the client's `timeout` is the limit" if is_late else ""
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, its causes, and the parts of groups: a name with several addresses fails once for each."""
-    left, known = [error], set[int]()
-    while left:
-        each = left.pop()
-        if id(each) not in known:
-            known.add(id(each))
-            yield each
-            left += [inner for inner in (each.__cause__, each.__context__) if inner is not None]
-            if isinstance(each, BaseExceptionGroup):
-                left += cast("BaseExceptionGroup[BaseException]", each).exceptions
 
 
 def _of_status(error: Exception, status: int, url: str, model: object) -> str:

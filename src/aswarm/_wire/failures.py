@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, TypeAlias, cast
 
-from aswarm._errors import CompletionError, StreamInterrupted, set_attribute
+from aswarm._errors import CompletionError, StreamInterrupted, set_attribute, with_causes
 
 # permanent: the same request would fail again.
 # rate_limited: the provider takes no more requests for now. It has not worked on this one.
@@ -34,8 +34,13 @@ _PASSING_CODES = ("server_error", "rate_limit_exceeded", "overloaded_error")
 _ADVICE = {"true": True, "false": False}
 # A longer Retry-After is a mistake, for example a point in time. It counts as if nothing had been said.
 _LONGEST_WAIT = 86_400.0
-# A header value as transports quote it: "Illegal header value b'Bearer ...'" (h11, h2, http.client, requests).
-_QUOTED_HEADER = re.compile(r"""(header value[^'"]{0,40}?) ?b?(['"]).*\2""", re.IGNORECASE | re.DOTALL)
+# A header value as transports quote it: "Illegal header value b'Bearer ...'" (h11), http.client, requests, h2. It is the
+# repr of a str or of bytes, so a quotation mark inside it is the other one, or has a backslash.
+_QUOTED_HEADER = re.compile(
+    r"""((?:Illegal|Invalid) header value|in header value:|header value surrounded by whitespace)"""
+    r""" b?(['"])(?:\\.|(?!\2).)*\2""",
+    re.DOTALL,
+)
 _HIDDEN = r"\1 (hidden, because it may be the API key; look for a line break or a space at its end)"
 
 
@@ -88,15 +93,11 @@ def is_given_up(error: CompletionError, run_id: str) -> bool:
 
 
 def hide_header_values(error: BaseException) -> None:
-    """Take header values out of the texts of this error and of its causes, which a traceback in a log shows too."""
-    known = [error]
-    for each in known:  # the list grows
+    """Take header values out of the texts of this error, its causes and its parts: a traceback in a log shows all."""
+    for each in with_causes(error):
         args = tuple(_QUOTED_HEADER.sub(_HIDDEN, arg) if isinstance(arg, str) else arg for arg in each.args)
         if args != each.args:
             set_attribute(each, "args", args)
-        for cause in (each.__cause__, each.__context__):
-            if cause is not None and not any(cause is other for other in known):
-                known.append(cause)
 
 
 # --- what the answer says ---------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import anyio.lowlevel
 import sniffio
 
 from aswarm._agent import Agent, Response
-from aswarm._errors import AswarmError, CompletionError, ConfigurationError
+from aswarm._errors import AswarmError, CompletionError, ConfigurationError, with_causes
 from aswarm._events import ToolCallStarted
 from aswarm._messages import OUTCOME_UNKNOWN
 from aswarm._run.handlers import Middleware
@@ -107,7 +107,7 @@ def _report(broken: Mapping[str, list[str]]) -> str:
 
 def _rule_of(error: BaseException) -> str:
     """The rule that this error of a case stands for."""
-    inner = list(_inner_errors(error))
+    inner = with_causes(error)
     for each in inner:
         if isinstance(each, _RuleBroken):
             return each.rule
@@ -120,14 +120,6 @@ def _rule_of(error: BaseException) -> str:
     if has_end_in_group or any("cancel scope" in text for text in texts):
         return SCOPE
     return f"a run must not fail because of it, with {type(error).__name__}: {error}"
-
-
-def _inner_errors(error: BaseException) -> Iterator[BaseException]:
-    """The error, those of its group, and its causes."""
-    yield error
-    for each in (*getattr(error, "exceptions", ()), error.__cause__, error.__context__):
-        if each is not None:
-            yield from _inner_errors(each)
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
