@@ -25,7 +25,6 @@ from ._run.handlers import Handlers, Middleware, MiddlewareStack, RunInfo, chain
 from ._run.instructions import resolve_instructions
 from ._run.loop import Loop
 from ._run.options import MAX_TURNS, Messages, RunOptions
-from ._run.overrides import REPLACEMENTS, override_error, refuse_overrides
 from ._run.state import RunState
 from ._run.streams import ClassicStream, EventDelivery, EventStream, deliver_after, deliver_live, to_end
 from ._runtime.backend import PerLoop
@@ -53,11 +52,6 @@ class AsyncSwarm:
     for servers that refuse null as the content of a message with tool calls. `limits`: over all runs of this swarm.
     `middleware`: functions that wrap the handlers of every run, the first outermost; see `aswarm.middleware`.
     """
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise ConfigurationError for a method of Swarm's that is overridden, and that no run would call."""
-        super().__init_subclass__(**kwargs)
-        refuse_overrides(cls, AsyncSwarm)
 
     def __init__(
         self,
@@ -296,9 +290,6 @@ class AsyncSwarm:
     def _prepare(
         self, options: RunOptions, deliver: EventDelivery, *, stream: bool, **middleware: Middleware | None
     ) -> tuple[RunState, AsyncGenerator[LoopEvent, None]]:
-        for name in REPLACEMENTS:
-            if hasattr(self, name):
-                raise override_error(type(self).__name__, name)
         state = RunState(
             options.agent,
             options.messages,

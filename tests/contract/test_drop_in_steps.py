@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
-import anyio
 import pytest
 from blocking import scripted_openai
 from openai import OpenAI
@@ -27,40 +26,37 @@ def called(name: str, call_id: str = "1", **arguments: Any) -> ChatCompletionMes
     return ChatCompletionMessageToolCall(id=call_id, type="function", function=function)
 
 
-async def awaited(run: Callable[..., Any]) -> Any:
-    """The response of a run that waits, or has to be awaited."""
-    response = run(Agent(), HELLO)
-    return await response if inspect.isawaitable(response) else response
-
-
 # --- overrides --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("base", [Swarm, AsyncSwarm])
+def of_subclass(name: str) -> type[Swarm]:
+    return type("Durable", (Swarm,), {name: lambda self: None})
+
+
+def of_mixin(name: str) -> type[Swarm]:
+    return type("Durable", (type("Mixin", (), {name: lambda self: None}), Swarm), {})
+
+
+@pytest.mark.parametrize("made", [of_subclass, of_mixin])
 @pytest.mark.parametrize("name", STEPS)
-def test_a_subclass_that_overrides_a_step_is_refused(base: type, name: str) -> None:
-    """A run would never call it. The error names middleware; an inherited override counts too."""
-    with pytest.raises(
-        ConfigurationError, match=rf"Durable replaces {name}, which run\(\) never calls; pass middleware="
-    ):
-        type("Durable", (base,), {name: lambda self: None})
-    mixin = type("Mixin", (), {name: lambda self: None})
-    with pytest.raises(ConfigurationError, match="middleware"):
-        type("Durable", (mixin, base), {})
+def test_a_subclass_that_overrides_a_step_is_refused(made: Callable[[str], type[Swarm]], name: str) -> None:
+    """A run would never call it, and raises before any request. The error names middleware."""
+    expected = rf"Durable replaces {name}, which run\(\) never calls; pass middleware="
+    for run in (Swarm.run, Swarm.run_and_stream, Swarm.stream):
+        with pytest.raises(ConfigurationError, match=expected):
+            run(made(name)(BlockingClient()), Agent(), HELLO)
 
 
-@pytest.mark.parametrize("base", [Swarm, AsyncSwarm])
-def test_a_subclass_with_a_loop_of_its_own_may_override_its_steps(base: type) -> None:
+def test_a_subclass_with_a_loop_of_its_own_may_override_its_steps() -> None:
     """Its `run` calls whatever it likes."""
-    own = type("Own", (base,), {"run": lambda self: self.get_chat_completion(), "get_chat_completion": lambda self: 7})
+    own = type("Own", (Swarm,), {"run": lambda self: self.get_chat_completion(), "get_chat_completion": lambda self: 7})
     assert own().run() == 7
 
 
-@pytest.mark.parametrize("base", [Swarm, AsyncSwarm])
-def test_a_run_of_its_own_that_calls_the_run_of_the_base_is_refused_there(base: type) -> None:
+def test_a_run_of_its_own_that_calls_the_run_of_the_base_is_refused_there() -> None:
     """As in a library that makes Swarm durable: it wraps `run` too, and its steps would be left out."""
 
-    class Durable(base):  # type: ignore[misc]
+    class Durable(Swarm):
         def run(self, *args: Any, **kwargs: Any) -> Any:
             return super().run(*args, **kwargs)
 
@@ -69,7 +65,7 @@ def test_a_run_of_its_own_that_calls_the_run_of_the_base_is_refused_there(base: 
 
     swarm = Durable(BlockingClient("Never asked"))
     with pytest.raises(ConfigurationError, match=r"Durable replaces get_chat_completion, .* pass middleware="):
-        anyio.run(awaited, swarm.run)
+        swarm.run(Agent(), HELLO)
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -88,12 +84,13 @@ def test_a_step_that_is_replaced_on_a_swarm_is_an_error_of_the_run(
 
 
 @pytest.mark.asyncio
-async def test_a_step_that_is_set_on_an_async_swarm_is_an_error_of_the_run() -> None:
-    """`AsyncSwarm` has no such methods, and would not call one."""
-    swarm: Any = AsyncSwarm(ScriptedModel(["Done"]).client())
-    swarm.handle_tool_calls = print
-    with pytest.raises(ConfigurationError, match="AsyncSwarm replaces handle_tool_calls"):
-        await swarm.run(Agent(), HELLO)
+@pytest.mark.parametrize("name", STEPS)
+async def test_an_async_swarm_may_have_a_method_of_such_a_name(name: str) -> None:
+    """`AsyncSwarm` has no steps: the method overrides nothing, and is a helper of the subclass."""
+    helped = type("Helped", (AsyncSwarm,), {name: lambda self: 7})
+    swarm = helped(ScriptedModel(["Done"]).client())
+    assert (await swarm.run(Agent(), HELLO)).text == "Done"
+    assert getattr(swarm, name)() == 7
 
 
 # --- get_chat_completion ----------------------------------------------------------------------------------------------
@@ -153,13 +150,24 @@ def test_get_chat_completion_streams_chunks() -> None:
 
 
 def test_get_chat_completion_with_an_async_client() -> None:
-    """It waits for the completion. A stream of such a client is refused, and closed."""
+    """It waits for the completion. A stream of such a client is refused before a request."""
     model = ScriptedModel(["Hello!", "Never read."])
     swarm = Swarm(model.client())
     assert complete(swarm, Agent()).choices[0].message.content == "Hello!"
     with pytest.raises(ConfigurationError, match="cannot stream from an async client"):
         complete(swarm, Agent(), stream=True)
-    assert not model.open_streams
+    assert len(model.requests) == 1
+
+
+def test_get_chat_completion_with_a_client_that_does_not_look_async() -> None:
+    """A plain `create` may return an async stream, too. It is refused, and closed."""
+    model = ScriptedModel(["Never read."])
+    create: Any = model.client().chat.completions.create
+    completions = SimpleNamespace(create=lambda **request: create(**request))
+    swarm = Swarm(SimpleNamespace(chat=SimpleNamespace(completions=completions)))
+    with pytest.raises(ConfigurationError, match="cannot stream from an async client"):
+        complete(swarm, Agent(), stream=True)
+    assert (len(model.requests), model.open_streams) == (1, 0)
 
 
 def test_get_chat_completion_needs_a_client_with_create() -> None:

@@ -29,6 +29,10 @@ from aswarm._wire.request import CompletionSource, RequestSettings
 
 from .caller import CallerThreadRunner, in_callers_thread
 
+_NO_ASYNC_STREAM = (
+    "get_chat_completion cannot stream from an async client to a caller that waits; pass OpenAI(...), or use stream()"
+)
+
 
 class BlockingEngine(AsyncSwarm):
     """The engine for callers that wait: what blocks goes to their threads."""
@@ -71,6 +75,9 @@ class BlockingEngine(AsyncSwarm):
             raise ConfigurationError(
                 "get_chat_completion needs a client with chat.completions.create, and this one is a CompletionSource; use run()"
             )
+        # openai's async `create` has a plain function around it.
+        if stream and is_async(inspect.unwrap(client.chat.completions.create)):
+            raise ConfigurationError(_NO_ASYNC_STREAM)
         state = RunState(agent, history, context_variables, empty_content=self._empty_content)
         instructions = await self._instruct(agent, state.context)
         request = state.request(instructions, RequestSettings(stream, model_override, include_usage=False))
@@ -79,9 +86,7 @@ class BlockingEngine(AsyncSwarm):
         reply = await CompatibleClientSource(client, in_callers_thread).reply(request)
         if hasattr(reply, "__aiter__"):
             await close_reply(reply, in_callers_thread)
-            raise ConfigurationError(
-                "get_chat_completion cannot stream from an async client to a caller that waits; pass OpenAI(...), or use stream()"
-            )
+            raise ConfigurationError(_NO_ASYNC_STREAM)
         return reply
 
     async def call_once(

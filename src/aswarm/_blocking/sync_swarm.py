@@ -16,12 +16,12 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from aswarm._agent import Agent, Response, Result
+from aswarm._errors import ConfigurationError
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._run.debug import debug_print
 from aswarm._run.execution import ToolErrorHook
 from aswarm._run.handlers import Middleware
 from aswarm._run.options import Messages
-from aswarm._run.overrides import REPLACEMENTS, override_error, refuse_overrides
 from aswarm._tools.conversion import as_result
 
 from .caller import Caller
@@ -49,11 +49,6 @@ class Swarm:
     The keywords are those of `AsyncSwarm` without `transport`: a caller that waits for one run at a time needs no large
     pool of connections. In a forked child process a Swarm makes a new client; replace one that was passed in.
     """
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise ConfigurationError for a method of Swarm's that is overridden, and that no run would call."""
-        super().__init_subclass__(**kwargs)
-        refuse_overrides(cls, Swarm)
 
     def __init__(
         self,
@@ -279,9 +274,12 @@ class Swarm:
             raise TypeError(text) from error
 
     def _caller(self) -> Caller:
-        for name, method in _STEPS.items():
+        for name, (method, replacement) in _STEPS.items():
             if name in vars(self) or getattr(type(self), name) is not method:
-                raise override_error(type(self).__name__, name)
+                raise ConfigurationError(
+                    f"{type(self).__name__} replaces {name}, which run() never calls; pass middleware=[...] with a function "
+                    f"that {replacement} (see aswarm.middleware), or write a run() that does not call super().run()"
+                )
         return _make_caller()
 
     # --- closing ---
@@ -314,8 +312,12 @@ class Swarm:
         self.close()
 
 
-# As they are defined, to notice where a test or a tool has replaced one of them.
-_STEPS = {name: vars(Swarm)[name] for name in REPLACEMENTS}
+# Methods that code for Swarm overrides or replaces by a mock, as they are defined; and what the middleware does instead.
+_STEPS = {
+    "get_chat_completion": (Swarm.get_chat_completion, "wraps `complete`"),
+    "handle_function_result": (Swarm.handle_function_result, "wraps `call_tool`"),
+    "handle_tool_calls": (Swarm.handle_tool_calls, "wraps `call_tool`"),
+}
 
 
 def _wait_for(caller: Caller, work: Callable[[], Awaitable[T]]) -> T:
