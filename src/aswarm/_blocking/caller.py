@@ -67,17 +67,21 @@ class _Awaited(TaskResult[T]):
 
 
 class Caller:
-    """One run, as the thread sees it that waits for it. `is_gone`: it does not wait again, in any way."""
+    """One run, as the thread sees it that waits for it."""
 
     def __init__(self, loop: EventLoopThread) -> None:
         self.loop = loop
         self.jobs = JobQueue(loop)
-        self.is_gone = False
+        self._has_finished = False
 
     @property
     def waits(self) -> bool:
         """Whether the thread waits, or will wait again."""
-        return not self.is_gone and self.loop.is_usable
+        return not self._has_finished and self.loop.is_usable
+
+    def finish(self) -> None:
+        """The thread will not wait for this run again."""
+        self._has_finished = True
 
     def wait_for(self, work: Callable[[], Awaitable[T]], interrupts: Interrupts) -> T:
         """Do `work` on the loop, and call here what it hands over; its value or exception.
@@ -113,11 +117,9 @@ class Caller:
             self._abandon()
             self.loop.call(_Awaited(close, self, CallerInbox()).start)
             return
-        try:
-            with suppress(TimeoutError), Interrupts() as interrupts:
-                self.leave(close, interrupts, seconds=_CLOSE_SECONDS)
-        except KeyboardInterrupt:  # Python would print it, and drop it
-            self.loop.call(self.loop.interrupt_after_finalizer)
+        # A finalizer cannot raise: Python would print KeyboardInterrupt, and drop it.
+        with suppress(TimeoutError, KeyboardInterrupt), Interrupts() as interrupts:
+            self.leave(close, interrupts, seconds=_CLOSE_SECONDS)
 
     def _serve(self, waiter: CallerInbox, begin: Callable[[], None], interrupts: Interrupts) -> None:
         """Call `begin` on the loop, and here what the run hands over, until the wait ends."""
@@ -142,7 +144,7 @@ class Caller:
             raise
 
     def _abandon(self) -> None:
-        self.is_gone = True
+        self.finish()
         self.loop.call(self.jobs.finish)
 
     def _result(self, awaited: _Awaited[T]) -> T:

@@ -6,16 +6,12 @@ starts on first use and ends with the program: what is open is then cancelled, a
 
 from __future__ import annotations
 
-import _thread
 import asyncio
 import atexit
 import contextvars
 import logging
 import os
-import signal
-import sys
 import threading
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -26,8 +22,6 @@ logger = logging.getLogger("aswarm")
 
 # How long the end of the program waits for what is open, in seconds.
 _END_SECONDS = 2.0
-_LOOK_AGAIN_SECONDS = 0.01
-_FINALIZER: object = vars(weakref.finalize)["__call__"].__code__
 
 
 class EventLoopThread:
@@ -91,18 +85,6 @@ class EventLoopThread:
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Call it in the next pass of the loop."""
         self._loop.call_soon(callback)
-
-    def interrupt_after_finalizer(self) -> None:
-        """Repeat Ctrl-C in the main thread once it has left the finalizer of a stream, which cannot raise it."""
-        main = threading.main_thread().ident or 0
-        frame = sys._current_frames().get(main)  # noqa: SLF001 - it is documented
-        while frame is not None and frame.f_code is not _FINALIZER:
-            frame = frame.f_back
-        if frame is not None:
-            self._loop.call_later(_LOOK_AGAIN_SECONDS, self.interrupt_after_finalizer)
-            return
-        # Windows has only the second way, which elsewhere does not end a sleep.
-        signal.pthread_kill(main, signal.SIGINT) if hasattr(signal, "pthread_kill") else _thread.interrupt_main()
 
     # --- the end of the program ---
 

@@ -56,7 +56,7 @@ class _SyncStream(Generic[S]):
             try:
                 return self._caller.wait_for(step, interrupts)
             except StopAsyncIteration:
-                self._caller.is_gone = True
+                self._caller.finish()
                 self._when_dropped.detach()
                 raise StopIteration from None
             except BaseException:

@@ -326,7 +326,7 @@ def _wait_for(caller: Caller, work: Callable[[], Awaitable[T]]) -> T:
         try:
             return caller.wait_for(work, interrupts)
         finally:
-            caller.is_gone = True
+            caller.finish()
 
 
 def _make_caller() -> Caller:
