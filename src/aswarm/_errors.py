@@ -108,12 +108,16 @@ class ToolTimeout(ToolError):  # noqa: N818 - reads as what happened
 
 
 def error_of_run(error: Exception) -> RunError:
-    """The error that ends a run because of an error of other code, or one that another run has raised before."""
-    if isinstance(
-        error, CompletionError
-    ):  # a source may raise one object in many runs; each run needs its own response
+    """The error that ends a run because of an error of other code, or one that another run has raised before.
+
+    A copy has the cause of its original: the exception of the provider.
+    """
+    # A source may raise one object in many runs, and each run needs its own response.
+    if isinstance(error, CompletionError):
         with suppress(Exception):  # a subclass may need other arguments
-            return copy.copy(error)
+            copied = copy.copy(error)
+            copied.__cause__ = error.__cause__
+            return copied
     return RunError(f"{type(error).__name__}: {error}")
 
 

@@ -80,10 +80,11 @@ class SideLock:
     """The lock of a file that this process must not lock itself, because SQLite does. It is a file `<path>-lock` beside it.
 
     Two paths of one file (a symbolic link) have one lock. The lock ends with `release` and with the process. `release`
-    removes the side file; a process that was killed leaves it behind, which does no harm.
+    removes the side file; a process that was killed leaves it behind, which does no harm. Where there are no locks (on
+    Windows), there is no side file.
     """
 
-    def __init__(self, file: FileIO, name: str) -> None:
+    def __init__(self, file: FileIO | None, name: str) -> None:
         self._file = file
         self._name = name
 
@@ -91,20 +92,25 @@ class SideLock:
     def acquire(cls, path: str, seconds: float) -> SideLock | None:
         """Lock it, or return None if it stays locked for this long. Raises OSError if there can be no side file."""
         name = f"{os.path.realpath(path)}-lock"
+        if find_spec("fcntl") is None:
+            return cls(None, name)
         deadline = time.monotonic() + seconds
         while True:
             file = FileIO(name, "a")
-            if lock(file) and _is_at(name, file):
+            is_locked = lock(file)
+            if is_locked and _is_at(name, file):
                 return cls(file, name)
             file.close()
+            if is_locked:  # the file of an owner that has just removed it: the next one is free
+                continue
             if time.monotonic() >= deadline:
                 return None
             time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
 
     def release(self) -> None:
         """Give the lock up. In a forked child nothing happens: the lock is that of the parent."""
-        if not self._file.closed:
-            with suppress(OSError):  # Windows removes no file that is open
+        if self._file is not None and not self._file.closed:
+            with suppress(OSError):  # its folder may be gone
                 Path(self._name).unlink()
             self._file.close()
 

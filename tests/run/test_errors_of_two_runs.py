@@ -43,7 +43,16 @@ async def test_a_stored_completion_error_stays_one() -> None:
     assert first.response is not None
     assert second.response is not None
     assert (first.response.run_id, second.response.run_id) == ("one", "two")
-    assert second.__cause__ is stored
+    assert second.__cause__ is stored  # it has no cause of its own
+
+
+async def test_the_cause_is_the_exception_of_the_provider_in_each_run() -> None:
+    """Code that looks at `__cause__` finds the same exception, whichever run it reads."""
+    stored = CompletionError("too busy")
+    stored.__cause__ = ValueError("429")
+    first, second = await failures(stored)
+    assert second is not first
+    assert first.__cause__ is second.__cause__ is stored.__cause__
 
 
 async def test_a_stored_error_of_a_subclass_stays_one() -> None:

@@ -76,11 +76,21 @@ def test_a_side_file_that_its_last_owner_removed_meanwhile(
         return lock(file)
 
     monkeypatch.setattr(_files, "lock", lock_late)
-    owner = SideLock.acquire(str(tmp_path / "file"), 1)
+    owner = SideLock.acquire(str(tmp_path / "file"), 0)  # at once, although there is no time to wait for another owner
     assert owner is not None
     assert len(opened) == 2
     assert SideLock.acquire(str(tmp_path / "file"), 0) is None
     owner.release()
+
+
+def test_without_locks_there_is_no_side_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Windows it would lock nothing, and could not be removed while it is open."""
+    monkeypatch.setattr(_files, "find_spec", lambda _: None)
+    owners = [SideLock.acquire(str(tmp_path / "file"), 0) for _ in range(2)]
+    assert list(tmp_path.iterdir()) == []
+    for owner in owners:
+        assert owner is not None
+        owner.release()
 
 
 def test_a_forked_child_keeps_no_lock(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ class Loop:
             hide_header_values(error)
             wrapped = error_of_run(error)
             _attach_response(wrapped, state)
-            raise wrapped from error
+            raise wrapped from wrapped.__cause__ or error
 
     async def _complete(self, handlers: Handlers) -> AsyncGenerator[LoopEvent, None]:
         state, agent = self.state, self.state.agent
