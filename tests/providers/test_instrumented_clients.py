@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -147,6 +148,47 @@ def test_a_wrapped_stream_of_a_blocking_client_is_read(monkeypatch: pytest.Monke
     with model("Hello") as server, openai.OpenAI(api_key="x", base_url=server.base_url) as client:
         events = list(Swarm(client).run(Agent(), "Hi", stream=True))
     assert events[-1]["response"].text == "Hello"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("of_instance", [False, True])
+async def test_the_signature_of_create_is_read_once(of_instance: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading it takes longer than all the rest of a request here; the wrapper is a new object at each access."""
+    client = ScriptedModel([Answer("Hello")] * 3).client()
+    owner: Any = client.chat.completions if of_instance else AsyncCompletions
+    original, read, signature = owner.create, list[Any](), inspect.signature
+
+    async def create(*args: Any, stream_options: Any = None, **request: Any) -> Any:
+        return await original(*args, stream_options=stream_options, **request)
+
+    def counted(function: Any, **options: Any) -> inspect.Signature:
+        if inspect.unwrap(function) is create:
+            read.append(function)
+        return signature(function, **options)
+
+    monkeypatch.setattr(owner, "create", FunctionLike(create, []))
+    monkeypatch.setattr(inspect, "signature", counted)
+    swarm = AsyncSwarm(client)
+    responses = [await run(swarm, deltas=True) for _ in range(3)]
+    assert all(response.usage.total_tokens > 0 for response in responses)
+    assert len(read) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_create_that_cannot_be_remembered_is_called() -> None:
+    """An object without a hash, or without weak references, may be a `create`."""
+    seen: list[Any] = []
+
+    class Create:
+        __slots__ = ()
+
+        async def __call__(self, *, stream_options: Any = None, **request: Any) -> Any:
+            seen.append(stream_options)
+            return {"choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}]}
+
+    client = types.SimpleNamespace(chat=types.SimpleNamespace(completions=types.SimpleNamespace(create=Create())))
+    assert (await run(AsyncSwarm(client), deltas=True)).text == "Hello"
+    assert seen == [{"include_usage": True}]
 
 
 @pytest.mark.asyncio

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any, Protocol, TypeVar, cast
@@ -101,7 +102,27 @@ def _arguments(create: Callable[..., Any], request: CompletionRequest) -> dict[s
     return {key: value for key, value in request.body.items() if key != "stream_options"}
 
 
+# Whether a function names it: reading a signature takes longer than the rest of a request here.
+_naming_stream_options: weakref.WeakKeyDictionary[Callable[..., Any], bool] = weakref.WeakKeyDictionary()
+
+
 def _names_stream_options(create: Callable[..., Any]) -> bool:
+    try:
+        # Each access makes a new bound method, and a new wrapper of instrumentation. The function inside stays.
+        create = inspect.unwrap(create, stop=_has_signature)
+        create = getattr(create, "__func__", create)
+        if create not in _naming_stream_options:
+            _naming_stream_options[create] = _reads_stream_options(create)
+        return _naming_stream_options[create]
+    except (TypeError, ValueError):  # no hash, no weak references, or a chain of wrappers without an end
+        return _reads_stream_options(create)
+
+
+def _has_signature(create: Callable[..., Any]) -> bool:
+    return hasattr(create, "__signature__")
+
+
+def _reads_stream_options(create: Callable[..., Any]) -> bool:
     try:
         return "stream_options" in inspect.signature(create).parameters
     except (TypeError, ValueError):  # a callable without a signature
