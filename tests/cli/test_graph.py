@@ -31,7 +31,7 @@ def test_mermaid_is_the_default() -> None:
     assert result.stderr.splitlines()[0] == (
         "Note: route of Router ü may hand off to Orders; only a call shows whether it does."
     )
-    assert "Note: Router ü: calls of route run alone: plain functions do." in result.stderr.splitlines()
+    assert "Note: Router ü: calls of route run alone, because plain functions run one at a time." in result.stderr.splitlines()
 
 
 def test_a_dash_is_stdout(folder: Path) -> None:
@@ -47,9 +47,9 @@ def test_dot() -> None:
     assert result.stdout.startswith("digraph agents {\n")
     assert result.stderr == (
         "Note: Triage: calls of transfer_to_orders run together.\n"
-        "Note: Triage: calls of stop run alone: plain functions do.\n"
-        "Note: Orders: calls of look_up run alone: they may write to context_variables; the hint Mapping says that they "
-        "only read.\n"
+        "Note: Triage: calls of stop run alone, because plain functions run one at a time.\n"
+        "Note: Orders: calls of look_up run alone, because they may change context_variables; with the hint Mapping "
+        "they only read.\n"
     )
 
 

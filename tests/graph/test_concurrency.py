@@ -39,7 +39,7 @@ async def ring() -> str:
 
 
 def said(*functions: Any) -> list[str]:
-    notes = agent_graph(Agent(name="Desk", functions=list(functions))).concurrency
+    notes = agent_graph(Agent(name="Desk", functions=list(functions))).concurrency_notes
     assert all(note.startswith("Desk: ") for note in notes)
     return [note.removeprefix("Desk: ") for note in notes]
 
@@ -59,9 +59,9 @@ def test_tools_that_run_alone() -> None:
     """With the reason, and what to write where a hint would change it."""
     assert said(book, pay, ring, price) == [
         "calls of price run together.",
-        "calls of book run alone: plain functions do.",
-        "calls of pay run alone: they may write to context_variables; the hint Mapping says that they only read.",
-        "calls of ring run alone: @tool(concurrent=False) says so.",
+        "calls of book run alone, because plain functions run one at a time.",
+        "calls of pay run alone, because they may change context_variables; with the hint Mapping they only read.",
+        "calls of ring run alone, because @tool(concurrent=False) says so.",
     ]
 
 
@@ -82,7 +82,7 @@ def test_a_function_that_reads_what_earlier_calls_may_change() -> None:
 def test_every_agent_has_its_own_notes() -> None:
     """In the order of the graph."""
     inner = Agent(name="Inner", functions=[price])
-    assert agent_graph(Agent(name="Outer", functions=[inner])).concurrency == (
+    assert agent_graph(Agent(name="Outer", functions=[inner])).concurrency_notes == (
         "Outer: calls of transfer_to_inner run together.",
         "Inner: calls of price run together.",
     )

@@ -95,7 +95,7 @@ async def test_a_port_on_which_nothing_listens(way: str) -> None:
     url = f"http://127.0.0.1:{free_port()}/v1"
     said = await failure(url, way)
     assert said.endswith(
-        f" (model 'some-model' at {url}; nothing listens there: is the server running, and is the port right?)"
+        f" (model 'some-model' at {url}; nothing listens there; check that the server runs, and the port)"
     )
 
 
@@ -105,7 +105,7 @@ async def test_a_port_on_which_nothing_listens(way: str) -> None:
     ("path", "cause"),
     [
         ("", "this address is not found: most base URLs end with /v1"),
-        ("/v2", "neither the address nor the model may be known there: check both"),
+        ("/v2", "the server knows no such address or no such model; check both"),
         ("/401/v1", "the server refused the API key"),
         ("/403/v1", "the API key has no access"),
         ("/model/v1", "the server does not have this model"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,11 +61,11 @@ def test_an_address_that_is_not_known(error: Exception) -> None:
 @pytest.mark.parametrize(
     ("status", "text", "url", "cause"),
     [
-        (401, "?", URL, "the server refused the API key"),
-        (403, "?", URL, "the API key has no access"),
+        (401, "?", URL, "the server refused the API key; check api_key or OPENAI_API_KEY)"),
+        (403, "?", URL, "the API key has no access to this model)"),
         (404, "The model `m` does not exist", URL, "the server does not have this model"),
         (404, "Not Found", "http://host/chat/completions", "this address is not found: most base URLs end with /v1"),
-        (404, "Not Found", URL, "neither the address nor the model may be known"),
+        (404, "Not Found", URL, "the server knows no such address or no such model; check both)"),
     ],
 )
 def test_the_cause_of_a_status(status: int, text: str, url: str, cause: str) -> None:
@@ -84,8 +85,9 @@ def caused(cause: BaseException) -> Exception:
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
-        (caused(ConnectionRefusedError()), "; nothing listens there"),
-        (caused(socket.gaierror()), "; no server is found by this name"),
+        (caused(ConnectionRefusedError()), "; nothing listens there; check that the server runs, and the port)"),
+        (caused(socket.gaierror()), "; no server has this name; check the spelling and the network)"),
+        (caused(ssl.SSLError()), "; TLS failed; check http against https, and the certificate)"),
         (ReadTimeout(), "; no answer came in time"),
         (caused(ConnectionResetError()), "http://host:8080/v1)"),
     ],

@@ -11,7 +11,7 @@ import pytest
 from histories import USER, Message, answer, asking, made_call
 from hypothesis import given
 from hypothesis import strategies as st
-from old_matching import match_by_rule
+from plain_matching import match_by_rule
 
 from aswarm import Agent, ConfigurationError
 from aswarm._messages import match_answers, normalize, open_calls, to_wire

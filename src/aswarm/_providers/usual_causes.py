@@ -21,14 +21,14 @@ _MODEL = 80  # characters of a model's name that are shown
 _VERSION = re.compile(r"/v\d")  # in the path of a base URL
 _ENDPOINT = "/chat/completions"
 _CONNECTION = (
-    (ConnectionRefusedError, "nothing listens there: is the server running, and is the port right?"),
-    (gaierror, "no server is found by this name: is it spelled right, and is there a network?"),
-    (ssl.SSLError, "TLS failed: is it http in place of https, or a certificate that this machine does not know?"),
+    (ConnectionRefusedError, "nothing listens there; check that the server runs, and the port"),
+    (gaierror, "no server has this name; check the spelling and the network"),
+    (ssl.SSLError, "TLS failed; check http against https, and the certificate"),
 )
 
 
 def where_and_why(error: Exception, status: int | None, model: object) -> str:
-    """A text such as " (model 'gpt-4o' at http://127.0.0.1:8080/v1; nothing listens there: ...)"."""
+    """A text such as " (model 'gpt-4o' at http://127.0.0.1:8080/v1; nothing listens there; ...)"."""
     url = _base_url(error)
     place = f"model {shown(model, _MODEL)}" + (f" at {clean(url)}" if url else "")
     cause = _of_connection(error) if status is None else _of_status(error, status, url, model)
@@ -60,14 +60,14 @@ def _of_connection(error: Exception) -> str:
 def _of_status(error: Exception, status: int, url: str, model: object) -> str:
     match status:
         case 401:
-            return "the server refused the API key: is it the key of this server? It is api_key, or OPENAI_API_KEY"
+            return "the server refused the API key; check api_key or OPENAI_API_KEY"
         case 403:
-            return "the API key has no access: is the model open to it?"
+            return "the API key has no access to this model"
         case 404 if isinstance(model, str) and model and model in str(error):
             return "the server does not have this model"
         case 404 if url and not _VERSION.search(url):
             return "this address is not found: most base URLs end with /v1"
         case 404:
-            return "neither the address nor the model may be known there: check both"
+            return "the server knows no such address or no such model; check both"
         case _:
             return ""

@@ -46,7 +46,7 @@ def graph(agent: str, format_name: str | None, output: Path | None) -> None:
         raise SetupError("a terminal cannot show a PNG; write it to a file with --output")
     found = agent_graph(load_agent(agent))
     _put(_drawing(found, format_name), output)
-    for note in (*found.notes, *found.concurrency):
+    for note in (*found.notes, *found.concurrency_notes):
         click.echo(f"Note: {note}", err=True)
 
 

@@ -8,7 +8,7 @@ function whose source returns an agent (`return sales`, `return Result(agent=sal
 conditions, partials and attributes). Where a function only refers to agents, as in `AGENTS[name]`, the handoff is drawn
 dashed, as "maybe". Where a function is annotated to return an agent and none is found, the handoff leads to "?". The
 graph lists both kinds in its notes. Names are looked up when the graph is made: agents that are assigned later are
-missing from it. `Graph.concurrency` says which tools of an agent run together.
+missing from it. `Graph.concurrency_notes` says which tools of an agent run together.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Graph:
         return tuple(self._note(*function, unsure) for function in functions)
 
     @property
-    def concurrency(self) -> tuple[str, ...]:
+    def concurrency_notes(self) -> tuple[str, ...]:
         """Which tools of each agent run together within a turn, and why others run alone: sentences, agent by agent."""
         return tuple(f"{node.label}: {note}" for node in self.agents for note in concurrency_notes(node.agent))
 

@@ -13,9 +13,9 @@ from aswarm._run.plan import must_see_order
 from aswarm._tools.tool import Tool, may_return_result, runs_together, writes_context
 from aswarm._tools.toolbox import tools_of
 
-_DECLARED = "@tool(concurrent=False) says so"
-_PLAIN = "plain functions do"
-_WRITES = "they may write to context_variables; the hint Mapping says that they only read"
+_DECLARED = "because @tool(concurrent=False) says so"
+_PLAIN = "because plain functions run one at a time"
+_WRITES = "because they may change context_variables; with the hint Mapping they only read"
 
 
 def concurrency_notes(agent: Agent) -> Iterator[str]:
@@ -33,7 +33,7 @@ def concurrency_notes(agent: Agent) -> Iterator[str]:
             )
     alone = {name: _reason(tool) for name, tool in tools.items() if name not in together}
     for reason in dict.fromkeys(alone.values()):
-        yield f"calls of {_list(name for name in alone if alone[name] == reason)} run alone: {reason}."
+        yield f"calls of {_list(name for name in alone if alone[name] == reason)} run alone, {reason}."
 
 
 def _changing(tools: dict[str, Tool[..., Any]]) -> list[str]:
