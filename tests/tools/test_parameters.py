@@ -125,6 +125,17 @@ async def test_function_names_beyond_ascii_are_warned_about_once() -> None:
     (warning,) = caught
     assert "function 'größe'" in str(warning.message)
     assert "OpenAI refuses" in str(warning.message)
+    assert (warning.filename, warning.lineno) == (__file__, größe.__code__.co_firstlineno)
+
+
+def test_a_name_beyond_ascii_without_a_place() -> None:
+    """A class has no line of its own in Python; the warning comes all the same."""
+
+    class Größe:
+        def __init__(self, unit: str) -> None: ...
+
+    with pytest.warns(UserWarning, match="function 'Größe'"):
+        function_to_json(Größe)
 
 
 def test_a_lambda_needs_a_name() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 import sniffio
 
@@ -43,26 +43,23 @@ def check_transport(transport: Transport, client: object) -> None:
 
 def make_client(transport: Transport = "httpx") -> AsyncOpenAI:
     """An `AsyncOpenAI()` from the environment. Raises ConfigurationError if it, or its transport, cannot be made."""
-    # Imported here: openai takes most of a second to import, and many programs pass a client of their own.
-    import openai  # noqa: PLC0415
-
-    try:
-        client = openai.AsyncOpenAI(**(_on_aiohttp() if transport == "aiohttp" else {}))
-    except openai.OpenAIError as error:
-        raise _no_client("AsyncSwarm", "AsyncOpenAI", f" The openai package says: {error}") from error
-    client.api_key = _clean_key(client.api_key, "AsyncSwarm", "AsyncOpenAI")
-    return client
+    return cast("AsyncOpenAI", _made("AsyncSwarm", "AsyncOpenAI", **(_on_aiohttp() if transport == "aiohttp" else {})))
 
 
 def make_blocking_client() -> OpenAI:
     """An `OpenAI()` from the environment. Raises ConfigurationError if it finds no credentials."""
-    import openai  # noqa: PLC0415 - as above
+    return cast("OpenAI", _made("Swarm", "OpenAI"))
+
+
+def _made(swarm: str, kind: str, **options: Any) -> Any:
+    # Imported here: openai takes most of a second to import, and many programs pass a client of their own.
+    import openai  # noqa: PLC0415
 
     try:
-        client = openai.OpenAI()
+        client = getattr(openai, kind)(**options)
     except openai.OpenAIError as error:
-        raise _no_client("Swarm", "OpenAI", f" The openai package says: {error}") from error
-    client.api_key = _clean_key(client.api_key, "Swarm", "OpenAI")
+        raise _no_client(swarm, kind, f" The openai package says: {error}") from error
+    client.api_key = _clean_key(client.api_key, swarm, kind)
     return client
 
 

@@ -12,7 +12,7 @@ import sys
 import types
 import typing
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 EMPTY = inspect.Parameter.empty
@@ -27,20 +27,23 @@ else:
     signature_of = inspect.signature
 
 
+def partials_of(function: Any) -> Iterator[functools.partial[Any]]:
+    """The partials around a function, the outermost first."""
+    while isinstance(function, functools.partial):
+        yield function
+        function = typing.cast("Any", function.func)
+
+
 def behind_partials(function: Any) -> Any:
     """The function that partials were made of."""
-    while isinstance(function, functools.partial):
-        function = typing.cast("Any", function.func)
+    for partial in partials_of(function):
+        function = partial.func
     return function
 
 
 def bound_by_partials(function: object) -> set[str]:
     """The names of the parameters that partials bind. The developer has chosen their values."""
-    bound: set[str] = set()
-    while isinstance(function, functools.partial):
-        bound.update(function.keywords)
-        function = typing.cast("object", function.func)
-    return bound
+    return {name for partial in partials_of(function) for name in partial.keywords}
 
 
 def without_attributes(function: Any) -> Any:
@@ -53,9 +56,7 @@ def without_attributes(function: Any) -> Any:
 
 def with_attribute(function: Any, name: str) -> Any:
     """The partial on which the attribute was set, the outermost first, or else the function behind the partials."""
-    while isinstance(function, functools.partial) and name not in vars(typing.cast("Any", function)):
-        function = typing.cast("Any", function.func)
-    return typing.cast("Any", function)
+    return next((partial for partial in partials_of(function) if name in vars(partial)), behind_partials(function))
 
 
 def name_of(function: object) -> str:
@@ -99,12 +100,23 @@ def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
         return typing.get_type_hints(holder, namespace, _closure(innermost), include_extras=True)[key]
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
         consequence = "" if key in ("return", "context_variables") else "; the model is asked for a string"
-        warnings.warn(
-            f"function {name_of(function)!r}: the hint of {key!r} cannot be resolved ({error}){consequence}",
-            UserWarning,
-            stacklevel=2,
+        warn_of(
+            function, f"function {name_of(function)!r}: the hint of {key!r} cannot be resolved ({error}){consequence}"
         )
         return Any if key != "return" else EMPTY
+
+
+def warn_of(function: Callable[..., Any], text: str) -> None:
+    """Warn with the place of the function: its schema is made later, by a line that says nothing of it."""
+    innermost = _innermost(function)
+    if not inspect.isfunction(innermost):  # a class, or a builtin
+        warnings.warn(text, UserWarning, stacklevel=3)
+        return
+    registry = innermost.__globals__.setdefault("__warningregistry__", {})
+    code = innermost.__code__
+    warnings.warn_explicit(
+        text, UserWarning, code.co_filename, code.co_firstlineno, innermost.__module__, registry=registry
+    )
 
 
 def _closure(function: Any) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import inspect
 import re
 import types
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, Union, get_args, get_origin
@@ -33,6 +32,7 @@ from .hints import (
     name_of,
     resolve_hints,
     signature_of,
+    warn_of,
     with_attribute,
     without_attributes,
 )
@@ -101,7 +101,7 @@ def _line(details: Any) -> str:
 
 def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: bool = False) -> FunctionSchema:
     """Build the schema of a function. Raises ConfigurationError that names the function and the parameter."""
-    name = _checked_name(name or name_of(function))
+    name = _checked_name(name or name_of(function), function)
     _refuse_generator(function, name)
     parameters = _parameters(function, name)
     hints = resolve_hints(function, parameters)
@@ -127,7 +127,7 @@ def ready_schema(
     function: Callable[..., Any], *, name: str, description: str, parameters: Mapping[str, Any]
 ) -> FunctionSchema:
     """The schema of a function whose parameters are described already. Arguments are passed on as they are."""
-    offered = {"name": _checked_name(name), "description": description, "parameters": parameters}
+    offered = {"name": _checked_name(name, function), "description": description, "parameters": parameters}
     _refuse_generator(function, name)
     try:
         taken = signature_of(function).parameters
@@ -148,18 +148,17 @@ def _without_context(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in arguments.items() if key != CONTEXT}
 
 
-def _checked_name(name: str) -> str:
+def _checked_name(name: str, function: Callable[..., Any]) -> str:
     if _FUNCTION_NAME.fullmatch(name):
         return name
     if not _LOCAL_NAME.fullmatch(name):
         raise ConfigurationError(
             f"function {name!r} cannot be offered to the model: the API takes names of 1 to 64 letters, digits, _ and -"
         )
-    warnings.warn(
+    warn_of(
+        function,
         f"function {name!r}: OpenAI refuses names with letters beyond ASCII, and other servers may take them; "
         "use @tool(name=...) for a name that all of them take",
-        UserWarning,
-        stacklevel=2,
     )
     return name
 
@@ -167,16 +166,11 @@ def _checked_name(name: str) -> str:
 def _refuse_generator(function: Any, name: str) -> None:
     called: Any = behind_partials(function)
     call = None if isinstance(called, type) else getattr(called, "__call__", None)  # noqa: B004 - what calling it gives
-    if _makes_generator(called) or _makes_generator(call):
+    if any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in (called, call)):
         raise ConfigurationError(
             f"function {name!r} is a generator function, and the model would not see its items; "
             "return the whole result, for example a list"
         )
-
-
-def _makes_generator(function: Any) -> bool:
-    code: Any = getattr(function, "__code__", None)
-    return code is not None and bool(code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR))
 
 
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD

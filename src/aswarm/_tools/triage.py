@@ -6,7 +6,7 @@ Decides only when it is called which agent may hand over to which: agents stay p
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 from aswarm._agent import Agent, Instructions
 from aswarm._errors import ConfigurationError
@@ -15,25 +15,20 @@ from .hints import name_of
 from .toolbox import tools_of
 
 
-class AgentFields(TypedDict, total=False):
-    """The further fields of `Agent` that `create_triage_agent` takes."""
-
-    model: str
-    tool_choice: str | dict[str, Any] | None
-    parallel_tool_calls: bool
-    model_settings: dict[str, Any]
-
-
 def create_triage_agent(
     name: str,
     instructions: Instructions,
     agents: Iterable[Agent],
     add_backlinks: bool = False,
-    **fields: Unpack[AgentFields],
+    *,
+    model: str = "gpt-4o",
+    tool_choice: str | dict[str, Any] | None = None,
+    parallel_tool_calls: bool = True,
+    model_settings: dict[str, Any] | None = None,
 ) -> Agent:
     """An agent whose functions are handoffs to `agents`; with `add_backlinks`, each of them gets a handoff back to it.
 
-    `fields`: `model`, `model_settings`, `tool_choice` and `parallel_tool_calls` of the triage agent, as in `Agent`.
+    `model`, `tool_choice`, `parallel_tool_calls` and `model_settings` are those of the triage agent, as in `Agent`.
 
     A handoff is the agent itself in `functions`, which the model sees as `transfer_to_<name>`. An agent listed twice
     counts once. A backlink comes last, and replaces a handoff to an agent of the same name: if a notebook calls this
@@ -48,7 +43,15 @@ def create_triage_agent(
     function of its agent; nothing is changed then.
     """
     listed = [_checked(agent) for agent in agents]
-    triage = Agent(name=name, instructions=instructions, functions=_once(listed), **fields)
+    triage = Agent(
+        name=name,
+        model=model,
+        instructions=instructions,
+        functions=_once(listed),
+        tool_choice=tool_choice,
+        parallel_tool_calls=parallel_tool_calls,
+        model_settings=model_settings or {},
+    )
     tools_of(triage)
     if add_backlinks:
         linked = [(agent, _with_backlink(agent, triage)) for agent in listed]
