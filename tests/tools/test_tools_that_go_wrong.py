@@ -294,7 +294,10 @@ async def test_a_call_that_never_ran_stays_open_when_its_failure_ends_the_run() 
 
 
 async def test_the_error_of_a_run_inside_keeps_its_own_response() -> None:
-    """A run that a hook starts fails with its own response; the error of the outer run has that of the outer run."""
+    """A run that a hook starts fails with its own response; the error of the outer run has that of the outer run.
+
+    Both have the exception of the provider as their cause.
+    """
     inner = AsyncSwarm(client=ScriptedModel([Answer("half", break_after=1)]).client())
 
     async def ask(_: ToolFailure) -> str:
@@ -306,10 +309,12 @@ async def test_the_error_of_a_run_inside_keeps_its_own_response() -> None:
     outer = AsyncSwarm(client=ScriptedModel([call("bad")]).client(), tool_error=ask)
     with pytest.raises(RunError) as caught:
         await outer.run(Agent(name="Outer", functions=[bad]), "Hi")
-    cause = caught.value.__cause__
-    assert isinstance(cause, RunError)
-    assert cause.response is not None
-    assert cause.response.messages == []
+    own = caught.value.__context__
+    assert isinstance(own, RunError)
+    assert own.response is not None
+    assert own.response.messages == []
+    assert caught.value.__cause__ is own.__cause__
+    assert not isinstance(own.__cause__, RunError)
     assert caught.value.response is not None
     assert caught.value.response.messages[0]["sender"] == "Outer"
 
@@ -331,17 +336,24 @@ async def test_a_result_without_a_text_of_its_own_is_logged_once(caplog: pytest.
     def in_result() -> Result:
         return Result(value=Opaque())
 
+    class Named:
+        def __str__(self) -> str:
+            return "<Named object at 0x1>"
+
     def harmless() -> str:
         return "<b at 0x1>"
+
+    def named() -> Named:
+        return Named()
 
     def shown() -> Shown:
         return Shown()
 
     caplog.set_level(logging.WARNING, "aswarm")
-    calls = [call("opaque"), call("opaque"), call("in_result"), call("harmless"), call("shown")]
-    response = await run_turn([opaque, in_result, harmless, shown], calls)
+    calls = [call("opaque"), call("opaque"), call("in_result"), call("harmless"), call("shown"), call("named")]
+    response = await run_turn([opaque, in_result, harmless, shown, named], calls)
     assert all(f"{Opaque.__qualname__} object at 0x" in text for text in contents(response)[:3])
-    assert contents(response)[3:] == ["<b at 0x1>", "shown"]
+    assert contents(response)[3:] == ["<b at 0x1>", "shown", "<Named object at 0x1>"]
     first, second = [record.getMessage() for record in caplog.records]
     assert "tool opaque returned an object without a text of its own" in first
     assert f"give {Opaque.__qualname__} a __str__" in first

@@ -10,8 +10,6 @@ import functools
 import inspect
 import logging
 import math
-import re
-import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -41,9 +39,6 @@ logger = logging.getLogger("aswarm")
 current_call: ContextVar[ToolCall | None] = ContextVar("aswarm_current_call", default=None)
 
 _NAMES = 20  # how many tools the model is told when it called one that does not exist
-# The text that an object has by default. `_without_text`: the classes for which it was logged, and by which tools.
-_DEFAULT_TEXT = re.compile(r"<.+ at 0x[0-9a-fA-F]+>")
-_without_text: weakref.WeakKeyDictionary[type, set[str]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +107,7 @@ class ToolCaller:
             value = await carry_out(tool, arguments, context, started)
             result = as_result(value)
         if result.value[:1] == "<":
-            self._log_default_text(call, value, result.value)
+            self._log_default_text(tool, value, result.value)
         return ToolOutcome(result.value, result)
 
     async def _run_in_slot(
@@ -137,19 +132,19 @@ class ToolCaller:
             merge_changes(context, before, own)
         return value
 
-    def _log_default_text(self, call: ToolCall, value: object, text: str) -> None:
+    def _log_default_text(self, tool: Tool[..., Any], value: object, text: str) -> None:
         """Log once for each class and tool that the model is told a text such as `<Order object at 0x7f...>`."""
-        value = value.value if isinstance(value, Result) else value
-        tools = _without_text.setdefault(type(value), set())
-        if isinstance(value, str) or not _DEFAULT_TEXT.fullmatch(text) or call.name in tools:
+        kind = type(value.value if isinstance(value, Result) else value)
+        has_text = kind.__str__ is not object.__str__ or kind.__repr__ is not object.__repr__
+        if has_text or kind in tool.classes_without_text:
             return
-        tools.add(call.name)
+        tool.classes_without_text.add(kind)
         logger.warning(
             "tool %s returned an object without a text of its own, and the model is told %s; return a str, a dict, a "
             "dataclass or a pydantic model, or give %s a __str__",
-            call.name,
+            tool.schema.name,
             text,
-            type(value).__qualname__,
+            kind.__qualname__,
             extra=self._log_fields,
         )
 

@@ -166,11 +166,17 @@ def _checked_name(name: str, function: Callable[..., Any]) -> str:
 def _refuse_generator(function: Any, name: str) -> None:
     called: Any = behind_partials(function)
     call = None if isinstance(called, type) else getattr(called, "__call__", None)  # noqa: B004 - what calling it gives
-    if any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in (called, call)):
+    if _makes_generator(called) or _makes_generator(call):
         raise ConfigurationError(
             f"function {name!r} is a generator function, and the model would not see its items; "
             "return the whole result, for example a list"
         )
+
+
+def _makes_generator(function: Any) -> bool:
+    # `inspect.isgeneratorfunction` would evaluate the hints of a callable object, which may name a class defined later.
+    code: Any = getattr(function, "__code__", None)
+    return code is not None and bool(code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR))
 
 
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD

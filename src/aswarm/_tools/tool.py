@@ -106,6 +106,11 @@ class Tool(Generic[P, R]):
         )
 
     @functools.cached_property
+    def classes_without_text(self) -> set[type]:
+        """The classes of results without a text of their own that were logged for this tool."""
+        return set()
+
+    @functools.cached_property
     def is_async(self) -> bool:
         """Whether calling it gives a coroutine. A tool that does not runs in a thread."""
         return is_async(self.function)
