@@ -302,7 +302,10 @@ def test_a_cancellation_without_ctrl_c() -> None:
     async def instructions() -> str:
         raise asyncio.CancelledError
 
-    with Swarm(BlockingClient()) as swarm, pytest.raises(RunError, match="were cancelled, but not by their run") as caught:
+    with (
+        Swarm(BlockingClient()) as swarm,
+        pytest.raises(RunError, match="were cancelled, but not by their run") as caught,
+    ):
         swarm.run(Agent(instructions=instructions), "Go")
     assert caught.value.response is not None
 

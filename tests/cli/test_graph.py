@@ -31,7 +31,10 @@ def test_mermaid_is_the_default() -> None:
     assert result.stderr.splitlines()[0] == (
         "Note: route of Router ü may hand off to Orders; only a call shows whether it does."
     )
-    assert "Note: Router ü: calls of route run alone, because plain functions run one at a time." in result.stderr.splitlines()
+    assert (
+        "Note: Router ü: calls of route run alone, because plain functions run one at a time."
+        in result.stderr.splitlines()
+    )
 
 
 def test_a_dash_is_stdout(folder: Path) -> None:
