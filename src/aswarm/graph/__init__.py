@@ -13,7 +13,7 @@ missing from it. `Graph.concurrency_notes` says which tools of an agent run toge
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
