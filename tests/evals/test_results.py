@@ -16,6 +16,7 @@ from evaluated import desk, swarm_that
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response
 from aswarm.evals import Case, Report, evaluate
+from aswarm.evals._files import ResultsError
 from aswarm.testing import Request, ScriptedModel, Step
 
 HI = Case("Hi", function=None)
@@ -178,6 +179,7 @@ async def test_a_report_that_cannot_be_written_is_not_lost(tmp_path: Path) -> No
         return True
 
     swarm = AsyncSwarm(ScriptedModel(["Hello"]).client())
-    with pytest.raises(FileNotFoundError) as caught:
+    with pytest.raises(ResultsError, match="No such file or directory") as caught:
         await evaluate(Agent(), [Case("Hi", check=check)], swarm=swarm, results=folder / "all.json")
+    assert isinstance(caught.value.__cause__, FileNotFoundError)
     assert caught.value.report.passed == 1  # type: ignore[attr-defined]

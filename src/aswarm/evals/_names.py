@@ -10,7 +10,6 @@ import logging
 
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
-from aswarm._json import is_array
 from aswarm._tools.toolbox import tools_of
 from aswarm.graph import agent_graph
 
@@ -35,7 +34,7 @@ class FunctionNames:
         known = self._known[id(agent)]
         if known is None:
             return ""
-        names = dict.fromkeys(case.function if is_array(case.function) else [case.function])
+        names = dict.fromkeys([case.function] if isinstance(case.function, str) else case.function)
         texts = {name: _text(name, known) for name in names if name not in known}
         for name, text in texts.items():
             if (id(agent), name) not in self._logged:
