@@ -186,8 +186,9 @@ class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that ma
     without an agent it is None: type checkers do not find `Response().agent.name`. `context_variables`: the context as it is now. `usage`: tokens, summed over the run.
     `stop`: why it ended: "answer", "max_turns", "tool_calls" (`execute_tools=False` left calls open), "cancelled"
     (left early), "error". `run_id`: the id of the run; empty for a `Response` that no run made.
-    `unknown_calls`: the calls of this run whose outcome is unknown. They were cancelled in the middle, a journal has their
-    start and not their end, or their function could not be stopped and may still be running.
+    `unknown_calls`: the calls of this run whose function began and that have no outcome, also if they are repeatable. They
+    were cancelled in the middle, a journal has their start and not their end, or their function could not be stopped and
+    may still be running.
 
     `model_dump()` has all fields but the `run_id`. In `model_dump_json()` and `model_dump(mode="json")` the agent is its
     name, bytes are base64, and any other value that JSON lacks is text. So no `Response` can be made from them, except without the agent: `model_dump_json(exclude={"agent"})`.

@@ -10,6 +10,7 @@ from pydantic_core import to_jsonable_python
 
 from ._text import one_line
 
+_MOST_BITS = 10_000  # Python refuses to write a number of more than 4,300 digits
 _DEEPEST = 200  # pydantic and the json module write what is nested a little more deeply
 
 
@@ -59,12 +60,8 @@ def jsonable(value: Any) -> Any:
 
 def _as_data(value: Any, depth: int) -> Any:
     """The value as JSON data. Raises ValueError if it is nested more deeply; a container that contains itself is."""
-    if value is None or type(value) in (bool, int):
-        return value
-    if type(value) is str:
-        return _encodable(value)
-    if type(value) is float:
-        return value if math.isfinite(value) else str(value)
+    if value is None or type(value) in (str, int, float, bool):
+        return _writable(value)
     if not depth:
         raise ValueError("nested too deeply")
     if is_object(value):
@@ -72,6 +69,15 @@ def _as_data(value: Any, depth: int) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [_as_data(item, depth - 1) for item in cast("Iterable[Any]", value)]
     return _as_data(_without_classes(value), depth - 1)
+
+
+def _writable(value: str | float | None) -> str | float | None:
+    """A value of a JSON type, or its text if encoders refuse it."""
+    if isinstance(value, str):
+        return _encodable(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if value is None or value.bit_length() <= _MOST_BITS else hex(value)
 
 
 def _key(key: Any) -> str:

@@ -14,7 +14,7 @@ from batches import AGENT, Counted, Echo, answer, call, idle, outcomes_of, text_
 
 from aswarm import Agent, CompletionError, ConfigurationError, Result, RunError, UnknownCall
 from aswarm._journal.sqlite import JournalFile
-from aswarm.batch import Item, Outcome
+from aswarm.batch import Completed, Item, Outcome
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,8 @@ async def test_a_rerun_returns_finished_items_and_runs_the_others(journal: Path)
 
 def replaced(outcome: Outcome, other: Outcome) -> Outcome:
     """The same outcome as the journal returns it."""
-    return Outcome(
+    assert outcome.response is not None
+    return Completed(
         outcome.id, outcome.index, outcome.response, None, other.duration, 0, outcome.usage, outcome.metadata
     )
 

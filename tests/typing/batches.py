@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import assert_type
 
 from aswarm import Agent, AsyncSwarm, Response, UnknownCall, Usage
-from aswarm.batch import Batch, Item, Outcome
+from aswarm.batch import Batch, Completed, Failed, Item, Outcome
 
 
 async def outcomes(swarm: AsyncSwarm, agent: Agent, items: AsyncIterator[Item]) -> None:
     async with swarm.batch(agent, items, concurrency="auto", journal=Path("run.sqlite")) as batch:
         assert_type(batch, Batch)
         async for outcome in batch:
-            assert_type(outcome, Outcome)
+            assert_type(outcome, Completed | Failed)
             assert_type(outcome.id, str)
             assert_type(outcome.response, Response | None)
             assert_type(outcome.error, Exception | None)
@@ -23,7 +23,7 @@ async def outcomes(swarm: AsyncSwarm, agent: Agent, items: AsyncIterator[Item]) 
             show(outcome)
 
 
-def show(outcome: Outcome) -> None:
+def show(outcome: Completed | Failed) -> None:
     """Each of the two checks tells a response and an error apart."""
     if outcome.error is None:
         assert_type(outcome.response, Response)
@@ -34,6 +34,42 @@ def show(outcome: Outcome) -> None:
     if outcome.response is not None:
         assert_type(outcome.error, None)
     print(outcome.id, outcome.response.text if outcome.error is None else outcome.error)
+
+
+def show_by_class(outcome: Completed | Failed) -> None:
+    """The classes tell them apart too."""
+    if isinstance(outcome, Failed):
+        assert_type(outcome.error, Exception)
+        assert_type(outcome.response, None)
+    else:
+        assert_type(outcome, Completed)
+        assert_type(outcome.response, Response)
+    match outcome:
+        case Completed(response=response):
+            assert_type(response, Response)
+        case Failed(error=error):
+            assert_type(error, Exception)
+
+
+def show_any(outcome: Outcome) -> None:
+    """The base class promises neither."""
+    assert_type(outcome.response, Response | None)
+    assert_type(outcome.error, Exception | None)
+    match outcome:
+        case Outcome(response=response):
+            assert_type(response, Response | None)
+
+
+def what_tests_may_make() -> list[Completed | Failed]:
+    """Tests of a program that reads outcomes make some."""
+    assert_type(Outcome("a", 0, error=ValueError()), Outcome)
+    Completed("a", 0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    Failed("a", 0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    return [
+        Completed("a", 0, Response()),
+        Completed("b", 1, response=Response(), attempts=1),
+        Failed("c", 2, error=OSError()),
+    ]
 
 
 def what_items_may_be(swarm: AsyncSwarm, agent: Agent) -> None:

@@ -42,18 +42,11 @@ not find is an error at once, and its text says so. The graph is not searched fo
 Each item runs in a copy of the `contextvars` context in which the batch was opened: no item sees what another one sets.
 """
 
-from typing import TYPE_CHECKING
-
 from aswarm import _public
 
 from ._batch import Batch
-from ._item import Item
+from ._item import Completed, Failed, Item, Outcome
 
-if TYPE_CHECKING:
-    from ._item import OutcomeUnion as Outcome
-else:
-    from ._item import Outcome
-
-__all__ = ["Batch", "Item", "Outcome"]
+__all__ = ["Batch", "Completed", "Failed", "Item", "Outcome"]
 
 _public.publish(globals())

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from aswarm._rate_limits.rate_limiter import RateLimiter
 from aswarm._runtime.backend import BackgroundTask
 
-from ._item import OutcomeUnion
+from ._item import AnyOutcome
 from ._runner import ConcurrencyLimit, FixedLimit, Runner, RunToEnd
 from ._settings import BatchSettings
 from ._source import Items, check_items
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("aswarm")
 
 
-class Batch(AsyncIterator[OutcomeUnion]):
+class Batch(AsyncIterator[AnyOutcome]):
     """What `AsyncSwarm.batch()` returns: `async with` it, then iterate over the outcomes.
 
     Leaving the block, in whatever way, ends the batch: it cancels all items that run, waits for their end, closes the
@@ -88,7 +88,7 @@ class Batch(AsyncIterator[OutcomeUnion]):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> OutcomeUnion:
+    async def __anext__(self) -> AnyOutcome:
         if not self._is_open:
             if self._was_opened:
                 raise StopAsyncIteration
@@ -102,7 +102,7 @@ class Batch(AsyncIterator[OutcomeUnion]):
                 runner.raise_failure()
                 raise StopAsyncIteration
             await runner.wait()
-        return cast("OutcomeUnion", outcome)
+        return outcome
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -1,11 +1,11 @@
-"""`Item` and `Outcome`: what goes into a batch, and what comes out of it.
+"""`Item` and the outcomes: what goes into a batch, and what comes out of it.
 
 Decides what counts as an item. Whether its messages are valid is checked by the run.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 
 from aswarm._agent import Agent, Response, UnknownCall
 from aswarm._errors import ConfigurationError
@@ -34,7 +34,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one item ended: with a `response`, or with an `error`. One of the two is None.
+    """How one item ended: `Completed` has a `response`, `Failed` has an `error`, and the other one of the two is None.
 
     `id`: the id of the item, as text. `index`: its place in the batch, from 0. `error`: what `AsyncSwarm.run` would
     have raised; its `.response` is the partial response, or None if no run had begun. `duration`: seconds from the
@@ -43,7 +43,7 @@ class Outcome:
     conversation, or the journal had its response. `usage`: tokens of the completions that arrived, as far as the
     provider reports them, without those of failed attempts. `metadata`: that of the item.
 
-    A type checker knows that there is a `response` where `outcome.error is None`, and an `error` elsewhere.
+    A batch gives `Completed | Failed`, so a type checker knows that there is a `response` where `outcome.error is None`.
     """
 
     id: str
@@ -62,20 +62,23 @@ class Outcome:
         return [] if known is None else known.unknown_calls
 
 
-if TYPE_CHECKING:
-    # One class has one type for each attribute. These two say which types come together.
+@dataclass(frozen=True, slots=True)
+class Completed(Outcome):
+    """The outcome of an item whose run has ended by itself, with an answer or at a limit: see `response.stop`."""
 
-    class _Success(Outcome):
-        response: Response
-        error: None
+    response: Response  # pyright: ignore[reportGeneralTypeIssues] - the default of the base class is not for it
+    error: None = None
 
-    class _Failure(Outcome):
-        response: None
-        error: Exception
 
-    OutcomeUnion: TypeAlias = _Success | _Failure
-else:
-    OutcomeUnion = Outcome
+@dataclass(frozen=True, slots=True)
+class Failed(Outcome):
+    """The outcome of an item whose run has failed, or that is not a conversation. `error` is passed by name."""
+
+    response: None = None
+    error: Exception = field(kw_only=True)
+
+
+AnyOutcome: TypeAlias = Completed | Failed
 
 
 def response_of(response: Response | None, error: Exception | None) -> Response | None:

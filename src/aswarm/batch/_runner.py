@@ -26,7 +26,7 @@ from aswarm._runtime.backend import scheduler
 from aswarm._usage import Usage
 from aswarm.middleware._retry import Retries
 
-from ._item import Item, Outcome, as_item, response_of
+from ._item import AnyOutcome, Completed, Failed, Item, as_item, response_of
 from ._settings import BatchSettings
 from ._source import Items, read_items
 
@@ -70,11 +70,11 @@ class OutcomeQueue:
 
     def __init__(self, *, ordered: bool) -> None:
         self._ordered = ordered
-        self._ready: deque[Outcome] = deque()
-        self._early: dict[int, Outcome] = {}  # by index: an outcome before them is still missing
+        self._ready: deque[AnyOutcome] = deque()
+        self._early: dict[int, AnyOutcome] = {}  # by index: an outcome before them is still missing
         self._next = 0
 
-    def put(self, outcome: Outcome) -> None:
+    def put(self, outcome: AnyOutcome) -> None:
         """Add an outcome."""
         if not self._ordered:
             self._ready.append(outcome)
@@ -84,7 +84,7 @@ class OutcomeQueue:
             self._ready.append(due)
             self._next += 1
 
-    def take(self) -> Outcome | None:
+    def take(self) -> AnyOutcome | None:
         """Remove the next outcome and return it; None if there is none yet."""
         return self._ready.popleft() if self._ready else None
 
@@ -126,7 +126,7 @@ class Runner:
 
     # --- for the consumer's side ---
 
-    def take(self) -> Outcome | None:
+    def take(self) -> AnyOutcome | None:
         """The next outcome, or None if there is none yet. After it another item may begin."""
         outcome = self._outcomes.take()
         if outcome is not None:
@@ -230,7 +230,7 @@ class Runner:
         self._outcomes.clear()
         self._group.cancel_scope.cancel()
 
-    def _deliver(self, outcome: Outcome) -> None:
+    def _deliver(self, outcome: AnyOutcome) -> None:
         self._running -= 1
         self._outcomes.put(outcome)
         self._has_news.set()
@@ -241,35 +241,29 @@ class Runner:
         self.check_journal()
         return self.has_lost_journal or self._settings.on_error == "stop"
 
-    async def _run_item(self, index: int, given: object) -> Outcome:
+    async def _run_item(self, index: int, given: object) -> AnyOutcome:
         began = anyio.current_time()
         retries = Retries(self._settings.attempts, f"item {index}: ")
         item = _NO_ITEM
-        response: Response | None = None
-        error: Exception | None = None
+        ended: Response | Exception
         try:
             item = as_item(given)
-            response = await self._respond(_id_of(item, index), item, retries)
+            ended = await self._respond(_id_of(item, index), item, retries)
         except Exception as raised:  # noqa: BLE001 - one item's failure never touches another
-            error = raised
+            ended = raised
         except anyio.get_cancelled_exc_class() as raised:
             # Raises if the batch is cancelled. Otherwise other code has cancelled something in the run.
             await anyio.lowlevel.checkpoint()
-            error = _as_run_error(raised)
-        known = response_of(response, error)
+            ended = _as_run_error(raised)
+        name, seconds = _id_of(item, index), anyio.current_time() - began
         try:
-            return Outcome(
-                _id_of(item, index),
-                index,
-                response,
-                error,
-                anyio.current_time() - began,
-                retries.made,
-                Usage() if known is None else known.usage,
-                item.metadata,
-            )
+            if isinstance(ended, Response):
+                return Completed(name, index, ended, None, seconds, retries.made, ended.usage, item.metadata)
+            known = response_of(None, ended)
+            usage = Usage() if known is None else known.usage
+            return Failed(name, index, None, seconds, retries.made, usage, item.metadata, error=ended)
         finally:
-            del error  # its traceback refers to this frame
+            del ended  # the traceback of an error refers to this frame
 
     async def _respond(self, item_id: str, item: Item, retries: Retries) -> Response:
         """The response of an item: that of its run, or the recorded one."""

@@ -215,19 +215,18 @@ def test_numbers_that_json_does_not_have() -> None:
     assert (line["metadata"], line["context_variables"]) == ({"s": ["inf", 1]}, {"x": "nan"})
 
 
-def test_an_outcome_that_cannot_be_written() -> None:
-    """That item has failed, with the reason; the other items run."""
+def test_a_value_that_cannot_be_written() -> None:
+    """A name stands for it; the outcome has all else, and the other items run."""
     with model(call("keep"), "A", "B") as server:
         result = invoke(
             *("batch", "agents:keeper", write({"input": "a"}, {"input": "b"}), "-o", OUT, "--concurrency", "1"),
             server=server,
         )
-    assert result.exit_code == 1
-    failed, answered = outcomes()
-    assert failed["error"]["message"] == "the outcome cannot be written: RuntimeError: no text for it"
-    assert (failed["status"], failed["usage"]["requests"], failed["messages"]) == ("error", 2, [])
-    assert answered["status"] == "answer"
-    assert "line 1 (id 1) failed: the outcome cannot be written" in result.stderr
+    assert result.exit_code == 0
+    kept, other = outcomes()
+    assert kept["context_variables"] == {"kept": "<Nameless>"}
+    assert (kept["status"], kept["text"], kept["usage"]["requests"], len(kept["messages"])) == ("answer", "A", 2, 3)
+    assert other["status"] == "answer"
 
 
 def test_on_error_stop() -> None:

@@ -16,8 +16,7 @@ import click
 from aswarm._agent import Agent
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._swarm import AsyncSwarm
-from aswarm.batch import Item
-from aswarm.batch._item import Outcome
+from aswarm.batch import Item, Outcome
 from aswarm.cli._command import command
 from aswarm.cli._exits import ExitCode
 from aswarm.cli._load import load_agent
@@ -195,8 +194,7 @@ class _BatchRun:
     async def _record(self, outcome: Outcome) -> None:
         record = cast("InputRecord", outcome.metadata)
         self._counts.add_unknown_calls(len(outcome.unknown_calls))
-        outcome, line = line_of(outcome, messages=self._options.messages)
-        await self._output.add(line)
+        await self._output.add(line_of(outcome, messages=self._options.messages))
         status = status_of(outcome.response, outcome.error)
         self._counts.statuses[status] += 1
         self._counts.usage += outcome.usage

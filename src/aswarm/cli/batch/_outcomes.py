@@ -1,15 +1,14 @@
-"""An outcome of `aswarm batch` as a line of JSON. Decides its fields, and what is written if JSON cannot hold the outcome."""
+"""An outcome of `aswarm batch` as a line of JSON. Decides its fields."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any, cast
 
 from aswarm._agent import Response
-from aswarm._errors import RunError
 from aswarm._json import jsonable
-from aswarm.batch._item import Outcome, response_of
+from aswarm.batch import Outcome
+from aswarm.batch._item import response_of
 
 from ._records import InputRecord
 
@@ -17,21 +16,8 @@ FAILED = "error"
 LINE_START = b'{"id": '  # of every line; tells a line that was cut off from another kind of file
 
 
-def line_of(outcome: Outcome, *, messages: bool) -> tuple[Outcome, bytes]:
-    """The outcome and its line, with or without `messages`. If there is no JSON for it, it is a failure that says so.
-
-    Functions can leave anything in the context variables: endless nesting, objects that raise when they are shown.
-    """
-    try:
-        return outcome, encoded(_fields(outcome, messages=messages))
-    except Exception as error:  # noqa: BLE001 - one item never ends the others
-        reason = f"the outcome cannot be written: {type(error).__name__}: {error}"
-        failed = replace(outcome, response=None, error=RunError(reason))
-        unknown_calls = jsonable(outcome.unknown_calls)
-        return failed, encoded({**_fields(failed, messages=messages), "unknown_calls": unknown_calls})
-
-
-def _fields(outcome: Outcome, *, messages: bool) -> dict[str, Any]:
+def line_of(outcome: Outcome, *, messages: bool) -> bytes:
+    """The line of an outcome, with or without `messages`."""
     record = cast("InputRecord", outcome.metadata)
     found = response_of(outcome.response, outcome.error) or Response()
     fields = {
@@ -48,7 +34,7 @@ def _fields(outcome: Outcome, *, messages: bool) -> dict[str, Any]:
         "context_variables": jsonable(found.context_variables),
         "input_digest": record.digest,
     }
-    return {**fields, "messages": jsonable(found.messages)} if messages else fields
+    return encoded({**fields, "messages": jsonable(found.messages)} if messages else fields)
 
 
 def status_of(response: Response | None, error: BaseException | None) -> str:
