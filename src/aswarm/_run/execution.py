@@ -134,7 +134,8 @@ class ToolCaller:
 
     def _log_default_text(self, tool: Tool[..., Any], value: object, text: str) -> None:
         """Log once for each class and tool that the model is told a text such as `<Order object at 0x7f...>`."""
-        kind = type(value.value if isinstance(value, Result) else value)
+        returned: object = value.value if isinstance(value, Result) else value
+        kind = type(returned)
         has_text = kind.__str__ is not object.__str__ or kind.__repr__ is not object.__repr__
         if has_text or kind in tool.classes_without_text:
             return
