@@ -34,6 +34,21 @@ from .batch._batch import Batch
 from .batch._settings import BatchSettings, agents_by_name
 from .batch._source import Items
 
+# The methods of Swarm's that its run calls, which code overrides; and what a middleware does in their place.
+STEPS = {
+    "get_chat_completion": "wraps `complete`",
+    "handle_function_result": "wraps `call_tool`",
+    "handle_tool_calls": "wraps `call_tool`",
+}
+
+
+def step_error(owner: str, name: str) -> ConfigurationError:
+    """The error for a method of Swarm's that no run would call."""
+    return ConfigurationError(
+        f"{owner} replaces {name}, which run() never calls; pass middleware=[...] with a function that {STEPS[name]} (see "
+        "aswarm.middleware), or write a run() that does not call super().run()"
+    )
+
 
 class AsyncSwarm:
     """Runs agents. Cheap to make, shared by any number of concurrent runs, usable from several event loops.
@@ -290,6 +305,9 @@ class AsyncSwarm:
     def _prepare(
         self, options: RunOptions, deliver: EventDelivery, *, stream: bool, **middleware: Middleware | None
     ) -> tuple[RunState, AsyncGenerator[LoopEvent, None]]:
+        for name in STEPS:
+            if hasattr(self, name):
+                raise step_error(type(self).__name__, name)
         state = RunState(
             options.agent,
             options.messages,

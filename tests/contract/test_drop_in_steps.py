@@ -85,12 +85,13 @@ def test_a_step_that_is_replaced_on_a_swarm_is_an_error_of_the_run(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("name", STEPS)
-async def test_an_async_swarm_may_have_a_method_of_such_a_name(name: str) -> None:
-    """`AsyncSwarm` has no steps: the method overrides nothing, and is a helper of the subclass."""
-    helped = type("Helped", (AsyncSwarm,), {name: lambda self: 7})
-    swarm = helped(ScriptedModel(["Done"]).client())
-    assert (await swarm.run(Agent(), HELLO)).text == "Done"
-    assert getattr(swarm, name)() == 7
+async def test_an_async_swarm_with_such_a_method_refuses_to_run(name: str) -> None:
+    """`AsyncSwarm` has no steps, but code that moves to it from Swarm brings its overrides along."""
+    moved = type("Moved", (AsyncSwarm,), {name: lambda self: 7})
+    model = ScriptedModel([])
+    with pytest.raises(ConfigurationError, match=f"Moved replaces {name}, .* pass middleware="):
+        await moved(model.client()).run(Agent(), HELLO)
+    assert not model.requests
 
 
 # --- get_chat_completion ----------------------------------------------------------------------------------------------

@@ -120,6 +120,30 @@ async def test_a_cancelled_evaluation_keeps_what_was_done(tmp_path: Path) -> Non
     assert (record["interrupted"], record["total_evals"]) == (True, 3)
 
 
+@pytest.mark.anyio
+async def test_results_that_cannot_be_written_do_not_replace_a_cancellation(tmp_path: Path) -> None:
+    """A timeout around the evaluation must see its own cancellation; the report is on it all the same."""
+    path = tmp_path / "results.json"
+    swarm, stuck = stuck_after(1)
+    ended: list[BaseException] = []
+
+    async def run() -> None:
+        try:
+            await evaluate(desk, [HI], swarm=swarm, repeats=2, concurrency=1, results=path)
+        except BaseException as error:
+            ended.append(error)
+            raise
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await stuck.wait()
+            path.write_text("no JSON")
+            group.cancel_scope.cancel()
+    assert isinstance(ended[0], anyio.get_cancelled_exc_class())
+    assert ended[0].report.total == 1  # type: ignore[attr-defined]
+
+
 CTRL_C = """
 import asyncio, os, signal, sys
 from aswarm import Agent, AsyncSwarm

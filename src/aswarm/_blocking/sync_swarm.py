@@ -16,12 +16,12 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from aswarm._agent import Agent, Response, Result
-from aswarm._errors import ConfigurationError
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._run.debug import debug_print
 from aswarm._run.execution import ToolErrorHook
 from aswarm._run.handlers import Middleware
 from aswarm._run.options import Messages
+from aswarm._swarm import STEPS, step_error
 from aswarm._tools.conversion import as_result
 
 from .caller import Caller
@@ -274,12 +274,9 @@ class Swarm:
             raise TypeError(text) from error
 
     def _caller(self) -> Caller:
-        for name, (method, replacement) in _STEPS.items():
+        for name, method in _STEPS.items():
             if name in vars(self) or getattr(type(self), name) is not method:
-                raise ConfigurationError(
-                    f"{type(self).__name__} replaces {name}, which run() never calls; pass middleware=[...] with a function "
-                    f"that {replacement} (see aswarm.middleware), or write a run() that does not call super().run()"
-                )
+                raise step_error(type(self).__name__, name)
         return _make_caller()
 
     # --- closing ---
@@ -312,12 +309,8 @@ class Swarm:
         self.close()
 
 
-# Methods that code for Swarm overrides or replaces by a mock, as they are defined; and what the middleware does instead.
-_STEPS = {
-    "get_chat_completion": (Swarm.get_chat_completion, "wraps `complete`"),
-    "handle_function_result": (Swarm.handle_function_result, "wraps `call_tool`"),
-    "handle_tool_calls": (Swarm.handle_tool_calls, "wraps `call_tool`"),
-}
+# As they are defined: code for Swarm overrides them, or replaces them by a mock, on the class too.
+_STEPS = {name: getattr(Swarm, name) for name in STEPS}
 
 
 def _wait_for(caller: Caller, work: Callable[[], Awaitable[T]]) -> T:

@@ -9,7 +9,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,10 +133,11 @@ async def _run_all(
                     workers.start_soon(_work, runner, jobs, show)
     except BaseException as error:
         set_attribute(error, "report", report)
-        raise
-    finally:
         report.interrupted = report.total < total
-        _record(record, report)
+        with suppress(Exception):  # nothing may replace a cancellation
+            _record(record, report)
+        raise
+    _record(record, report)
     return report
 
 
