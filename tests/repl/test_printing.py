@@ -11,6 +11,7 @@ import pytest
 import aswarm.repl
 from aswarm import Agent, AsyncSwarm, Response, Swarm
 from aswarm.repl import pretty_print_messages, process_and_print_streaming_response
+from aswarm.repl._printing import OutputError
 from aswarm.testing import Answer, ScriptedModel, call
 
 
@@ -97,6 +98,21 @@ def test_stdout_may_have_another_encoding(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, "ascii", newline="\n"))
     pretty_print_messages([{"role": "assistant", "sender": "A", "content": "18 °C 🐝"}])
     assert raw.getvalue() == b"\x1b[94mA\x1b[0m: 18 ?C ?\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"), [(OSError(28, "No space left"), OutputError), (BrokenPipeError(), BrokenPipeError)]
+)
+def test_stdout_that_cannot_be_written(monkeypatch, error, raised):
+    """An error of its own says so, with the reason; a reader that has left stays a broken pipe."""
+
+    def write(_: str) -> int:
+        raise error
+
+    monkeypatch.setattr(sys.stdout, "write", write)
+    with pytest.raises(OSError) as caught:
+        pretty_print_messages(HISTORY)
+    assert (type(caught.value), caught.value.strerror) == (raised, error.strerror)
 
 
 # --- process_and_print_streaming_response -----------------------------------------------------------------------------
