@@ -29,7 +29,7 @@ from tools import (
 
 from aswarm import Agent
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 POLICIES = Path(__file__).parent / "policies"
 
 CONTEXT: dict[str, Any] = {

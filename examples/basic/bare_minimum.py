@@ -5,7 +5,7 @@ import os
 
 from aswarm import Agent, AsyncSwarm
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 
 clerk = Agent(name="Clerk", model=MODEL, instructions="You work in a bicycle shop. Answer in one sentence.")
 

@@ -8,7 +8,7 @@ import os
 
 from aswarm import Agent, AsyncSwarm, ToolCallFinished, ToolCallStarted
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 PRICES = {"Rome": (35, 0.4), "Oslo": (52, 0.2)}  # EUR, and the seconds that the price service takes
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from aswarm import Agent, AsyncSwarm, Result
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 
 
 def instructions(context_variables: dict[str, Any]) -> str:

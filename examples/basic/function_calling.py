@@ -6,7 +6,7 @@ from typing import Literal
 
 from aswarm import Agent, AsyncSwarm
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 STOCK = {("bell", "black"): 12, ("bell", "silver"): 0, ("saddle", "black"): 3}
 
 

@@ -5,7 +5,7 @@ import os
 
 from aswarm import Agent, AsyncSwarm
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 
 workshop = Agent(
     name="Workshop", model=MODEL, instructions="You repair bicycles. Ask what you need to know, in one sentence."

@@ -10,7 +10,7 @@ from typing import Any
 
 from aswarm import Agent, Swarm
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 CONVERSATION = ["My name is Ada. My brakes squeal.", "The front one.", "What was my name?"]
 
 workshop = Agent(name="Workshop", model=MODEL, instructions="You repair bicycles. Answer in one sentence.")

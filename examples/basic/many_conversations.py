@@ -12,7 +12,7 @@ import anyio
 
 from aswarm import Agent, AsyncSwarm, tool
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 ORDERS = {"Ada": "is being packed", "Grace": "is on its way", "Alan": "was delivered"}
 warehouse = anyio.CapacityLimiter(2)  # it answers two questions at a time, however many conversations there are
 

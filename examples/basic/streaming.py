@@ -5,7 +5,7 @@ import os
 
 from aswarm import Agent, AsyncSwarm, TextDelta, ToolCallFinished, ToolCallStarted
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 
 
 async def opening_hours(day: str) -> str:

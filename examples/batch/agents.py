@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from aswarm import Agent, Result
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 Queue = Literal["billing", "delivery", "technical", "plants", "account", "human"]
 Urgency = Literal["low", "normal", "high"]
 

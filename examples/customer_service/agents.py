@@ -11,7 +11,7 @@ from shop import escalate_to_human, execute_order, execute_refund, look_up_item
 
 from aswarm import Agent, create_triage_agent
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 MANNERS = "You work for Kettle & Lamp, a shop for household goods. Answer in one or two sentences.\n"
 TRIAGE = f"""{MANNERS}You receive the customers.
 Find out what they want and put them through: who wants to buy to sales, who has trouble with an item to repairs.

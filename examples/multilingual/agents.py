@@ -12,7 +12,7 @@ import os
 
 from aswarm import Agent
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 FACTS = "The museum is open from 10 to 18, not on Mondays. A ticket is 8 EUR, for children nothing. Dogs wait outside."
 
 english_agent = Agent(

@@ -19,7 +19,7 @@ import database
 
 from aswarm import Agent, create_triage_agent
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 Context = dict[str, Any]
 
 

@@ -15,7 +15,7 @@ from shop import BOOKS, ORDERS, Subject, ask_carrier, why_not_returned
 
 from aswarm import Agent, Result
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 
 
 # --- recommendation ---

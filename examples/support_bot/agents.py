@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from aswarm import Agent
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 Context = Mapping[str, Any]
 
 

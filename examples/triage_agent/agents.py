@@ -10,7 +10,7 @@ from typing import Any
 
 from aswarm import Agent, Result
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 TEAS = {"assam": 780, "darjeeling": 1120, "sencha": 940}  # euro cents for 100 g
 
 # What the shop knows of the customer who is talking; the model sees what the functions tell of it.

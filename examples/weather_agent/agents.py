@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from aswarm import Agent, Result
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from aswarm import Agent, tool
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 HOURS = {"breakfast": "7:00 to 10:30", "pool": "6:00 to 22:00", "sauna": "15:00 to 21:00"}
 TAXI_SECONDS = 5
 

@@ -8,6 +8,7 @@ from . import _public
 from ._agent import Agent, Response, Result, UnknownCall
 from ._blocking.sync_streams import SyncClassicStream, SyncEventStream
 from ._blocking.sync_swarm import Swarm
+from ._content import File, Image
 from ._errors import (
     AswarmError,
     CompletionError,
@@ -33,6 +34,7 @@ from ._events import (
     TurnStarted,
 )
 from ._providers.compatible import completion_error
+from ._providers.openai import ResponsesSource
 from ._rate_limits.policy import RateLimits
 from ._run.execution import ToolFailure
 from ._run.streams import ClassicStream, EventStream
@@ -56,12 +58,15 @@ __all__ = [
     "ConfigurationError",
     "Event",
     "EventStream",
+    "File",
     "HandedOff",
+    "Image",
     "Limiter",
     "RateLimits",
     "ReasoningDelta",
     "RefusalDelta",
     "Response",
+    "ResponsesSource",
     "Result",
     "RunError",
     "RunFinished",

@@ -5,6 +5,7 @@ They hold data and check its form. They never decide how a run goes. A run never
 
 import copy
 import difflib
+import os
 import re
 import warnings
 from collections.abc import Callable
@@ -31,6 +32,15 @@ TOOLBOX_SLOT = "_aswarm_toolbox"
 Instructions = str | Callable[..., Any] | None
 
 
+# The vendor's replacement for gpt-4o, which leaves the API on 2027-01-14 (developers.openai.com/api/docs/deprecations).
+_DEFAULT_MODEL = "gpt-6-luna"
+
+
+def default_model() -> str:
+    """The model of agents whose own was not set: OPENAI_DEFAULT_MODEL, or a current one of OpenAI's."""
+    return os.environ.get("OPENAI_DEFAULT_MODEL") or _DEFAULT_MODEL
+
+
 class Agent(BaseModel):
     """Instructions and functions, under a name. One agent serves any number of runs at once.
 
@@ -50,7 +60,7 @@ class Agent(BaseModel):
     __slots__ = ("__weakref__", TOOLBOX_SLOT)
 
     name: str = "Agent"
-    model: str = "gpt-4o"
+    model: str = Field(default_factory=default_model)
     instructions: Instructions = "You are a helpful agent."
     functions: list[Any] = []
     tool_choice: str | dict[str, Any] | None = None
@@ -91,6 +101,11 @@ class Agent(BaseModel):
         return made
 
     __hash__ = None  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - mutable, as in Swarm
+
+
+def model_of(agent: Agent, default: str) -> str:
+    """The model of the agent if it was set, else `default`."""
+    return agent.model if "model" in agent.model_fields_set else default
 
 
 def handoff_name(agent_name: str, number: int = 1) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 from ._agent import Agent, Response
-from ._json import jsonable
+from ._json import is_array, is_object, jsonable
 from ._messages import text_of
 from ._usage import Usage
 
@@ -56,7 +56,7 @@ class TextDelta(_Event):
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta(_Event):
-    """A piece of the model's reasoning, where the provider shows it (`reasoning_content` or `reasoning`)."""
+    """A piece of the model's reasoning, where the provider shows it (`reasoning_content`, `reasoning`, thinking parts)."""
 
     text: str
 
@@ -153,12 +153,21 @@ Event: TypeAlias = (
 LoopEvent: TypeAlias = Event | CompletionDelta
 
 
+def _thinking(content: list[Any]) -> str:
+    """The text of the thinking parts of a content, which Mistral sends in place of reasoning beside it."""
+    thinking = (part.get("thinking") for part in content if is_object(part) and part.get("type") == "thinking")
+    return "".join(map(text_of, thinking))
+
+
 def typed_events(delta: dict[str, Any]) -> Iterator[Event]:
     """The typed events of one delta."""
+    content = delta["content"]
     reasoning = delta.get("reasoning_content") or delta.get("reasoning")
     if reasoning and (text := text_of(reasoning)):
         yield ReasoningDelta(text)
-    if delta["content"] and (text := text_of(delta["content"])):
+    if is_array(content) and (text := _thinking(content)):
+        yield ReasoningDelta(text)
+    if content and (text := text_of(content)):
         yield TextDelta(text)
     if refusal := delta.get("refusal"):
         yield RefusalDelta(refusal)

@@ -11,6 +11,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeGuard
 
+from pydantic_core import from_json
+
 from ._errors import ConfigurationError
 from ._json import is_array, is_object, shown
 
@@ -140,7 +142,7 @@ def call_name(call: Mapping[str, Any]) -> str:
     return str(named.get("name") or "")
 
 
-def tool_message(call: Mapping[str, Any], content: str) -> Message:
+def tool_message(call: Mapping[str, Any], content: str | list[dict[str, Any]]) -> Message:
     """The tool message that answers `call`."""
     return {"role": "tool", "tool_call_id": call["id"], "tool_name": call_name(call), "content": content}
 
@@ -261,6 +263,15 @@ def _clean(message: Message) -> Message:
 def _clean_call(call: Message) -> Message:
     cleaned = {key: value for key, value in call.items() if value is not None}
     function = call.get("function")
-    if function is not None and not str(function.get("arguments") or "").strip():
+    if function is not None and not _is_json_object(function.get("arguments")):
         cleaned["function"] = {**function, "arguments": "{}"}
     return cleaned
+
+
+def _is_json_object(text: object) -> bool:
+    # vLLM, Ollama and llama.cpp parse the arguments of every earlier call, and refuse the whole history for one that is
+    # cut off. The answer to the call tells the model what it had written.
+    try:
+        return isinstance(text, str) and isinstance(from_json(text), dict)
+    except ValueError:
+        return False

@@ -12,9 +12,10 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
-from ._agent import Agent, Response
+from ._agent import Agent, Response, default_model
 from ._errors import ConfigurationError
 from ._events import LoopEvent
+from ._providers.apis import ApiName, checked_api
 from ._providers.default_client import Transport, check_transport, make_client
 from ._providers.openai import OpenAISource, source_for
 from ._rate_limits.policy import RateLimits
@@ -58,13 +59,18 @@ class AsyncSwarm:
     event loop, and closed by `aclose()`. A client that was passed in is never closed: make it with
     `async with AsyncOpenAI(...) as client`, and run inside the block.
 
+    `model`: of agents whose own model was not set; by default OPENAI_DEFAULT_MODEL, or a current model of OpenAI's.
+    `api`: the API of openai's clients that is used, "chat" or "responses". "auto" is the Responses API where an unpatched
+    client talks to OpenAI itself or to Azure's v1 API, and Chat Completions for every other client and base URL.
+
     `transport="aiohttp"`: the client that is made uses the SDK's aiohttp transport (extra `aiohttp`, asyncio only), with
     no limit of connections and 60 s to connect. Choose it for a hundred runs in flight and more.
 
     `concurrent_tools=False` runs all calls one after another. `tool_error`: gets a `ToolFailure` and returns the text
     that the model is told, or raises to end the run. `max_threads`: plain functions at once, for each event loop and
-    each depth of runs inside tools. `include_usage=False` for servers that refuse `stream_options`, `empty_content=""`
-    for servers that refuse null as the content of a message with tool calls. `limits`: over all runs of this swarm.
+    each depth of runs inside tools. `include_usage`: whether streams are asked for usage (`stream_options`); by default
+    clients of openai's are, and others whose `create` names that parameter; True asks every client, False none.
+    `empty_content=""` for servers that refuse null as the content of a message with tool calls. `limits`: over all runs of this swarm.
     `middleware`: functions that wrap the handlers of every run, the first outermost; see `aswarm.middleware`.
     """
 
@@ -72,11 +78,13 @@ class AsyncSwarm:
         self,
         client: Any = None,
         *,
+        model: str | None = None,
+        api: ApiName = "auto",
         transport: Transport = "httpx",
         concurrent_tools: bool = True,
         tool_error: ToolErrorHook | None = None,
         max_threads: int = 40,
-        include_usage: bool = True,
+        include_usage: bool | None = None,
         empty_content: Literal[""] | None = None,
         limits: RateLimits | None = None,
         middleware: Iterable[Middleware] = (),
@@ -84,12 +92,14 @@ class AsyncSwarm:
         if max_threads < 1:
             raise ConfigurationError(f"max_threads must be at least 1, not {max_threads}")
         check_transport(transport, client)
+        self._api = checked_api(api)
+        self._include_usage = include_usage
+        self.model = model or default_model()
         if client is not None:
             self._source_of(client)
         self._client = client
         self._concurrent_tools = concurrent_tools
         self._tool_error = tool_error
-        self._include_usage = include_usage
         self._empty_content = empty_content
         self._own_clients = PerLoop(partial(make_client, transport))
         self._threads = PerLoop(partial(ThreadPool, max_threads))
@@ -316,7 +326,7 @@ class AsyncSwarm:
             empty_content=self._empty_content,
             run_id=options.run_id,
         )
-        settings = RequestSettings(stream, options.model_override, self._include_usage)
+        settings = RequestSettings(stream, options.model_override, self._include_usage is not False, self.model)
         make_handlers = partial(self._make_handlers, options, state, middleware)
         loop = Loop(state, options, settings, make_handlers, self._instruct, deliver, self._concurrent_tools)
         return state, loop.events()
@@ -339,7 +349,7 @@ class AsyncSwarm:
         return await resolve_instructions(agent, context, self._function_runner)
 
     def _source_of(self, client: Any) -> CompletionSource:
-        return source_for(client)
+        return source_for(client, api=self._api, include_usage=self._include_usage is True)
 
     def _function_runner(self) -> FunctionRunner:
         return self._threads.get()

@@ -143,7 +143,7 @@ async def test_a_rerun_tries_failed_items_again(journal: Path) -> None:
 
 OTHERS = [
     ({"agent": Agent(name="Other")}, "its agent is 'Echo', and in this batch 'Other'"),
-    ({"model_override": "other"}, "its model is 'gpt-4o', and in this batch 'other'"),
+    ({"model_override": "other"}, "its model is 'gpt-6-luna', and in this batch 'other'"),
     (
         {"agent": AGENT.model_copy(update={"instructions": "Hi"})},
         "its instructions are 'Say .*', and in this batch 'Hi'",

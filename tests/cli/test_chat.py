@@ -76,14 +76,16 @@ def test_an_empty_answer() -> None:
     assert result.stdout.count("The answer is empty.") == 1
 
 
-def test_options() -> None:
-    """--no-stream, --base-url and --max-turns."""
+@pytest.mark.parametrize(("api", "key"), [("auto", "messages"), ("responses", "input")])
+def test_options(api: str, key: str) -> None:
+    """--no-stream, --base-url, --api and --max-turns."""
     with model(call("look_up", order_id=7)) as server:
-        options = ["--no-stream", "--max-turns", "1", "--base-url", server.base_url]
+        options = ["--no-stream", "--max-turns", "1", "--base-url", server.base_url, "--api", api]
         result = invoke("chat", "agents:orders", "-c", "user=Ann", *options, stdin="?\n")
     assert result.exit_code == 0
     assert len(server.requests) == 1
     assert not server.requests[0].get("stream")
+    assert key in server.requests[0]
 
 
 def test_the_chat_continues_after_a_failure() -> None:

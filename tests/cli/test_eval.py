@@ -39,10 +39,12 @@ def write(path: Path, data: Any) -> None:
     path.write_text(json.dumps(data), encoding="utf-8")
 
 
-def test_the_report_is_on_stdout() -> None:
+@pytest.mark.parametrize("api", ["auto", "responses"])
+def test_the_report_is_on_stdout(api: str) -> None:
     """All passed: exit code 0."""
     with model(call("transfer_to_orders"), "Hello!") as server:
-        result = invoke("eval", "cases.json", "--concurrency", "1", "--threshold", "1", server=server)
+        result = invoke("eval", "cases.json", "--concurrency", "1", "--threshold", "1", "--api", api, server=server)
+    assert all(("input" in request) is (api == "responses") for request in server.requests)
     assert result.exit_code == 0
     assert "2/2" in result.stdout
     assert result.stderr == ""

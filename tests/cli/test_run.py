@@ -116,6 +116,16 @@ def test_the_model_replaces_those_of_all_agents() -> None:
     assert [request["model"] for request in server.requests] == ["tiny"] * 3
 
 
+@pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
+@pytest.mark.parametrize(("api", "key"), [("auto", "messages"), ("chat", "messages"), ("responses", "input")])
+def test_the_api_is_that_of_the_option(api: str, key: str, stream: str) -> None:
+    """A server of one's own is asked over Chat Completions unless told."""
+    with model(*handoff()) as server:
+        result = invoke("run", *QUESTION, "-c", "user=Ann", "--api", api, stream, server=server)
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "It is on its way.")
+    assert all(key in request for request in server.requests)
+
+
 def test_the_base_url_replaces_that_of_the_environment() -> None:
     """--base-url is the server, which needs no key; the environment is as it was."""
     with model("Hi") as server:

@@ -44,7 +44,7 @@ def reply(content: str | None = None, calls: list[dict[str, Any]] | None = None)
     ]
     message = ChatCompletionMessage(role="assistant", content=content, tool_calls=tool_calls or None)  # type: ignore[arg-type]
     choice = Choice(message=message, finish_reason="stop", index=0)
-    return ChatCompletion(id="mock", created=1, model="gpt-4o", object="chat.completion", choices=[choice])
+    return ChatCompletion(id="mock", created=1, model="gpt-6-luna", object="chat.completion", choices=[choice])
 
 
 class MockOpenAIClient:
@@ -72,7 +72,7 @@ def test_a_simple_message() -> None:
         assert response.messages[-1]["content"] == "sample"
         assert response.messages[-1]["sender"] == "Agent"
     mock.assert_create_called_with(
-        model="gpt-4o", messages=[{"role": "system", "content": "You are a helpful agent."}, *HELLO], stream=False
+        model="gpt-6-luna", messages=[{"role": "system", "content": "You are a helpful agent."}, *HELLO], stream=False
     )
     assert client.client is mock
     assert CoreSwarm is Swarm

@@ -137,7 +137,7 @@ def test_get_chat_completion_returns_what_the_client_returns(capsys: pytest.Capt
     first, second = bodies
     assert first["messages"] == [{"role": "system", "content": "Help Ada."}, *HELLO]
     assert [tool["function"]["name"] for tool in first["tools"]] == ["look"]
-    assert (first["model"], second["model"], first["stream"]) == ("gpt-4o", "big", False)
+    assert (first["model"], second["model"], first["stream"]) == ("gpt-6-luna", "big", False)
     assert "Getting chat completion for...: [{'role': 'system', 'content': 'Help Ada.'}" in capsys.readouterr().out
 
 

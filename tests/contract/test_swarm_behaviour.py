@@ -35,7 +35,7 @@ async def test_simple_answer() -> None:
         {},
     )
     assert model.requests[0].body == {
-        "model": "gpt-4o",
+        "model": "gpt-6-luna",
         "messages": [{"role": "system", "content": "You are a helpful agent."}, {"role": "user", "content": "Hi"}],
         "stream": False,
     }

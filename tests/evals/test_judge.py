@@ -91,7 +91,7 @@ async def test_a_finished_conversation_is_judged_as_it_is() -> None:
         ({}, Agent(model="small"), "small"),
         ({"model_override": "local"}, Agent(model="small"), "local"),
         ({"model_override": "local", "judge_model": "wise"}, Agent(model="small"), "wise"),
-        ({}, None, "gpt-4o"),
+        ({}, None, "gpt-6-luna"),
     ],
 )
 async def test_which_model_judges(options: dict[str, Any], agent: Agent | None, model: str) -> None:

@@ -60,7 +60,7 @@ TABLE = """\
     0/2     0.0%  Sell!
                   2x failed: expected transfer_to_sales; the model called book({"city": "Rome"})
     0/2     0.0%  Down
-                  2x error: the provider failed: InternalServerError: Error code: 503 - busy (model 'gpt-4o' at http://scripted.test/v1)
+                  2x error: the provider failed: InternalServerError: Error code: 503 - busy (model 'gpt-6-luna' at http://scripted.test/v1)
     2/2   100.0%  to Rome
     2/6    33.3%  all, 2 errors"""
 
@@ -84,7 +84,7 @@ async def test_plain_data_has_swarms_keys() -> None:
     assert record["id"]
     assert record["timestamp"]
     sold, _, rome = record["results"]
-    assert (sold["agent"], sold["model"]) == ("Desk", "gpt-4o")
+    assert (sold["agent"], sold["model"]) == ("Desk", "gpt-6-luna")
     assert sold["messages"] == [{"role": "user", "content": "Sell!"}]
     assert sold["expected_function"] == "transfer_to_sales"
     assert sold["actual_function"] == ["book", "book"]

@@ -22,9 +22,10 @@ from aswarm import (
 )
 from aswarm._journal import Journal
 from aswarm._journal.middleware import journal_middleware
-from aswarm._journal.record import as_one_chunk, completion_data, recorded_outcome
+from aswarm._journal.record import completion_data, recorded_outcome
 from aswarm._run.options import RunOptions
 from aswarm._wire.accumulator import Accumulator
+from aswarm._wire.whole import as_one_chunk
 
 UNKNOWN = "cancelled; its outcome is unknown"
 

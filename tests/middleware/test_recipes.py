@@ -68,7 +68,10 @@ async def test_a_cache_answers_what_was_asked_before(face: str, kind: str) -> No
 
 async def test_what_is_done_to_a_response_does_not_reach_a_cache() -> None:
     """A cache hands out the same chunks again; a run makes messages of its own from them."""
-    parts = [{"type": "text", "text": "Hello"}]
+    parts = [
+        {"type": "text", "text": "Hello"},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+    ]
     message = {"content": parts, "tool_calls": None, "reasoning_details": [{"type": "x", "text": "hm"}]}
     chunk = {"choices": [{"message": message, "finish_reason": "stop"}]}
     kept = {"any": [chunk]}

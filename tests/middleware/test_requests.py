@@ -229,7 +229,7 @@ class Form(BaseModel):
         ),
         ({"stop": ("a", "b")}, {"stop": ["a", "b"]}),
         ({"user": "Zoë 🙂"}, {"user": "Zoë 🙂"}),
-        ({"extra_query": {"version": "1"}, "timeout": 5}, {"model": "gpt-4o"}),
+        ({"extra_query": {"version": "1"}, "timeout": 5}, {"model": "gpt-6-luna"}),
     ],
     ids=["extra_body", "a model object", "a tuple", "not ASCII", "a query"],
 )

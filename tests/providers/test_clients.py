@@ -245,7 +245,7 @@ async def test_a_patch_that_wraps_the_original_is_called() -> None:
         check(await through(client, "run"))
         client2 = ScriptedModel(SCRIPT).client()
         check(await through(client2, "stream"))
-    assert traced == ["gpt-4o"] * 6
+    assert traced == ["gpt-6-luna"] * 6
     assert AsyncCompletions.create is original
 
 
@@ -267,3 +267,21 @@ async def test_a_completion_source_is_used_as_it_is() -> None:
         check(await through(source, face))
         assert [request.agent.name for request in source.seen] == ["Agent"] * 3
         assert json.dumps(source.seen[0].body)
+
+
+@pytest.mark.parametrize(("include_usage", "expected"), [(None, None), (True, {"include_usage": True}), (False, None)])
+async def test_a_client_that_is_said_to_know_stream_options_gets_them(
+    include_usage: bool | None, expected: dict[str, bool] | None
+) -> None:
+    """Libraries that take any arguments do not say by themselves what they know."""
+    asked: list[dict[str, Any]] = []
+
+    async def create(**arguments: Any) -> Any:
+        asked.append(arguments)
+        return iter(list(chunks(Answer("Done"))))
+
+    client = SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create)))
+    swarm = AsyncSwarm(client, include_usage=include_usage)
+    response = [event async for event in swarm.run(Agent(), "Go", stream=True)][-1]["response"]
+    assert response.text == "Done"
+    assert asked[0].get("stream_options") == expected

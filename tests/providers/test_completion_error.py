@@ -20,6 +20,7 @@ from aswarm import (
     StreamInterrupted,
     completion_error,
 )
+from aswarm._providers.compatible import failed_request
 from aswarm._providers.openai import CompatibleClientSource, source_for
 from aswarm.middleware import retry
 from aswarm.testing import ScriptedModel
@@ -158,3 +159,10 @@ def test_the_protocol_is_looked_up_on_the_type() -> None:
     with pytest.raises(ConfigurationError, match="SimpleNamespace"):
         source_for(SimpleNamespace(complete=source.complete))
     assert isinstance(source_for(SimpleNamespace(chat=ScriptedModel([]).client().chat)), CompatibleClientSource)
+
+
+def test_an_error_of_aswarm_comes_back_as_it_is() -> None:
+    """A transport of the user's may raise one; its text is complete."""
+    error = CompletionError("no", retryable=True)
+    assert failed_request(error, CompletionRequest(Agent(), {"model": "m"})) is error
+    assert str(error) == "no"

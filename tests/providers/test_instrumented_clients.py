@@ -119,7 +119,7 @@ async def test_a_hook_below_create_reads_body_and_answer(deltas: bool, monkeypat
 
     monkeypatch.setattr(openai.AsyncOpenAI, "request", request)
     response = await run(AsyncSwarm(ScriptedModel(["Hello"]).client()), deltas=deltas)
-    assert (response.text, asked[0]["model"]) == ("Hello", "gpt-4o")
+    assert (response.text, asked[0]["model"]) == ("Hello", "gpt-6-luna")
     assert isinstance(answered[0], openai.AsyncStream if deltas else ChatCompletion)
 
 

@@ -153,7 +153,7 @@ async def test_options_mean_the_same_as_on_create() -> None:
     agent = Agent(model_settings={"temperature": 0.5, "stop": ["x"], "metadata": {"a": "b"}, "logit_bias": {"1": 2}})
     await both_ways(client, agent)
     body = {
-        "model": "gpt-4o",
+        "model": "gpt-6-luna",
         "messages": [
             {"role": "system", "content": "You are a helpful agent."},
             {"role": "user", "content": "Hello"},
@@ -179,7 +179,7 @@ async def test_values_that_only_the_sdk_can_write_are_left_to_it() -> None:
         strict: bool | None = None
 
     seen = Recorder()
-    client = AsyncOpenAI(api_key="x", http_client=seen.http)
+    client = AsyncOpenAI(api_key="x", base_url="http://a.test/v1", http_client=seen.http)
     settings = {"response_format": Schema(kind="text"), "metadata": {"day": [datetime(2026, 1, 2, tzinfo=UTC)]}}
     await both_ways(client, Agent(model_settings=settings))
     for request in seen.requests:

@@ -61,6 +61,21 @@ def test_an_address_that_is_not_known(error: Exception) -> None:
 @pytest.mark.parametrize(
     ("status", "text", "url", "cause"),
     [
+        (400, "?", URL, ""),
+        # The texts of OpenAI: BerriAI/litellm#34569, n8n-io/n8n#18352.
+        (
+            400,
+            "Function tools with reasoning_effort are not supported for m in /v1/chat/completions. Use /v1/responses.",
+            URL,
+            'this model takes functions over the Responses API: AsyncSwarm(api="responses")',
+        ),
+        (
+            404,
+            "This model is only supported in v1/responses and not in v1/chat/completions.",
+            URL,
+            "this model is served over the Responses API only",
+        ),
+        (400, "Encrypted content is not supported with this model.", URL, "this model does not reason"),
         (401, "?", URL, "the server refused the API key; check api_key or OPENAI_API_KEY)"),
         (403, "?", URL, "the API key has no access to this model)"),
         (404, "The model `m` does not exist", URL, "the server does not have this model"),
@@ -70,7 +85,8 @@ def test_an_address_that_is_not_known(error: Exception) -> None:
 )
 def test_the_cause_of_a_status(status: int, text: str, url: str, cause: str) -> None:
     """What such a status usually means."""
-    assert f"; {cause}" in where_and_why(StatusError(text, url), status, "`m`")
+    shown = f"; {cause}" if cause else " (model '`m`' at http://host:8080/v1)"
+    assert shown in where_and_why(StatusError(text, url), status, "`m`")
 
 
 def caused(cause: BaseException) -> Exception:

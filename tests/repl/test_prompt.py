@@ -107,7 +107,7 @@ def test_a_prompt_inside_a_running_loop(keys):
 
 def test_the_status_line(keys):
     """It shows the agent, the model, the messages and the tokens."""
-    assert to_plain_text(prompt_of(keys)._status()) == "Triage  gpt-4o  0 messages  0 tokens  Alt-Enter: new line"
+    assert to_plain_text(prompt_of(keys)._status()) == "Triage  gpt-6-luna  0 messages  0 tokens  Alt-Enter: new line"
 
 
 @pytest.mark.parametrize(

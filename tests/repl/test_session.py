@@ -255,8 +255,10 @@ def test_agents_are_found_without_calling_anything():
 def test_the_active_agent_can_be_changed():
     """By the name of a known agent; without a name, the active agent is described."""
     session = Session(Agent(name="Bot", functions=[to_sales]))
-    assert action_for(session, "/agent") == ShowText("Bot (gpt-4o); functions: to_sales; known agents: Bot, Sales")
-    assert action_for(session, "/agent Sales") == ShowText("Sales (gpt-4o); functions: none; known agents: Bot, Sales")
+    assert action_for(session, "/agent") == ShowText("Bot (gpt-6-luna); functions: to_sales; known agents: Bot, Sales")
+    assert action_for(session, "/agent Sales") == ShowText(
+        "Sales (gpt-6-luna); functions: none; known agents: Bot, Sales"
+    )
     assert session.send("Hi").agent is sales
     assert action_for(session, "/agent Unknown") == ShowError("There is no agent 'Unknown'. Known agents: Bot, Sales.")
 

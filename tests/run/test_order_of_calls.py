@@ -114,7 +114,7 @@ async def test_any_order_of_calls_gives_what_running_in_order_gives(anyio_backen
         "b": ("transfer_to_b", "{}", '{"assistant": "B"}'),
         "c": ("transfer_to_c", "{}", '{"assistant": "C"}'),
         "unknown": ("nobody", "{}", "Error: Tool nobody not found. Tools: look, fail, transfer_to_b, transfer_to_c."),
-        "arguments": ("look", "[1]", "Error: the arguments must be a JSON object, not list"),
+        "arguments": ("look", "[1]", "Error: the arguments must be a JSON object, not list; you sent '[1]'"),
         "raises": ("fail", "{}", "Error: ValueError: no luck"),
     }
     for order in itertools.islice(itertools.permutations(kinds), 0, None, 1 if anyio_backend == "asyncio" else 7):

@@ -11,7 +11,7 @@ from typing import Any
 
 from anyio.from_thread import start_blocking_portal
 from click.testing import CliRunner, Result
-from loopback import LoopbackServer, Reply, serve, sse, whole
+from loopback import LoopbackServer, Reply, serve, sse, sse_response, whole, whole_response
 
 from aswarm.cli._app import app
 from aswarm.testing import Answer, ScriptedCall
@@ -50,7 +50,8 @@ def model(*steps: Step) -> Generator[LoopbackServer]:
         if isinstance(step, Reply):
             return step
         answer = step if isinstance(step, Answer) else _answer(step)
-        return sse(answer, cut=4) if body.get("stream") else whole(answer)
+        streamed, at_once = (sse_response, whole_response) if "input" in body else (sse, whole)
+        return streamed(answer, cut=4) if body.get("stream") else at_once(answer)
 
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(serve(reply)) as server:
         yield server

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import anyio.abc
 
-from aswarm.testing import Answer, chunks, completion
+from aswarm.testing import Answer, chunks, completion, response, response_events
 
 
 @dataclass
@@ -42,6 +42,18 @@ def sse(answer: Answer, *, cut: int | None = None, pause: float = 0, end: str = 
 def whole(answer: Answer) -> Reply:
     """A correct whole answer."""
     return Reply([json.dumps(completion(answer)).encode()], content_type="application/json")
+
+
+def sse_response(answer: Answer, *, cut: int | None = None) -> Reply:
+    """A correct streamed answer of the Responses API."""
+    return Reply(
+        [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in response_events(answer, cut)]
+    )
+
+
+def whole_response(answer: Answer) -> Reply:
+    """A correct whole answer of the Responses API."""
+    return Reply([json.dumps(response(answer)).encode()], content_type="application/json")
 
 
 @dataclass

@@ -139,7 +139,7 @@ async def test_a_script_may_be_one_function() -> None:
     swarm = AsyncSwarm(client=model.client(default_headers={"x-test": "1"}))
     assert [(await swarm.run(Agent(), text)).text for text in ("a", "b")] == ["A", "B"]
     assert seen == model.requests
-    assert seen[0].headers["x-test"] == "1" and seen[0].body["model"] == "gpt-4o"
+    assert seen[0].headers["x-test"] == "1" and seen[0].body["model"] == "gpt-6-luna"
 
 
 @pytest.mark.anyio

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import re
 from collections import Counter, defaultdict
 from datetime import date
 from typing import Any
@@ -50,14 +51,15 @@ def test_empty_arguments_are_no_arguments(text: str) -> None:
 @pytest.mark.parametrize("text", ['{"city": "Par', "{'city': 'Paris'}", "{city: 1}", '{"a": 1} extra', "{", "[" * 5000])
 def test_what_is_no_json_is_told_with_the_parsers_reason(text: str) -> None:
     """The reason names the place, so that the model can mend it."""
-    with pytest.raises(ToolArgumentsError, match=r"not JSON: .+ at line \d+ column \d+"):
+    with pytest.raises(ToolArgumentsError, match=r"not JSON: .+ at line \d+ column \d+; you sent ") as raised:
         parse_arguments(text)
+    assert repr(text)[:900] in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["null", "[]", "5", '"city"', "true", '[{"city": "Paris"}]'])
 def test_what_is_no_object_is_told(text: str) -> None:
     """Arguments have names."""
-    with pytest.raises(ToolArgumentsError, match="object"):
+    with pytest.raises(ToolArgumentsError, match=f"object, not .+; you sent {re.escape(repr(text))}"):
         parse_arguments(text)
 
 

@@ -63,7 +63,7 @@ async def test_arguments_that_are_no_object_are_refused() -> None:
     """The function does not run, and the model is told the reason."""
     response = await run_turn([made(echo)], [call("look-up", "[1]"), call("look-up", "{")])
     array, broken = contents(response)
-    assert array == "Error: the arguments must be a JSON object, not list"
+    assert array == "Error: the arguments must be a JSON object, not list; you sent '[1]'"
     assert broken.startswith("Error: the arguments are not JSON: ")
 
 

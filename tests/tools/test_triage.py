@@ -68,7 +68,7 @@ def test_other_fields_are_those_of_the_triage_agent() -> None:
     )
     assert (triage.model, triage.model_settings, triage.tool_choice) == ("small", settings, "required")
     assert triage.parallel_tool_calls is True
-    assert sales.model == "gpt-4o"
+    assert sales.model == "gpt-6-luna"
     assert create_triage_agent("T", "Hand over.", [], parallel_tool_calls=False).parallel_tool_calls is False
 
 

@@ -36,4 +36,4 @@ async def evaluation() -> None:
     await evaluate("agents:desk", [{"conversation": "Hi", "function": "None"}])
     assert_type(load_cases("cases.json", agent="agents:desk"), list[Case])
     async with AsyncSwarm() as swarm:
-        assert_type(await assert_case(CASES[0], Agent(), swarm=swarm, threshold=0.9, judge_model="gpt-4o"), Report)
+        assert_type(await assert_case(CASES[0], Agent(), swarm=swarm, threshold=0.9, judge_model="gpt-6-luna"), Report)

@@ -83,7 +83,7 @@ async def plain() -> None:
     assert_type(slow(1), Result)
     assert_type(fetch.schema.name, str)
     assert_type(function_to_json(look_up), dict[str, Any])
-    await swarm.run(agent, [{"role": "user", "content": "Hi"}], None, "gpt-4o", False, True, 2, True, resume=True)
+    await swarm.run(agent, [{"role": "user", "content": "Hi"}], None, "gpt-6-luna", False, True, 2, True, resume=True)
 
 
 async def classic() -> None:

@@ -34,7 +34,7 @@ class Service:
 def test_the_defaults_are_swarms() -> None:
     """An Agent without arguments is Swarm's."""
     agent = Agent()
-    assert (agent.name, agent.model, agent.instructions) == ("Agent", "gpt-4o", "You are a helpful agent.")
+    assert (agent.name, agent.model, agent.instructions) == ("Agent", "gpt-6-luna", "You are a helpful agent.")
     assert (agent.functions, agent.tool_choice, agent.parallel_tool_calls) == ([], None, True)
     assert agent.model_settings == {}
 
@@ -170,7 +170,7 @@ def test_an_agent_has_the_name_of_its_handoff_as_a_function() -> None:
     assert [function.__name__ for function in triage.functions] == ["look", "transfer_to_sales_agent", "transfer_to_1"]
     assert list(tools_of(triage)) == ["look", "transfer_to_sales_agent", "transfer_to_1"]
     assert not any("__name__" in fields for fields in (Agent.model_fields, sales.model_dump(), vars(sales)))
-    assert repr(sales) == "Agent(name='Sales Agent', model='gpt-4o', functions=[])"
+    assert repr(sales) == "Agent(name='Sales Agent', model='gpt-6-luna', functions=[])"
     assert (Agent.__name__, WithTools.__name__) == ("Agent", "WithTools")
     sales.name = "Shop"
     assert sales.__name__ == "transfer_to_shop"
@@ -220,7 +220,7 @@ def test_repr_shows_name_model_and_functions() -> None:
         name="Desk", functions=[look, tool(name="other")(look), Agent(name="Sales"), Service().find, Service()]
     )
     text = repr(agent)
-    assert text.startswith("Agent(name='Desk', model='gpt-4o', functions=[")
+    assert text.startswith("Agent(name='Desk', model='gpt-6-luna', functions=[")
     for name in ("look", "other", "Sales", "find", "Service"):
         assert repr(name) in text
     assert "helpful" not in text

@@ -194,3 +194,13 @@ def test_every_event_has_a_json_form() -> None:
 def test_an_event_without_an_error_as_json() -> None:
     """None stays None."""
     assert ToolCallFinished(0, "c", "look", "seen", None, False).to_dict()["error"] is None
+
+
+def test_thinking_in_parts_is_reasoning() -> None:
+    """Mistral sends it in the content, as a list of texts or as one text."""
+    thinking = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]},
+        {"type": "thinking", "thinking": "."},
+    ]
+    delta = {"role": None, "content": [*thinking, {"type": "text", "text": "Hi"}], "tool_calls": None}
+    assert list(typed_events(delta)) == [ReasoningDelta("Hm."), TextDelta("Hi")]

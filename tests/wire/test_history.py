@@ -102,10 +102,19 @@ def test_empty_arguments_are_replayed_as_an_empty_object(arguments: str | None) 
     assert sent[0]["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
 
 
+@pytest.mark.parametrize("arguments", ['{"city": "Par', "[]", "null", "5", '{"a": 1} and more', "[" * 5000])
+def test_arguments_that_are_no_json_object_are_sent_as_an_empty_one(arguments: str) -> None:
+    """vLLM, Ollama and llama.cpp refuse the whole history otherwise; the record keeps what came."""
+    history = [asking(made_call(arguments=arguments)), answer()]
+    sent = to_wire(history)
+    assert sent[0]["tool_calls"][0]["function"]["arguments"] == "{}"
+    assert history[0]["tool_calls"][0]["function"]["arguments"] == arguments
+
+
 def test_arguments_that_are_there_are_replayed_as_they_were() -> None:
-    """Arguments go back as the model wrote them, also if they were cut."""
-    sent = to_wire([asking(made_call(arguments='{"x": ')), answer()])
-    assert sent[0]["tool_calls"][0]["function"]["arguments"] == '{"x": '
+    """Arguments go back as the model wrote them, with its white space."""
+    sent = to_wire([asking(made_call(arguments='{"x" : 1}\n')), answer()])
+    assert sent[0]["tool_calls"][0]["function"]["arguments"] == '{"x" : 1}\n'
 
 
 def test_a_call_of_another_type_is_sent_as_it_came() -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from accumulated import Json, accumulate, deltas_of, message_of
+from hypothesis import given
+from hypothesis import strategies as st
 from wire_cases import chunk, fragment
 
 from aswarm._wire.accumulator import Accumulator
+from aswarm._wire.merge import join_pieces, merge_parts
 
 
 def test_text_is_joined() -> None:
@@ -161,3 +166,61 @@ def test_a_function_call_alone_is_kept_as_the_provider_sent_it() -> None:
     """A `function_call` with no `tool_calls` is the provider's key: merged and echoed, never a call."""
     message = message_of({"function_call": {"name": "f", "arguments": "{"}}, {"function_call": {"arguments": "}"}})
     assert (message["function_call"], message["tool_calls"]) == ({"name": "f", "arguments": "{}"}, None)
+
+
+def pieces(kind: str, *texts: str) -> list[list[Any]]:
+    """The content of several chunks, each a list with one part."""
+    return [[{"type": kind, kind: text}] for text in texts]
+
+
+def merged(chunks: Iterable[list[Any]]) -> Any:
+    """The parts of the whole content."""
+    parts: list[Any] = []
+    for content in chunks:
+        merge_parts(parts, content)
+    return join_pieces(parts)
+
+
+def test_pieces_of_one_part_become_one_part() -> None:
+    """Mistral streams thinking as a list of parts in each chunk: 400 of them were 400 parts, sent back in each turn."""
+    thinking = [[{"type": "thinking", "thinking": [{"type": "text", "text": text}]}] for text in ("Let", " me", " see")]
+    image = {"type": "image_url", "image_url": {"url": "data:"}}
+    chunks = [*thinking, *pieces("text", "Hel", "lo"), [image], [image], *pieces("text", "!")]
+    assert merged(chunks) == [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "Let me see"}]},
+        {"type": "text", "text": "Hello"},
+        image,
+        image,
+        {"type": "text", "text": "!"},
+    ]
+
+
+def test_parts_that_are_no_dicts_stay() -> None:
+    """Odd servers; nothing is lost."""
+    assert merged([["a", 7], [{"type": "thinking"}], [{"type": "thinking", "thinking": "x"}]]) == [
+        "a",
+        7,
+        {"type": "thinking"},
+        {"type": "thinking", "thinking": "x"},
+    ]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["text", "thinking"]), st.text()), max_size=12))
+def test_it_does_not_matter_how_parts_are_cut(parts: list[tuple[str, str]]) -> None:
+    """A part for each character gives what one part for each run of a kind gives."""
+    whole = merged(pieces(kind, text)[0] for kind, text in parts if text)
+    cut = merged(piece for kind, text in parts for piece in pieces(kind, *text))
+    assert cut == whole
+
+
+def test_a_content_of_nothing_but_text_is_a_string() -> None:
+    """A list is kept where it says more: thinking, references, images."""
+    text = [
+        {"content": [{"type": "text", "text": "Hel"}]},
+        {"content": "l"},
+        {"content": [{"type": "text", "text": "o"}]},
+    ]
+    assert message_of(*text)["content"] == "Hello"
+    reference = {"type": "reference", "reference_ids": [1]}
+    parts = message_of(*text, {"content": [reference]})["content"]
+    assert parts == [{"type": "text", "text": "Hello"}, reference]

@@ -38,8 +38,8 @@ def body_of(
 def test_a_plain_request_is_model_messages_and_stream() -> None:
     """Without tools a request has no tools, no tool_choice and no parallel_tool_calls: servers refuse them."""
     system = {"role": "system", "content": "Be kind."}
-    assert body_of() == {"model": "gpt-4o", "messages": [system, USER], "stream": False}
-    assert body_of(tool_choice="required") == {"model": "gpt-4o", "messages": [system, USER], "stream": False}
+    assert body_of() == {"model": "gpt-6-luna", "messages": [system, USER], "stream": False}
+    assert body_of(tool_choice="required") == {"model": "gpt-6-luna", "messages": [system, USER], "stream": False}
 
 
 def test_no_instructions_make_no_system_message() -> None:

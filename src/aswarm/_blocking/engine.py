@@ -53,7 +53,7 @@ class BlockingEngine(AsyncSwarm):
         self._client = client
 
     def _source_of(self, client: Any) -> CompletionSource:
-        return source_for(client, in_callers_thread)
+        return source_for(client, in_callers_thread, self._api, include_usage=self._include_usage is True)
 
     def _function_runner(self) -> FunctionRunner:
         return CallerThreadRunner(self._threads.get())
@@ -80,7 +80,9 @@ class BlockingEngine(AsyncSwarm):
             raise ConfigurationError(_NO_ASYNC_STREAM)
         state = RunState(agent, history, context_variables, empty_content=self._empty_content)
         instructions = await self._instruct(agent, state.context)
-        request = state.request(instructions, RequestSettings(stream, model_override, include_usage=False))
+        request = state.request(
+            instructions, RequestSettings(stream, model_override, include_usage=False, default_model=self.model)
+        )
         if debug:
             debug_print("Getting chat completion for...:", request.body["messages"])
         reply = await CompatibleClientSource(client, in_callers_thread).reply(request)

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from aswarm._agent import Agent, Response, Result
+from aswarm._providers.apis import ApiName
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._run.debug import debug_print
 from aswarm._run.execution import ToolErrorHook
@@ -54,16 +55,20 @@ class Swarm:
         self,
         client: Any = None,
         *,
+        model: str | None = None,
+        api: ApiName = "auto",
         concurrent_tools: bool = True,
         tool_error: ToolErrorHook | None = None,
         max_threads: int = 40,
-        include_usage: bool = True,
+        include_usage: bool | None = None,
         empty_content: Literal[""] | None = None,
         limits: RateLimits | None = None,
         middleware: Iterable[Middleware] = (),
     ) -> None:
         self._engine = BlockingEngine(
             client,
+            model=model,
+            api=api,
             concurrent_tools=concurrent_tools,
             tool_error=tool_error,
             max_threads=max_threads,

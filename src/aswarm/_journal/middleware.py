@@ -16,10 +16,11 @@ from aswarm._run.handlers import Handlers, Middleware, Started
 from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._tools.tool import writes_context
 from aswarm._wire.request import CompletionRequest
+from aswarm._wire.whole import as_one_chunk
 
 from .entry import JournalEntry
 from .fingerprints import differences, request_fingerprint
-from .record import CallKey, as_one_chunk, completion_data, outcome_data, recorded_outcome
+from .record import CallKey, completion_data, outcome_data, recorded_outcome
 
 
 def journal_middleware(entry: JournalEntry) -> Middleware:

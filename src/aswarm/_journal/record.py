@@ -6,7 +6,7 @@ Decides the form of every record and what a record may hold. Never waits and nev
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple, cast
 
@@ -15,11 +15,10 @@ from pydantic_core import to_jsonable_python
 from aswarm._agent import Agent, Response, Result, UnknownCall
 from aswarm._context import changes, copy_containers
 from aswarm._errors import ConfigurationError, ToolError
-from aswarm._json import is_array, is_object, shown
-from aswarm._messages import OUTCOME_UNKNOWN, Message
+from aswarm._json import shown
+from aswarm._messages import OUTCOME_UNKNOWN
 from aswarm._run.plan import ToolOutcome
 from aswarm._usage import Usage
-from aswarm._wire.accumulator import Accumulator, whole_message
 
 from .sqlite import Step
 
@@ -90,34 +89,6 @@ class ItemRecord:
 
 
 # --- completions ---
-
-
-def as_one_chunk(chunks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """A completion as one chunk that gives the same message each time it is read.
-
-    Raises CompletionError if the chunks are not a completion. A single whole chunk is returned as it is, and its reader
-    checks it.
-    """
-    if len(chunks) == 1 and _is_complete(chunks[0]):
-        return chunks[0]
-    accumulator = Accumulator()
-    for chunk in chunks:
-        accumulator.feed(chunk)
-    completion = accumulator.finish()
-    calls: list[Message] = completion.message["tool_calls"] or []
-    # The numbers keep the calls apart, however odd their ids and names are.
-    numbered: list[Message] = [{"index": position, **call} for position, call in enumerate(calls)]
-    message: Message = {**completion.message, "tool_calls": numbered or None}
-    usage = completion.usage
-    counts = {**usage.details, **{key: getattr(usage, key) for key in _COUNTS}}
-    return {"choices": [{"index": 0, "message": message, "finish_reason": completion.finish_reason}], "usage": counts}
-
-
-def _is_complete(chunk: Mapping[str, Any]) -> bool:
-    """Whether the chunk is a whole completion with the ids of all calls. Each reading would make up a missing id."""
-    message = whole_message(chunk)
-    calls: Any = () if message is None else message.get("tool_calls") or ()
-    return message is not None and is_array(calls) and all(is_object(call) and bool(call.get("id")) for call in calls)
 
 
 def completion_data(fingerprint: Mapping[str, str], chunk: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ from aswarm._tools.tool import is_async
 from aswarm._wire.failures import headers_of, hide_header_values, may_pass, retry_after, should_retry
 from aswarm._wire.request import CompletionRequest
 
+from .apis import CHAT, Api
 from .usual_causes import where_and_why
 
 T = TypeVar("T")
@@ -43,12 +44,22 @@ async def call_directly(work: Callable[[], T]) -> T:
 
 
 class CompatibleClientSource:
-    """Completions through `chat.completions.create` of a mock, a patched client, or another library."""
+    """Completions through `create` of a mock, a patched client, or another library."""
 
-    def __init__(self, client: Any, call: BlockingCall, without_retries: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self,
+        client: Any,
+        call: BlockingCall,
+        without_retries: Callable[[], Any] | None = None,
+        api: Api = CHAT,
+        *,
+        include_usage: bool = False,
+    ) -> None:
         self._client = client
         self._call = call
         self._without_retries = without_retries
+        self._api = api
+        self._include_usage = include_usage
 
     @property
     def max_retries(self) -> int:
@@ -58,21 +69,24 @@ class CompatibleClientSource:
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks of the reply as dicts. A stream that ends without a finish reason has finished."""
         reply, was_awaited = await self._ask(request)
+        read = self._api.make_reader()
         if _is_whole(reply):
-            yield {"choices": (), **_as_chunk(reply)}
+            for chunk in read(_as_chunk(reply)):
+                yield {"choices": (), **chunk}
             return
         has_begun = has_finished = False
         # Instrumentation wraps streams in objects that seem to iterate in both ways. Only the client knows which one works.
         is_blocking = not hasattr(reply, "__aiter__") or (
             not was_awaited and self._call is not call_directly and hasattr(reply, "__iter__")
         )
-        async with aclosing(_chunks(reply, self._call, is_blocking=is_blocking)) as chunks:
-            async for chunk in chunks:
-                choices: Iterable[Any] = chunk.get("choices") or ()
-                has_begun = has_begun or bool(choices)
-                has_finished = has_finished or any(choice.get("finish_reason") for choice in choices)
-                yield chunk
-        if has_begun and not has_finished:
+        async with aclosing(_chunks(reply, self._call, is_blocking=is_blocking)) as events:
+            async for event in events:
+                for chunk in read(event):
+                    choices: Iterable[Any] = chunk.get("choices") or ()
+                    has_begun = has_begun or bool(choices)
+                    has_finished = has_finished or any(choice.get("finish_reason") for choice in choices)
+                    yield chunk
+        if has_begun and not has_finished and self._api.ends_silently:
             yield {"choices": [{"delta": {}, "finish_reason": "stop"}]}
 
     async def reply(self, request: CompletionRequest) -> Any:
@@ -84,8 +98,10 @@ class CompatibleClientSource:
         """The reply, and whether it had to be awaited."""
         try:
             client = self._without_retries() if request.max_retries == 0 and self._without_retries else self._client
-            create = client.chat.completions.create
-            create = functools.partial(create, **_arguments(create, request))
+            create = self._api.create_of(client)
+            body = self._api.body(request)
+            arguments = body if self._include_usage or _names_stream_options(create) else _without_stream_options(body)
+            create = functools.partial(create, **arguments)
             reply: Any = create() if is_async(create) else await self._call(functools.partial(_call_create, create))
             was_awaited = inspect.isawaitable(reply)
             return (await reply if was_awaited else reply), was_awaited
@@ -95,11 +111,9 @@ class CompatibleClientSource:
             raise failed_request(error, request) from error
 
 
-def _arguments(create: Callable[..., Any], request: CompletionRequest) -> dict[str, Any]:
-    """The body, without `stream_options` unless `create` names it: many mocks and libraries do not know it."""
-    if "stream_options" not in request.body or _names_stream_options(create):
-        return request.body
-    return {key: value for key, value in request.body.items() if key != "stream_options"}
+def _without_stream_options(body: dict[str, Any]) -> dict[str, Any]:
+    # Many mocks and libraries do not know it.
+    return {key: value for key, value in body.items() if key != "stream_options"}
 
 
 # Whether a function names it: reading a signature takes longer than the rest of a request here.
@@ -137,7 +151,8 @@ def _call_create(create: Callable[[], Any]) -> Any:
 
 
 def _is_whole(reply: Any) -> bool:
-    return is_object(reply) or hasattr(reply, "choices") or not isinstance(reply, AsyncIterable | Iterable)
+    is_completion = is_object(reply) or hasattr(reply, "choices") or hasattr(reply, "output")
+    return is_completion or not isinstance(reply, AsyncIterable | Iterable)
 
 
 async def _chunks(reply: Any, call: BlockingCall, *, is_blocking: bool) -> AsyncGenerator[Mapping[str, Any], None]:

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-import types
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, final
 
 import anyio
 from pydantic_core import to_json
@@ -29,112 +28,121 @@ from aswarm._errors import AswarmError, ConfigurationError, StreamInterrupted
 from aswarm._json import is_json
 from aswarm._runtime.backend import HiddenGenerators
 from aswarm._wire.request import CompletionRequest, CompletionSource
-from aswarm._wire.sse import AnswerDecoder
 
+from .apis import APIS, CHAT, RESPONSES, Api, ApiName
 from .blocking_openai import BlockingPost
 from .compatible import CLOSE_SECONDS, BlockingCall, CompatibleClientSource, call_directly, error_text, failed_request
 from .default_client import http_package
+from .patches import is_blocking_openai, is_plain_openai, is_unpatched_instance, type_of
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-# Methods of a client below `create`. A hook in their place reads the body as a dict, and the answer as an object of the SDK.
-_SENDING = ("post", "request")
 # Parameters of `create` that are options of the request, and their names in `post`.
 _OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
+_OPENAI_HOST = ".api.openai.com"  # and those of a region, such as eu.api.openai.com
+_AZURE_HOSTS = (".openai.azure.com", ".openai.azure.us", ".services.ai.azure.com", ".cognitiveservices.azure.com")
 # What `create` passes: without it, an admin key in the environment would take the place of the API key.
 _SECURITY = {"security": {"bearer_auth": True}}
 # What Python writes for numbers that are not in JSON. If a text contains them, the way of the SDK is only slower.
 _NO_JSON = (b"NaN", b"Infinity")
 # Parts of a body that the run builds from JSON. The other parts are settings of the user, and may hold anything.
-_BUILT = frozenset({"model", "messages", "tools", "stream", "stream_options", "parallel_tool_calls"})
+_BUILT = frozenset(
+    {"model", "messages", "tools", "stream", "stream_options", "parallel_tool_calls"}
+    | {"include", "input", "instructions", "store"}
+)
 # For a server that sends [DONE] and keeps the body open. After that the connection is not used again.
 _DRAIN_SECONDS = 0.1
 
 
-def source_for(client: Any, blocking: BlockingCall | None = None) -> CompletionSource:
+def source_for(
+    client: Any, blocking: BlockingCall | None = None, api: ApiName = "auto", *, include_usage: bool = False
+) -> CompletionSource:
     """The completion source of a client. Raises ConfigurationError for a value that is not a client.
 
-    `blocking`: how the code of a blocking client is called; without it, a blocking `OpenAI` is refused.
+    `blocking`: how the code of a blocking client is called; without it, a blocking `OpenAI` is refused. `api`: "auto" is
+    the Responses API for a client of openai's own that was not patched and talks to a host of OpenAI or to Azure's v1
+    API, and Chat Completions for every other client. `include_usage`: the client is said to know `stream_options`.
     """
+    if isinstance(client, ResponsesSource):
+        client, api = client.client, "responses"
+    kind = type_of(client)
+    chosen = _chosen_api(client, api)
+    has_create = callable(chosen.create_of(client))
     # Looked up on the type, because a MagicMock has every attribute.
-    kind = _type_of(client)
-    has_create = callable(getattr(getattr(getattr(client, "chat", None), "completions", None), "create", None))
     if callable(getattr(kind, "complete", None)) and not has_create:
+        if api != "auto":
+            raise ConfigurationError(f"api={api!r} is for a client; a CompletionSource decides itself what it asks")
         return cast("CompletionSource", client)
-    is_blocking = _is_blocking_openai(kind)
+    is_blocking = is_blocking_openai(kind)
     if is_blocking and blocking is None:
         raise ConfigurationError(
             "AsyncSwarm needs AsyncOpenAI: a blocking OpenAI would stop the whole event loop; pass AsyncOpenAI(...), or use Swarm"
         )
-    if _is_plain_openai(client):
-        return OpenAISource(BlockingPost(client, blocking) if is_blocking and blocking is not None else client)
+    if is_plain_openai(client, chosen):
+        return OpenAISource(BlockingPost(client, blocking) if is_blocking and blocking is not None else client, chosen)
     if has_create:
-        return CompatibleClientSource(client, blocking or call_directly, _without_retries(client))
+        return CompatibleClientSource(
+            client, blocking or call_directly, _without_retries(client, chosen), chosen, include_usage=include_usage
+        )
     raise ConfigurationError(
-        f"client must be an AsyncOpenAI, have chat.completions.create, or be a CompletionSource; got {kind.__name__}"
+        f"client must be an AsyncOpenAI, have {chosen.resource}.create, or be a CompletionSource; got {kind.__name__}"
     )
 
 
-def _type_of(client: object) -> type:
-    return type(client)  # not `__class__`, which a mock with a spec replaces
+def _chosen_api(client: Any, api: ApiName) -> Api:
+    if api != "auto":
+        return APIS[api]
+    has_responses = _has_responses_api(getattr(client, "base_url", None))
+    return RESPONSES if has_responses and all(is_plain_openai(client, each) for each in APIS.values()) else CHAT
 
 
-def _is_of_openai(kind: type) -> bool:
-    return any(base.__module__.partition(".")[0] == "openai" for base in kind.__mro__)
-
-
-def _is_blocking_openai(kind: type) -> bool:
-    if not _is_of_openai(kind):
-        return False
-    from openai import OpenAI  # noqa: PLC0415 - loaded by now
-
-    return issubclass(kind, OpenAI)
-
-
-def _is_plain_openai(client: Any) -> bool:
-    """Whether it is an `AsyncOpenAI` or `OpenAI` that was not patched."""
-    return (
-        _is_unpatched_instance(client)
-        and _is_defined_by_openai(vars(_type_of(client.chat.completions)).get("create"))
-        and all(_is_defined_by_openai(getattr(_type_of(client), name, None)) for name in _SENDING)
+def _has_responses_api(base_url: Any) -> bool:
+    """Whether the URL is one of OpenAI's own, or of the v1 API of Azure. Other servers may not have the Responses API."""
+    host = f".{getattr(base_url, 'host', None)}"
+    return host.endswith(_OPENAI_HOST) or (
+        host.endswith(_AZURE_HOSTS) and base_url.path.rstrip("/").endswith("/openai/v1")
     )
 
 
-def _without_retries(client: Any) -> Callable[[], Any] | None:
+@final
+class ResponsesSource:
+    """Completions over the Responses API: a `CompletionSource` for any server that has it.
+
+        swarm = AsyncSwarm(ResponsesSource(AsyncOpenAI(base_url="http://127.0.0.1:8080/v1", api_key="none")))
+
+    `client`: an `AsyncOpenAI` (for `Swarm` a blocking `OpenAI` too), or anything that has `responses.create`; raises
+    ConfigurationError for any other value. The caller closes it. Same as the client with `api="responses"`; it serves
+    where one swarm has several sources.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self._source = source_for(client, call_directly, "responses")
+
+    @property
+    def max_retries(self) -> int:
+        """How often the client sends a request again by itself, unless the request sets it."""
+        retries: int = getattr(self._source, "max_retries", 0)
+        return retries
+
+    def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yield the chunks of one completion; see `CompletionSource`."""
+        return self._source.complete(request)
+
+
+def _without_retries(client: Any, api: Api) -> Callable[[], Any] | None:
     """Makes a copy of the client that sends a request only once; None if a copy would lose a patch of the instance."""
-    may_be_copied = _is_unpatched_instance(client) and type(client).__module__.partition(".")[0] == "openai"
+    may_be_copied = is_unpatched_instance(client, api) and type(client).__module__.partition(".")[0] == "openai"
     return functools.partial(client.with_options, max_retries=0) if may_be_copied else None
 
 
-def _is_unpatched_instance(client: Any) -> bool:
-    """Whether it is an `AsyncOpenAI` or `OpenAI` that was not patched on the instance; its classes may be."""
-    kind = _type_of(client)
-    if not _is_of_openai(kind):
-        return False
-    from openai import AsyncOpenAI, OpenAI  # noqa: PLC0415 - loaded by now
-    from openai.resources.chat import AsyncChat, Chat  # noqa: PLC0415
-    from openai.resources.chat.completions import AsyncCompletions, Completions  # noqa: PLC0415
-
-    if not issubclass(kind, AsyncOpenAI | OpenAI):
-        return False
-    chat, completions = (AsyncChat, AsyncCompletions) if issubclass(kind, AsyncOpenAI) else (Chat, Completions)
-    if type(client.chat) is not chat or type(client.chat.completions) is not completions:
-        return False
-    return "create" not in vars(client.chat.completions) and not any(name in vars(client) for name in _SENDING)
-
-
-def _is_defined_by_openai(method: object) -> bool:
-    # Not isinstance: a wrapper of wrapt has the `__class__` of a function. Other instrumentation copies name and module to
-    # its wrappers, but not the globals of the code.
-    return type(method) is types.FunctionType and str(method.__globals__["__name__"]).partition(".")[0] == "openai"
-
-
 class OpenAISource:
-    """Completions through `AsyncOpenAI.post`."""
+    """Completions through `post` of a client of openai's."""
 
-    def __init__(self, client: AsyncOpenAI | BlockingPost) -> None:
+    def __init__(self, client: AsyncOpenAI | BlockingPost, api: Api = CHAT) -> None:
         self._client = client
+        self._api = api
 
     @property
     def max_retries(self) -> int:
@@ -143,22 +151,17 @@ class OpenAISource:
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks, or the one whole completion, as the server sent them."""
-        arguments = _arguments_of_post(self._client, request)
-        return self._streamed(arguments, request) if request.stream else self._whole(arguments, request)
+        return self._streamed(request) if request.stream else self._whole(request)
 
-    async def _whole(
-        self, arguments: dict[str, Any], request: CompletionRequest
-    ) -> AsyncGenerator[Mapping[str, Any], None]:
-        response = await _post(self._client, arguments, request)
-        decoder = AnswerDecoder()
+    async def _whole(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        response = await self._post(request)
+        decoder = self._api.make_decoder()
         for chunk in (*decoder.feed(response.content), *decoder.end()):
             yield chunk
 
-    async def _streamed(
-        self, arguments: dict[str, Any], request: CompletionRequest
-    ) -> AsyncGenerator[Mapping[str, Any], None]:
-        response = await _post(self._client, arguments, request)
-        decoder = AnswerDecoder()
+    async def _streamed(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        response = await self._post(request)
+        decoder = self._api.make_decoder()
         try:
             async with aclosing(response.aiter_bytes()) as pieces:
                 piece = await _first(pieces)
@@ -177,20 +180,22 @@ class OpenAISource:
             with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                 await response.aclose()
 
+    async def _post(self, request: CompletionRequest) -> Any:
+        """The raw response: read to its end, or open for a stream."""
+        arguments = _arguments_of_post(self._client, self._api.body(request), request)
+        try:
+            return await self._client.post(self._api.path, **arguments)
+        except Exception as error:
+            raise failed_request(error, request) from error
 
-async def _post(client: AsyncOpenAI | BlockingPost, arguments: dict[str, Any], request: CompletionRequest) -> Any:
-    """The raw response: read to its end, or open for a stream."""
-    try:
-        return await client.post("/chat/completions", **arguments)
-    except Exception as error:
-        raise failed_request(error, request) from error
 
-
-def _arguments_of_post(client: AsyncOpenAI | BlockingPost, request: CompletionRequest) -> dict[str, Any]:
+def _arguments_of_post(
+    client: AsyncOpenAI | BlockingPost, sent: dict[str, Any], request: CompletionRequest
+) -> dict[str, Any]:
     import openai  # noqa: PLC0415 - loaded by now
 
-    body = {key: value for key, value in request.body.items() if key not in _OPTIONS}
-    options = {_OPTIONS[key]: value for key, value in request.body.items() if key in _OPTIONS}
+    body = {key: value for key, value in sent.items() if key not in _OPTIONS}
+    options = {_OPTIONS[key]: value for key, value in sent.items() if key in _OPTIONS}
     if request.max_retries is not None:
         options["max_retries"] = request.max_retries
     return {
@@ -205,7 +210,7 @@ def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, bod
     """The body as an argument of `post`: ready bytes, or a dict if the SDK has to read it."""
     # The SDK writes dates and models in its own way, and merges an `extra_body`.
     as_dict = {"body": body}
-    if "extra_body" in request.body or not _takes_bytes(_type_of(client)):
+    if "extra_body" in request.body or not _takes_bytes(type_of(client)):
         return as_dict
     for key, value in body.items():
         if key not in _BUILT and not is_json(value):

@@ -6,6 +6,7 @@ of a URL that can hold a secret (user, password, query).
 
 from __future__ import annotations
 
+import functools
 import re
 import ssl
 from contextlib import suppress
@@ -19,16 +20,42 @@ from aswarm._text import clean
 
 _MODEL = 80  # characters of a model's name that are shown
 _VERSION = re.compile(r"/v\d")  # in the path of a base URL
-_ENDPOINT = "/chat/completions"
+_ENDPOINTS = ("/chat/completions", "/responses")
 _CONNECTION = (
     (ConnectionRefusedError, "nothing listens there; check that the server runs, and the port"),
     (gaierror, "no server has this name; check the spelling and the network"),
     (ssl.SSLError, "TLS failed; check http against https, and the certificate"),
 )
+_NOT_FOUND = 404
+_NO_MODEL = (
+    "the server does not have this model, or not any more; Agent(model=...), AsyncSwarm(model=...) and "
+    "OPENAI_DEFAULT_MODEL choose another one"
+)
+# Statuses, what the text says in lower case (nothing for any text), and the advice. The first that fits counts.
+_STATUSES: tuple[tuple[tuple[int, ...], tuple[str, ...], str], ...] = (
+    (
+        (400,),
+        ("function tools", "/v1/responses"),
+        'this model takes functions over the Responses API: AsyncSwarm(api="responses"), or reasoning_effort="none"',
+    ),
+    (
+        (400, 404),
+        ("v1/responses", "chat/completions"),
+        'this model is served over the Responses API only: AsyncSwarm(api="responses")',
+    ),
+    (
+        (400,),
+        ("encrypted content is not supported",),
+        "this model does not reason: pass model_settings={'include': []}",
+    ),
+    ((401,), (), "the server refused the API key; check api_key or OPENAI_API_KEY"),
+    ((403,), (), "the API key has no access to this model"),
+    ((404,), (), "the server knows no such address or no such model; check both"),
+)
 
 
 def where_and_why(error: Exception, status: int | None, model: object) -> str:
-    """A text such as " (model 'gpt-4o' at http://127.0.0.1:8080/v1; nothing listens there; ...)"."""
+    """A text such as " (model 'gpt-6-luna' at http://127.0.0.1:8080/v1; nothing listens there; ...)"."""
     url = _base_url(error)
     place = f"model {shown(model, _MODEL)}" + (f" at {clean(url)}" if url else "")
     cause = _of_connection(error) if status is None else _of_status(error, status, url, model)
@@ -44,7 +71,8 @@ def _base_url(error: Exception) -> str:
         if parts.scheme and parts.hostname:
             host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
             port = "" if parts.port is None else f":{parts.port}"
-            return f"{parts.scheme}://{host}{port}{parts.path}".removesuffix(_ENDPOINT)
+            path = functools.reduce(str.removesuffix, _ENDPOINTS, parts.path)
+            return f"{parts.scheme}://{host}{port}{path}"
     return ""
 
 
@@ -58,16 +86,12 @@ def _of_connection(error: Exception) -> str:
 
 
 def _of_status(error: Exception, status: int, url: str, model: object) -> str:
-    match status:
-        case 401:
-            return "the server refused the API key; check api_key or OPENAI_API_KEY"
-        case 403:
-            return "the API key has no access to this model"
-        case 404 if isinstance(model, str) and model and model in str(error):
-            return "the server does not have this model"
-        case 404 if url and not _VERSION.search(url):
-            return "this address is not found: most base URLs end with /v1"
-        case 404:
-            return "the server knows no such address or no such model; check both"
-        case _:
-            return ""
+    text = str(error).lower()
+    if status == _NOT_FOUND and isinstance(model, str) and model and model in str(error):
+        return _NO_MODEL
+    if status == _NOT_FOUND and url and not _VERSION.search(url):
+        return "this address is not found: most base URLs end with /v1"
+    found = (
+        advice for statuses, words, advice in _STATUSES if status in statuses and all(word in text for word in words)
+    )
+    return next(found, "")

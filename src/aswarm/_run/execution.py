@@ -19,6 +19,7 @@ import anyio
 import anyio.lowlevel
 
 from aswarm._agent import Agent, Result
+from aswarm._content import described
 from aswarm._context import copy_containers, merge_changes
 from aswarm._errors import ConfigurationError, RunError, ToolArgumentsError, ToolError, ToolNotFound, ToolTimeout
 from aswarm._events import LoopEvent, ToolCallFinished, ToolCallStarted
@@ -255,7 +256,7 @@ async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler:
         try:
             outcome = await handler(call, context, functools.partial(_started, call, emit))
             # A middleware of a user may return anything.
-            if not (isinstance(outcome, ToolOutcome) and isinstance(outcome.content, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            if not (isinstance(outcome, ToolOutcome) and isinstance(outcome.content, str | list)):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ConfigurationError(_no_outcome(call, outcome))
             call.outcome = outcome
         except anyio.get_cancelled_exc_class():
@@ -282,9 +283,10 @@ async def _started(call: ToolCall, emit: Emit) -> None:
 def _no_outcome(call: ToolCall, outcome: object) -> str:
     return (
         f"a middleware answered the call of {call.name} with {shown(outcome, 80)}; its call_tool must return a ToolOutcome "
-        "whose content is a str"
+        "whose content is a str, or a list of content parts"
     )
 
 
 def _finished(call: ToolCall, outcome: ToolOutcome) -> ToolCallFinished:
-    return ToolCallFinished(call.position, call.id, call.name, outcome.content, outcome.error, outcome.still_running)
+    content = outcome.content if isinstance(outcome.content, str) else described(outcome.content)
+    return ToolCallFinished(call.position, call.id, call.name, content, outcome.error, outcome.still_running)

@@ -15,7 +15,7 @@ from aswarm._tools.tool import Tool, may_return_result, reads_context, runs_toge
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What a call led to. `content` is the text for the model; `result` holds handoff and context, if any.
+    """What a call led to. `content` is what the model is told, a text or a list of content parts; `result` holds handoff and context, if any.
 
     `error` is what went wrong, or None. `still_running`: the function could not be stopped. `unknown`: the function has
     begun, in this process or an earlier one, and how it ended is not known; `content` should say so.
@@ -23,7 +23,7 @@ class ToolOutcome:
     A call with `still_running` or `unknown` is in `Response.unknown_calls`.
     """
 
-    content: str
+    content: str | list[dict[str, Any]]
     result: Result | None = None
     error: Exception | None = None
     still_running: bool = field(default=False, kw_only=True)

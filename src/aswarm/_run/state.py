@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from aswarm._agent import Agent, Response, StopReason, UnknownCall
+from aswarm._content import text_part
 from aswarm._context import copy_containers, plain_dict
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_object, shown
@@ -29,6 +30,7 @@ from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import Toolbox, toolbox
 from aswarm._usage import Usage
 from aswarm._wire.accumulator import Accumulator, Completion
+from aswarm._wire.chat_request import is_chat
 from aswarm._wire.request import CompletionRequest, RequestSettings, build_request, relaxed
 
 from .plan import ToolCall, calls_of
@@ -86,6 +88,7 @@ class RunState:
         # The message with the open calls is sent once they are answered.
         self._pending = history[tail:]
         self._wire = to_wire(history[:tail], empty_content=self._empty_content)
+        self._is_chat = is_chat(self._wire)
         asked: list[Message] = (self._pending[0]["tool_calls"] or []) if waiting else []
         self._names_with_results = _senders_with_results(history, self.agent.name)
         open_messages = {id(call) for call in waiting}
@@ -112,7 +115,7 @@ class RunState:
         if choice is not None and (id(self.agent) in self._with_results or self.agent.name in self._names_with_results):
             choice = relaxed(choice)
         tools = [tool.schema.json for tool in self.tools.values()]
-        return build_request(self.agent, instructions, self._wire, tools, choice, settings)
+        return build_request(self.agent, instructions, self._wire, tools, choice, settings, is_chat=self._is_chat)
 
     def stop_reason(self, max_turns: float, *, execute_tools: bool) -> StopReason | None:
         """Why the run is over, or None: then it runs `calls`, or asks for a completion if there are no calls."""
@@ -161,7 +164,9 @@ class RunState:
         return (source, self.agent) if self.agent is not source else None
 
     def _send_pending(self, answers: list[Message]) -> None:
-        self._wire += to_wire([*self._pending, *answers], empty_content=self._empty_content)
+        sent = to_wire([*self._pending, *answers], empty_content=self._empty_content)
+        self._is_chat = self._is_chat and is_chat(sent)
+        self._wire += sent
         self._pending = []
 
     # --- the response ---
@@ -266,7 +271,10 @@ def _answers(calls: list[ToolCall]) -> list[Message]:
     open_calls: set[ToolCall] | None = None
     for call in calls:
         if call.outcome:
-            messages.append(tool_message(call.message, call.outcome.content + _replaced(call.outcome.agent, previous)))
+            note = _replaced(call.outcome.agent, previous)
+            messages.append(
+                tool_message(call.message, _with_note(call.outcome.content, note) if note else call.outcome.content)
+            )
             previous = call.outcome.agent or previous
             continue
         open_calls = _open_calls(calls) if open_calls is None else open_calls
@@ -297,6 +305,10 @@ def _text_without_outcome(call: ToolCall) -> str:
         return INTERRUPTED
     was_left = call.tool is not None and call.tool.abandon_on_cancel
     return OUTCOME_UNKNOWN + ("; it may still be running" if was_left else "")
+
+
+def _with_note(content: str | list[dict[str, Any]], note: str) -> str | list[dict[str, Any]]:
+    return content + note if isinstance(content, str) else [*content, text_part(note)]
 
 
 def _replaced(agent: Agent | None, previous: Agent | None) -> str:

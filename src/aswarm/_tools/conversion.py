@@ -8,17 +8,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import types
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import from_json, to_jsonable_python
 
 from aswarm._agent import Agent, Result
+from aswarm._content import File, Image, Part, text_part
 from aswarm._errors import ToolArgumentsError
-from aswarm._json import is_object
+from aswarm._json import is_object, shown
 
 from .schema import CONTEXT
 from .tool import Tool, reads_context, takes_context
+
+_SHOWN = 1000  # characters of broken arguments that the model is told
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
@@ -28,24 +32,34 @@ def parse_arguments(text: str) -> dict[str, Any]:
     try:
         arguments = from_json(text)
     except ValueError as error:
-        raise ToolArgumentsError(f"the arguments are not JSON: {error}") from error
+        raise ToolArgumentsError(f"the arguments are not JSON: {error}; you sent {shown(text, _SHOWN)}") from error
     if not is_object(arguments):
-        raise ToolArgumentsError(f"the arguments must be a JSON object, not {type(arguments).__name__}")
+        kind = type(arguments).__name__
+        raise ToolArgumentsError(f"the arguments must be a JSON object, not {kind}; you sent {shown(text, _SHOWN)}")
     return dict(arguments)
 
 
 def as_result(value: object) -> Result:
-    """The value that a function returned, as a `Result` whose value is the text for the model.
+    """The value that a function returned, as a `Result` whose value is the content of the tool message.
 
-    Raises the error of a value that cannot be turned into text.
+    That is a text, or a list of parts if there are images or files. Raises the error of a value that has no text.
     """
     match value:
+        case str():
+            return Result(value=to_text(value))
         case Result():
-            return value.model_copy(update={"value": to_text(value.value)})
+            return value.model_copy(update={"value": _content(value.value)})
         case Agent():
             return Result(value=json.dumps({"assistant": value.name}, ensure_ascii=False), agent=value)
         case _:
-            return Result(value=to_text(value))
+            return Result(value=_content(value))
+
+
+def _content(value: object) -> str | list[Part]:
+    items: Sequence[Any] = value if isinstance(value, list | tuple) else (value,)
+    if not any(isinstance(item, Image | File) for item in items):
+        return to_text(value)
+    return [item.part if isinstance(item, Image | File) else text_part(to_text(item)) for item in items]
 
 
 def to_text(value: object) -> str:

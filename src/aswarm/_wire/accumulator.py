@@ -18,7 +18,8 @@ from aswarm._usage import Usage
 
 from .call_accumulator import CallAccumulator
 from .failures import may_pass
-from .merge import Pieces, join_pieces, merge_key
+from .merge import Pieces, is_text, join_pieces, merge_key, merge_parts
+from .responses_items import OUTPUT_ITEMS
 
 Delta = dict[str, Any]
 _SHOWN = 200  # how many characters of a wrong chunk an error text quotes
@@ -94,7 +95,14 @@ class Accumulator:
             raise CompletionError("the provider ended the completion with finish_reason 'error'")
         self._is_whole = self._is_whole or bool(choice.get("message"))
         wire = choice.get("delta") or choice.get("message")
+        if wire and OUTPUT_ITEMS in wire:
+            wire = self._take_items(wire)
         return self._feed_delta(wire) if wire else None
+
+    def _take_items(self, wire: Mapping[str, Any]) -> Mapping[str, Any]:
+        # They are recorded exactly, and not shown: what they say has been shown, or stands beside them.
+        self._extra[OUTPUT_ITEMS] = wire[OUTPUT_ITEMS]
+        return {key: value for key, value in wire.items() if key != OUTPUT_ITEMS}
 
     def _feed_delta(self, wire: Mapping[str, Any]) -> Delta:
         delta: Delta = {"role": None, "content": wire.get("content") or None, "tool_calls": None}
@@ -116,13 +124,11 @@ class Accumulator:
         self._text.append(text_of(content))
         if is_array(content):
             if self._parts is None:
-                earlier = [piece for piece in self._text[:-1] if piece]
-                self._parts = [{"type": "text", "text": Pieces(earlier)}] if earlier else []
-            self._parts.extend(content)
+                earlier = "".join(self._text[:-1])
+                self._parts = [{"type": "text", "text": Pieces([earlier])}] if earlier else []
+            merge_parts(self._parts, content)
         elif self._parts is not None:
-            if not (self._parts and is_object(self._parts[-1]) and isinstance(self._parts[-1].get("text"), Pieces)):
-                self._parts.append({"type": "text", "text": Pieces()})
-            self._parts[-1]["text"].append(content)
+            merge_parts(self._parts, [{"type": "text", "text": content}])
 
     def finish(self) -> Completion:
         """The whole completion. Raises StreamInterrupted if no finish reason has come."""
@@ -132,7 +138,7 @@ class Accumulator:
         extra = join_pieces(self._extra)
         if calls:
             extra.pop("function_call", None)  # the deprecated form of the first call (llama-cpp-python sends both)
-        content: Any = join_pieces(self._parts) if self._parts is not None else self.text
+        content: Any = self.text if self._parts is None or all(map(is_text, self._parts)) else join_pieces(self._parts)
         if not content and (calls or extra.get("refusal")):
             content = None
         message = {"role": "assistant", "content": content, "tool_calls": calls or None, **extra}
@@ -144,18 +150,6 @@ class Accumulator:
         if self._odd is not None:
             return f"the answer does not contain a completion: {shown(self._odd, _SHOWN)}"
         return "the answer was empty: no completion and no error (some servers answer so if a prompt is too long)"
-
-
-def whole_message(chunk: object) -> Mapping[str, Any] | None:
-    """The message of a chunk that is one whole completion in the usual form; None for any other chunk."""
-    if not is_object(chunk) or chunk.get("error"):
-        return None
-    choices = chunk.get("choices")
-    choice = choices[0] if is_array(choices) and len(choices) == 1 else None
-    if not is_object(choice) or choice.get("error") or choice.get("index") not in (None, 0):
-        return None
-    message = choice.get("message")
-    return message if message and is_object(message) else None
 
 
 def provider_error(error: Any) -> CompletionError:

@@ -59,6 +59,39 @@ def _has_index(item: Any, index: Any) -> bool:
     return index is not None and is_object(item) and item.get("index") == index
 
 
+def merge_parts(into: list[Any], parts: list[Any]) -> None:
+    """Merge parts of a message's content: a piece of text, or of thinking, continues a part of its kind before it."""
+    for part in parts:
+        last = into[-1] if into else None
+        if not is_object(part) or not (key := _continued_by(part)):
+            into.append(part)
+        elif is_object(last) and last.get("type") == part["type"] and key in last:
+            _continue(last, part)
+        else:
+            made: dict[str, Any] = {}
+            into.append(made)
+            _continue(made, part)
+
+
+def _continue(target: Any, part: Any) -> None:
+    for key, value in part.items():
+        if is_array(value):
+            merge_parts(target.setdefault(key, []), value)
+        else:
+            merge_key(target, key, value)
+
+
+def _continued_by(part: Any) -> str | None:
+    """The key that holds the text of a part; None for a part that is whole, such as an image."""
+    kind = part.get("type")
+    return kind if kind in ("text", "thinking") and isinstance(part.get(kind), str | list) else None
+
+
+def is_text(part: Any) -> bool:
+    """Whether a part of a content is a text, and says nothing else."""
+    return is_object(part) and part.get("type") == "text" and part.keys() == {"type", "text"}
+
+
 def join_pieces(value: Any) -> Any:
     """A copy of the value in which every string is joined."""
     if isinstance(value, Pieces):

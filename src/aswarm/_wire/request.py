@@ -28,6 +28,8 @@ class CompletionRequest:
     agent: Agent
     body: dict[str, Any]
     max_retries: int | None = None
+    # Whether the run knows that all messages have the form of Chat Completions. Otherwise a source has to look.
+    is_chat: bool = False
 
     @property
     def stream(self) -> bool:
@@ -77,6 +79,7 @@ class RequestSettings:
     stream: bool
     model_override: str | None = None
     include_usage: bool = True
+    default_model: str | None = None  # of agents whose own model was not set
 
 
 def build_request(
@@ -86,11 +89,13 @@ def build_request(
     tools: Iterable[dict[str, Any]],
     tool_choice: Any,
     settings: RequestSettings,
+    *,
+    is_chat: bool = False,
 ) -> CompletionRequest:
     """The request for one completion. `messages` are in wire form. Without `instructions` (None) no system message is sent."""
     system: list[Message] = [] if instructions is None else [{"role": "system", "content": instructions}]
     body: dict[str, Any] = {
-        "model": agent.model,
+        "model": agent.model if "model" in agent.model_fields_set else settings.default_model or agent.model,
         "tool_choice": tool_choice,
         "parallel_tool_calls": agent.parallel_tool_calls,
         **{key: value for key, value in agent.model_settings.items() if key not in _DECIDED},
@@ -110,7 +115,8 @@ def build_request(
         # DashScope and DeepSeek refuse `tools: []`; OpenAI refuses the other two without tools.
         for key in ("tools", "tool_choice", "parallel_tool_calls"):
             del body[key]
-    return CompletionRequest(agent, {key: value for key, value in body.items() if value is not None})
+    sent = {key: value for key, value in body.items() if value is not None}
+    return CompletionRequest(agent, sent, is_chat=is_chat)
 
 
 def is_forced(tool_choice: Any) -> bool:

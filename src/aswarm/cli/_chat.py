@@ -14,6 +14,7 @@ from ._options import AGENT_HELP, context_option, max_turns_option, provider, pr
 from ._output import writing
 
 if TYPE_CHECKING:
+    from aswarm._providers.apis import ApiName
     from aswarm.repl._saved import SavedConversation
 
 
@@ -29,6 +30,7 @@ def chat(
     agent: str,
     base_url: str | None,
     model: str | None,
+    api: ApiName,
     context: dict[str, Any],
     max_turns: float,
     stream: bool,
@@ -46,7 +48,7 @@ def chat(
         # Made before the first prompt: a missing key is an error of the command, not of the first message.
         client = swarm.client
         with writing(sys.stdout, OutputError):
-            chat_with(loaded, context, ChatOptions(stream, debug, model, max_turns), client, saved)
+            chat_with(loaded, context, ChatOptions(stream, debug, model, max_turns, api), client, saved)
 
 
 def _saved(path: str) -> SavedConversation:

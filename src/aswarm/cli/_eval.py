@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
+from aswarm._swarm import AsyncSwarm
+
 from ._command import command
 from ._exits import CommandFailed, ExitCode
 from ._load import load_agent, put_on_path
@@ -16,6 +18,7 @@ from ._options import context_option, max_turns_option, provider, provider_optio
 from ._output import cannot_write, log_as_notes, reserve_stdout, write
 
 if TYPE_CHECKING:
+    from aswarm._providers.apis import ApiName
     from aswarm.evals import Report
 
 
@@ -50,6 +53,7 @@ def evals(
     agent: str | None,
     base_url: str | None,
     model: str | None,
+    api: ApiName,
     context: dict[str, Any],
     threshold: float,
     **options: Any,
@@ -61,7 +65,7 @@ def evals(
     put_on_path(Path())
     with provider(base_url), log_as_notes(), reserve_stdout() as stdout:
         loaded = None if agent is None else load_agent(agent)
-        options["model_override"] = model
+        options |= {"model_override": model, "swarm": AsyncSwarm(api=api)}
         cases = [
             dataclasses.replace(case, context_variables={**context, **(case.context_variables or {})})
             for case in load_cases(file, agent=loaded)
@@ -74,7 +78,8 @@ async def _evaluate(cases: list[Any], stdout: TextIO, options: dict[str, Any]) -
     from aswarm.evals._files import ResultsError  # noqa: PLC0415 - as above
 
     try:
-        report = await evaluate(None, cases, progress=True, **options)
+        async with options["swarm"]:
+            report = await evaluate(None, cases, progress=True, **options)
     except BaseException as error:
         # After Ctrl-C, or where the results cannot be written, the error carries the report: its attempts are paid for.
         if (finished := getattr(error, "report", None)) is not None:

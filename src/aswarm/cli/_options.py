@@ -6,10 +6,11 @@ import json
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 
+from aswarm._providers.apis import ApiName
 from aswarm._providers.default_client import MissingKeyError
 from aswarm._run.options import MAX_TURNS
 
@@ -51,7 +52,7 @@ def _variables(text: str) -> dict[str, Any]:
 
 
 def provider_options(function: F) -> F:
-    """`--model` and `--base-url`."""
+    """`--model`, `--base-url` and `--api`."""
     model = click.option("-m", "--model", metavar="NAME", help="The model for all agents, in place of their own.")
     base_url = click.option(
         "--base-url",
@@ -60,7 +61,14 @@ def provider_options(function: F) -> F:
         help="A server that speaks Chat Completions, such as http://127.0.0.1:8080/v1. [default: OPENAI_BASE_URL] "
         "The key comes from OPENAI_API_KEY; for a server of your own it may be unset.",
     )
-    return model(base_url(function))
+    api = click.option(
+        "--api",
+        type=click.Choice(get_args(ApiName)),
+        default="auto",
+        show_default=True,
+        help="The API of the server. auto: the Responses API of OpenAI itself and of Azure's v1, else Chat Completions.",
+    )
+    return model(base_url(api(function)))
 
 
 def max_turns_option(function: F) -> F:

@@ -12,6 +12,7 @@ from aswarm._agent import Agent, Response
 from aswarm._blocking.sync_swarm import Swarm
 from aswarm._errors import AswarmError
 from aswarm._events import Event
+from aswarm._providers.apis import ApiName
 from aswarm._text import counted
 
 from ._command import command
@@ -62,6 +63,7 @@ def run(
     question: str,
     base_url: str | None,
     model: str | None,
+    api: ApiName,
     context: dict[str, Any],
     max_turns: float,
     stream: bool,
@@ -73,7 +75,7 @@ def run(
     text = _text(question)
     with provider(base_url):
         asked = _Question(load_agent(agent), text, context, model, max_turns, debug)
-        with reserve_stdout() as stdout, Swarm() as swarm:
+        with reserve_stdout() as stdout, Swarm(api=api) as swarm:
             writer = _writer(stdout, as_json=as_json, verbose=verbose)
             response = asked.stream(swarm, writer) if stream else asked.ask(swarm, writer)
     _warn_of_unknown_calls(response)

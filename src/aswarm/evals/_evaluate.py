@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 
-from aswarm._agent import Agent, Response
+from aswarm._agent import Agent, Response, default_model, model_of
 from aswarm._errors import AswarmError, ConfigurationError, set_attribute
 from aswarm._json import is_count
 from aswarm._run.options import MAX_TURNS
@@ -68,7 +68,7 @@ async def evaluate(
         )
     for given in (swarm, judge_swarm):
         _check_swarm(given)
-    planned = list(_planned(agent, cases, model_override))
+    planned = list(_planned(agent, cases, model_override, swarm.model if swarm else default_model()))
     if not planned:
         raise ConfigurationError("there are no cases")
     record = None if results is None else ResultsFile(results)
@@ -99,7 +99,7 @@ def _check_swarm(given: object) -> None:
 
 
 def _planned(
-    agent: Agent | str | None, cases: Iterable[Case | Mapping[str, Any]], model_override: str | None
+    agent: Agent | str | None, cases: Iterable[Case | Mapping[str, Any]], model_override: str | None, default_model: str
 ) -> Iterator[_PlannedCase]:
     functions = FunctionNames()
     for case in map(as_case, cases):
@@ -109,7 +109,7 @@ def _planned(
         found = import_agent(named) if isinstance(named, str) else named
         runs = None if case.extent == "nothing" else found
         hint = "" if runs is None else functions.hint(case, runs)
-        names = ("", "") if runs is None else (runs.name, model_override or runs.model)
+        names = ("", "") if runs is None else (runs.name, model_override or model_of(runs, default_model))
         yield _PlannedCase(CaseReport(case, [], *names), found, hint)
 
 
@@ -204,7 +204,7 @@ class _AttemptRunner:
             failure = await _check(case.check, response)
         if failure is not None or case.judge is None:
             return Verdict(failure is None, failure or "")
-        model = self.judge_model or self.model_override or (agent or Agent()).model
+        model = self.judge_model or self.model_override or model_of(agent or Agent(), self.swarm.model)
         return await self.judge.ask(case.judge, [*case.messages, *response.messages], model)
 
 

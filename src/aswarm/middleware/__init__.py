@@ -40,6 +40,11 @@ from aswarm._run.handlers import CompletionHandler, Handlers, Middleware, RunInf
 from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._wire.request import CompletionRequest
 
+from ._cache import cache
+from ._cassette import record, replay
+from ._clip import clip_results
+from ._fallback import fallback
+from ._redact import redact
 from ._retry import retry
 
 __all__ = [
@@ -52,6 +57,12 @@ __all__ = [
     "ToolCall",
     "ToolHandler",
     "ToolOutcome",
+    "cache",
+    "clip_results",
+    "fallback",
+    "record",
+    "redact",
+    "replay",
     "retry",
 ]
 

@@ -22,9 +22,10 @@ from aswarm._errors import CompletionError, ConfigurationError
 from aswarm._json import is_count
 from aswarm._rate_limits.backoff import ATTEMPT_BACKOFF
 from aswarm._run.handlers import Handlers, Middleware, isolated
-from aswarm._wire.accumulator import Accumulator, provider_error, whole_message
+from aswarm._wire.accumulator import Accumulator, provider_error
 from aswarm._wire.failures import classify, give_up, is_given_up, requested_wait
 from aswarm._wire.request import CompletionRequest
+from aswarm._wire.whole import whole_message
 
 logger = logging.getLogger("aswarm")
 

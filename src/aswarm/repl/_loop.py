@@ -22,6 +22,7 @@ import anyio
 
 from aswarm._agent import Agent
 from aswarm._blocking.sync_swarm import Swarm
+from aswarm._providers.apis import ApiName
 from aswarm._runtime.backend import scheduler
 from aswarm._swarm import AsyncSwarm
 from aswarm._text import how_to_install
@@ -44,6 +45,7 @@ class ChatOptions:
     debug: bool
     model_override: str | None
     max_turns: float
+    api: ApiName = "auto"
 
     def arguments(self, start: StartRun) -> dict[str, Any]:
         """The arguments of `stream`. With `stream=False` completions come whole; tools are shown live all the same."""
@@ -69,19 +71,20 @@ def run_demo_loop(
     debug: bool = False,
     *,
     client: Any = None,
+    api: ApiName = "auto",
     model_override: str | None = None,
     max_turns: float = math.inf,
 ) -> None:
     """Chat in the terminal with an agent, and with the agents that it hands off to, until the user leaves.
 
-    `stream`: show answers while the model writes them. `client`: as for `Swarm`; by default a new `OpenAI()`.
+    `stream`: show answers while the model writes them. `client` and `api`: as for `Swarm`; by default a new `OpenAI()`.
     `model_override`, `max_turns` (completions for each message) and `debug`: as for `Swarm.run`. Changed context
     variables are kept from one message to the next; the caller's dict is not changed.
 
     If a message fails, one line shows the error, and the chat continues without that message. Ctrl-C stops an answer;
     what has happened until then is kept. Raises ConfigurationError for an agent, context or client of the wrong kind.
     """
-    options = ChatOptions(stream, debug, model_override, max_turns)
+    options = ChatOptions(stream, debug, model_override, max_turns, api)
     chat_with(starting_agent, context_variables, options, client)
 
 
@@ -93,7 +96,7 @@ def chat_with(
     saved: SavedConversation | None = None,
 ) -> None:
     """`run_demo_loop`, which can continue a saved conversation."""
-    with _new_swarm(client) as swarm, _new_chat(agent, context_variables, options) as (chat, reader):
+    with _new_swarm(client, options.api) as swarm, _new_chat(agent, context_variables, options) as (chat, reader):
         if saved is not None:
             chat.display.show_text(chat.session.load(saved))
         while not chat.is_over:
@@ -105,10 +108,11 @@ def chat_with(
                 chat.on_read_error(error)
 
 
-def _new_swarm(client: Any) -> Swarm:
+def _new_swarm(client: Any, api: ApiName) -> Swarm:
     from .repl import Swarm as Made  # noqa: PLC0415 - tests that were written for Swarm replace the class there
 
-    return Made() if client is None else Made(client)
+    options: dict[str, Any] = {} if api == "auto" else {"api": api}
+    return Made(**options) if client is None else Made(client, **options)
 
 
 def _run(swarm: Swarm, chat: Chat, start: StartRun, options: ChatOptions) -> None:
@@ -127,6 +131,7 @@ async def run_demo_loop_async(
     debug: bool = False,
     *,
     client: Any = None,
+    api: ApiName = "auto",
     model_override: str | None = None,
     max_turns: float = math.inf,
 ) -> None:
@@ -135,8 +140,8 @@ async def run_demo_loop_async(
     Takes what `run_demo_loop` takes; `client`: as for `AsyncSwarm`. Plain functions run in worker threads here, so use
     `run_demo_loop` for a function that calls `input`.
     """
-    options = ChatOptions(stream, debug, model_override, max_turns)
-    async with AsyncSwarm(client) as swarm:
+    options = ChatOptions(stream, debug, model_override, max_turns, api)
+    async with AsyncSwarm(client, api=api) as swarm:
         with _new_chat(starting_agent, context_variables, options) as (chat, reader):
             while not chat.is_over:
                 try:

@@ -11,20 +11,11 @@ assert on the requests that were sent.
 
 from aswarm import _public
 
+from ._answer import Answer, ScriptedCall, call
 from ._history import check_history
 from ._middleware_check import check_middleware
-from ._scripted_model import (
-    Answer,
-    Failure,
-    RawAnswer,
-    Request,
-    ScriptedCall,
-    ScriptedModel,
-    Step,
-    call,
-    chunks,
-    completion,
-)
+from ._scripted_model import Failure, RawAnswer, Request, ScriptedModel, Step, chunks, completion
+from ._scripted_responses import response, response_events
 
 __all__ = [
     "Answer",
@@ -39,6 +30,8 @@ __all__ = [
     "check_middleware",
     "chunks",
     "completion",
+    "response",
+    "response_events",
 ]
 
 _public.publish(globals())

@@ -26,9 +26,10 @@ from aswarm._run.handlers import Middleware
 from aswarm._swarm import AsyncSwarm
 from aswarm._wire.request import CompletionRequest
 
+from ._answer import Answer, ScriptedCall
 from ._event_loops import EventLoop, quiet, run_case
 from ._history import check_history
-from ._scripted_model import Answer, ScriptedCall, chunks
+from ._scripted_model import chunks
 
 SCOPE = "no cancel scope, timeout or task group may be open across a `yield` (PEP 789)"
 CLOSED = "leaving a run must close every generator that a handler reads: read it inside `contextlib.aclosing`"

@@ -6,65 +6,19 @@ Decides what a correct server would send. Never opens a socket.
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import anyio
 import httpx
 
+from ._answer import Answer, Cut, ScriptedCall, pieces, wire_call
+from ._scripted_responses import messages_of, response, response_events
+
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-Cut: TypeAlias = int | Callable[[str], Sequence[str]] | None
-_ids = count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptedCall:
-    """One tool call of a scripted answer, as `call` makes it. `arguments` is the JSON text that the model writes."""
-
-    name: str
-    arguments: str
-    id: str
-
-
-def call(name: str, /, arguments: str | None = None, *, call_id: str | None = None, **named: Any) -> ScriptedCall:
-    """A tool call with arguments given by name, or as raw text in `arguments` (which need not be JSON)."""
-    text = json.dumps(named, ensure_ascii=False) if arguments is None else arguments
-    return ScriptedCall(name, text, call_id or f"call_{next(_ids)}")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One scripted completion. `delay` and `pause` are seconds: before the first byte, and before every chunk.
-
-    `extra`: further keys of the message, such as `{"reasoning_content": "..."}`. `break_after`: how many chunks are
-    sent before the connection breaks (a whole answer breaks too). `usage`: what the server reports; None reports nothing.
-    """
-
-    text: str | None = None
-    calls: Sequence[ScriptedCall] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    finish_reason: str | None = None
-    usage: Mapping[str, Any] | None = field(
-        default_factory=lambda: {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-    )
-    delay: float = 0
-    pause: float = 0
-    break_after: int | None = None
-
-    @property
-    def message(self) -> dict[str, Any]:
-        """The assistant message on the wire."""
-        message: dict[str, Any] = {"role": "assistant", "content": self.text, **self.extra}
-        if self.calls:
-            message["tool_calls"] = [_wire_call(each) for each in self.calls]
-        return message
-
-    @property
-    def finish(self) -> str:
-        """The given finish reason, or the one that the API would send."""
-        return self.finish_reason or ("tool_calls" if self.calls else "stop")
+# No request leaves the process. aswarm chooses the API of a client by its host.
+_BASE_URLS = {"chat": "http://scripted.test/v1", "responses": "https://api.openai.com/v1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +47,28 @@ Script: TypeAlias = Iterable["Step | Callable[[Request], Step]"] | Callable[["Re
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that was received: the JSON `body` and the `headers`."""
+    """A request that was received: the JSON `body`, the `headers` and the `path`, such as "/v1/responses"."""
 
     body: dict[str, Any]
     headers: Mapping[str, str]
+    path: str = ""
+
+    @property
+    def is_responses(self) -> bool:
+        """Whether it is a request of the Responses API."""
+        return self.path.endswith("/responses")
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages of the request, with the system message."""
-        messages: list[dict[str, Any]] = self.body["messages"]
+        """The messages of the request, with the system message, in the form of Chat Completions over both APIs."""
+        messages: list[dict[str, Any]] = messages_of(self.body) if self.is_responses else self.body["messages"]
         return messages
 
     @property
     def tool_names(self) -> list[str]:
         """The names of the functions that the request offers."""
-        return [tool["function"]["name"] for tool in self.body.get("tools", ())]
+        functions = [tool.get("function") or tool for tool in self.body.get("tools", ())]
+        return [function["name"] for function in functions if "name" in function]
 
 
 class ScriptedModel:
@@ -116,14 +77,16 @@ class ScriptedModel:
     `script`: the steps in order, or a function from `Request` to a step. A step is a str (an answer), a `call` or a
     list of them, an `Answer`, a `Failure`, a `RawAnswer`, an exception that the transport raises, or a function from
     `Request` to one of these. `cut`: how streamed text and arguments are cut: into pieces of so many characters, by a
-    function, or not at all. `requests`: the requests that were received. `open_streams`: how many response bodies are
+    function, or not at all. It answers requests of both APIs; `api` decides which one aswarm chooses for its `client`.
+    `requests`: the requests that were received. `open_streams`: how many response bodies are
     open now.
     """
 
-    def __init__(self, script: Script, *, cut: Cut = None) -> None:
+    def __init__(self, script: Script, *, cut: Cut = None, api: Literal["chat", "responses"] = "chat") -> None:
         self._function = script if callable(script) else None
         self._steps = iter(()) if callable(script) else iter(script)
         self._cut = cut
+        self._base_url = _BASE_URLS[api]
         self.requests: list[Request] = []
         self.open_streams = 0
 
@@ -135,7 +98,7 @@ class ScriptedModel:
         http_client: Any = httpx.AsyncClient(transport=_Transport(self))
         settings: dict[str, Any] = {
             "api_key": "scripted",
-            "base_url": "http://scripted.test/v1",
+            "base_url": self._base_url,
             "max_retries": 0,
             "http_client": http_client,
             **options,
@@ -166,11 +129,10 @@ class ScriptedModel:
         if not request.body.get("stream"):
             if answer.break_after is not None:
                 raise httpx.ReadError("scripted break")
-            return httpx.Response(200, json=completion(answer))
-        events = [_event(chunk) for chunk in chunks(answer, self._cut)]
+            return httpx.Response(200, json=response(answer) if request.is_responses else completion(answer))
+        events = _response_bytes(answer, self._cut) if request.is_responses else _chunk_bytes(answer, self._cut)
         breaks = answer.break_after is not None
-        pieces = events[: answer.break_after] if breaks else [*events, b"data: [DONE]\n\n"]
-        return self._streamed(pieces, "text/event-stream", answer.pause, breaks=breaks)
+        return self._streamed(events[: answer.break_after], "text/event-stream", answer.pause, breaks=breaks)
 
     def _streamed(self, pieces: Sequence[bytes], content_type: str, pause: float, *, breaks: bool) -> httpx.Response:
         body = _Body(self, pieces, pause, breaks)
@@ -181,14 +143,6 @@ def _answer(step: str | ScriptedCall | Sequence[ScriptedCall]) -> Answer:
     if isinstance(step, str):
         return Answer(step)
     return Answer(calls=[step] if isinstance(step, ScriptedCall) else step)
-
-
-def _wire_call(scripted: ScriptedCall) -> dict[str, Any]:
-    return {
-        "id": scripted.id,
-        "type": "function",
-        "function": {"name": scripted.name, "arguments": scripted.arguments},
-    }
 
 
 def completion(answer: Answer) -> dict[str, Any]:
@@ -202,14 +156,14 @@ def chunks(answer: Answer, cut: Cut = None) -> Iterator[dict[str, Any]]:
     """The answer as `chat.completion.chunk` objects, in the order in which OpenAI sends them."""
     yield _chunk({"role": "assistant", "content": None if answer.calls else ""})
     for key, value in answer.extra.items():
-        for piece in _pieces(value, cut) if isinstance(value, str) else (value,):
+        for piece in pieces(value, cut) if isinstance(value, str) else (value,):
             yield _chunk({key: piece})
-    for piece in _pieces(answer.text or "", cut):
+    for piece in pieces(answer.text or "", cut):
         yield _chunk({"content": piece})
     for index, each in enumerate(answer.calls):
-        head = {**_wire_call(each), "function": {"name": each.name, "arguments": ""}}
+        head = {**wire_call(each), "function": {"name": each.name, "arguments": ""}}
         yield _chunk({"tool_calls": [{"index": index, **head}]})
-        for piece in _pieces(each.arguments, cut):
+        for piece in pieces(each.arguments, cut):
             yield _chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
     yield _chunk({}, answer.finish)
     if answer.usage is not None:
@@ -221,15 +175,17 @@ def _chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str,
     return {"id": "scripted", "object": "chat.completion.chunk", "model": "scripted", "choices": [choice]}
 
 
-def _pieces(text: str, cut: Cut) -> Sequence[str]:
-    if callable(cut):
-        return cut(text)
-    size = cut or len(text) or 1
-    return [text[start : start + size] for start in range(0, len(text), size)]
+def _chunk_bytes(answer: Answer, cut: Cut) -> list[bytes]:
+    done = [b"data: [DONE]\n\n"] if answer.break_after is None else []
+    return [*(f"data: {_json(chunk)}\n\n".encode() for chunk in chunks(answer, cut)), *done]
 
 
-def _event(chunk: Mapping[str, Any]) -> bytes:
-    return f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode()
+def _response_bytes(answer: Answer, cut: Cut) -> list[bytes]:
+    return [f"event: {event['type']}\ndata: {_json(event)}\n\n".encode() for event in response_events(answer, cut)]
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 class _Transport(httpx.AsyncBaseTransport):
@@ -238,7 +194,7 @@ class _Transport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(await request.aread())
-        return await self._model.respond(Request(body, dict(request.headers)))
+        return await self._model.respond(Request(body, dict(request.headers), request.url.path))
 
 
 class _Body(httpx.AsyncByteStream):

@@ -136,6 +136,14 @@ def test_calls_whose_outcome_is_unknown(project: Path) -> None:
     assert "The outcome of 1 call in 1 item is unknown" in result.stderr
 
 
+def test_a_batch_over_the_responses_api() -> None:
+    """`--api responses`, for a server of one's own that has it."""
+    with model(call("look_up", order_id=7), "It is on its way.") as server:
+        result = batch(server, write({"input": "Where?"}), "-o", OUT, "--api", "responses", "-c", "user=Ann")
+    assert (result.exit_code, outcomes()[0]["text"]) == (0, "It is on its way.")
+    assert all("input" in request for request in server.requests)
+
+
 def test_from_stdin_to_stdout() -> None:
     """`-` reads stdin; without --output, stdout has the lines and nothing else. --no-messages leaves the messages out."""
     with model("A", "B") as server:
@@ -373,7 +381,7 @@ def test_limits_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
         options = ["--rpm", "600", "--tpm", "90000", "--transport", "aiohttp", "--concurrency", "auto"]
         result = invoke("batch", "agents:orders", write({"input": "a"}), "-o", OUT, *options, server=server)
     assert result.exit_code == 0
-    assert made == [{"transport": "aiohttp", "limits": _command.RateLimits(600, 90000)}, "auto"]
+    assert made == [{"transport": "aiohttp", "api": "auto", "limits": _command.RateLimits(600, 90000)}, "auto"]
 
 
 @pytest.mark.parametrize(

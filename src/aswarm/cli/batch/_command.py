@@ -153,7 +153,7 @@ class _BatchRun:
         options = self._options
         limits = RateLimits(options.rpm, options.tpm) if options.rpm or options.tpm else None
         async with (
-            AsyncSwarm(transport=options.transport, limits=limits) as swarm,
+            AsyncSwarm(transport=options.transport, api=options.api, limits=limits) as swarm,
             swarm.batch(
                 self._agent,
                 self._items(),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from aswarm._providers.apis import ApiName
 from aswarm._providers.default_client import Transport
 from aswarm.cli._exits import SetupError
 
@@ -33,6 +34,7 @@ class CommandOptions:
     id_column: str
     messages: bool
     transport: Transport
+    api: ApiName
     model: str | None
     context: dict[str, Any]
     max_turns: float

@@ -1,0 +1,72 @@
+"""Images and files, as parts of a message: what a function may return besides text, and what a user may send.
+
+Decides their form, which is that of Chat Completions. Never reads a file and never opens a URL.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ._json import is_object
+
+Part = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image. `data`: its bytes, or a URL ("https:..." or "data:..."). `media_type` is that of the bytes.
+
+    A function returns one, or a list of texts, images and files. `part` is its form in the content of a message:
+    `{"role": "user", "content": [{"type": "text", "text": "What is this?"}, Image(data).part]}`.
+    """
+
+    data: bytes | str
+    media_type: str = "image/png"
+    detail: Literal["auto", "low", "high"] | None = None
+
+    @property
+    def part(self) -> Part:
+        """The content part."""
+        image = {"url": _url(self.data, self.media_type), **({"detail": self.detail} if self.detail else {})}
+        return {"type": "image_url", "image_url": image}
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file. `data`: its bytes, or a "data:" URL. `name`: the name that the model sees. `media_type` is that of the bytes."""
+
+    data: bytes | str
+    name: str
+    media_type: str = "application/pdf"
+
+    @property
+    def part(self) -> Part:
+        """The content part."""
+        return {"type": "file", "file": {"filename": self.name, "file_data": _url(self.data, self.media_type)}}
+
+
+def _url(data: bytes | str, media_type: str) -> str:
+    return data if isinstance(data, str) else f"data:{media_type};base64,{b64encode(data).decode()}"
+
+
+def text_part(text: str) -> Part:
+    """A text as a content part."""
+    return {"type": "text", "text": text}
+
+
+def described(content: str | Sequence[Any]) -> str:
+    """The content of a message as text: images and files are named."""
+    return content if isinstance(content, str) else " ".join(map(_described_part, content))
+
+
+def _described_part(part: Any) -> str:
+    if not is_object(part):
+        return str(part)
+    kind = str(part.get("type"))
+    if kind == "text":
+        return str(part.get("text") or "")
+    name = part["file"].get("filename") if kind == "file" and is_object(part.get("file")) else None
+    return f"[{kind.removesuffix('_url')} {name}]" if name else f"[{kind.removesuffix('_url')}]"

@@ -1,0 +1,74 @@
+"""A request for a completion, as servers of Chat Completions take it.
+
+Decides what of the history such a server could not read. Never sends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from aswarm._content import Part, described, text_part
+from aswarm._json import is_object
+from aswarm._messages import Message
+
+from .request import CompletionRequest
+from .responses_items import OUTPUT_ITEMS
+
+# Keys that only the Responses API puts on a message. Servers of Chat Completions refuse unknown keys.
+_RESPONSES_KEYS = frozenset({OUTPUT_ITEMS, "reasoning_content"})
+
+
+def chat_body(request: CompletionRequest) -> dict[str, Any]:
+    """The body for `/chat/completions`. That of the request stays as it is."""
+    if request.is_chat:
+        return request.body
+    return {**request.body, "messages": _with_text_results(without_items(request.body["messages"]))}
+
+
+def is_chat(messages: Iterable[Message]) -> bool:
+    """Whether a server of Chat Completions can read these messages as they are."""
+    for message in messages:  # one step for each message of a long history
+        if OUTPUT_ITEMS in message or (message["role"] == "tool" and not isinstance(message["content"], str)):
+            return False
+    return True
+
+
+def without_items(messages: Sequence[Message]) -> list[Message]:
+    """The messages without the items of the Responses API, which only the provider of the answer can read."""
+    return [_without_items(message) if OUTPUT_ITEMS in message else message for message in messages]
+
+
+def _without_items(message: Message) -> Message:
+    return {key: value for key, value in message.items() if key not in _RESPONSES_KEYS}
+
+
+def _with_text_results(messages: list[Message]) -> list[Message]:
+    """The messages with tool messages of text only: images and files follow in a user message after the answers."""
+    if not any(_has_parts(message) for message in messages):
+        return messages
+    return list(_media_after_results(messages))
+
+
+def _has_parts(message: Message) -> bool:
+    return message["role"] == "tool" and not isinstance(message.get("content"), str)
+
+
+def _media_after_results(messages: Sequence[Message]) -> Iterator[Message]:
+    waiting: list[Part] = []
+    for message in messages:
+        if waiting and message["role"] != "tool":
+            yield {"role": "user", "content": waiting}
+            waiting = []
+        has_parts = _has_parts(message)
+        waiting += _labelled_media(message) if has_parts else []
+        yield {**message, "content": described(message["content"])} if has_parts else message
+    if waiting:
+        yield {"role": "user", "content": waiting}
+
+
+def _labelled_media(message: Message) -> list[Part]:
+    parts: list[Any] = message["content"]
+    media: list[Any] = [part for part in parts if is_object(part) and part.get("type") != "text"]
+    label = text_part(f"From the result of the tool call {message['tool_call_id']}:")
+    return [label, *media] if media else []

@@ -1,0 +1,97 @@
+"""Output items of the Responses API, and the message of Chat Completions that they stand for.
+
+Decides what an item contributes to a message, and whether items may be sent back as they came. Sans-IO. A message that
+came over the Responses API keeps its items under `OUTPUT_ITEMS`: reasoning can only be sent back as an item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aswarm._json import is_array, is_object
+from aswarm._messages import Message, text_of
+
+# The key of an assistant message that holds its output items, in order, as they came.
+OUTPUT_ITEMS = "responses_output"
+# The types of items that are calls of a function, and the key of their payload.
+CALL_TYPES = {"function_call": "arguments", "custom_tool_call": "input"}
+
+Item = Mapping[str, Any]
+
+
+def message_of(items: Sequence[Item]) -> Message:
+    """The message that the items of one response stand for. It has `OUTPUT_ITEMS`, and no key without a value."""
+    said = {
+        "content": "".join(output_text(item) for item in items),
+        "refusal": "".join(_refusal(item) for item in items),
+        "reasoning_content": "\n\n".join(filter(None, map(reasoning_text, items))),
+        "tool_calls": [call_of(item) for item in items if item.get("type") in CALL_TYPES],
+        OUTPUT_ITEMS: list(items),
+    }
+    return {"role": "assistant", **{key: value for key, value in said.items() if value}}
+
+
+def call_of(item: Item) -> Message:
+    """The tool call that an item stands for. The item must be of one of the `CALL_TYPES`."""
+    payload = CALL_TYPES[item["type"]]
+    kind = "function" if payload == "arguments" else "custom"
+    return {
+        "id": item.get("call_id") or item.get("id"),
+        "type": kind,
+        kind: {"name": item.get("name") or "", payload: item.get(payload) or ""},
+    }
+
+
+def output_text(item: Item) -> str:
+    """The text of a message item; empty for any other."""
+    return "".join(part.get("text") or "" for part in _parts(item, "message", "output_text"))
+
+
+def _refusal(item: Item) -> str:
+    return "".join(part.get("refusal") or "" for part in _parts(item, "message", "refusal"))
+
+
+def reasoning_text(item: Item) -> str:
+    """The reasoning that an item shows: its summary, and the reasoning itself where a server shows that."""
+    parts = [*_parts(item, "reasoning", "summary_text", "summary"), *_parts(item, "reasoning", "reasoning_text")]
+    return "\n\n".join(part.get("text") or "" for part in parts)
+
+
+def _parts(item: Item, item_type: str, part_type: str, key: str = "content") -> list[Item]:
+    parts: Any = item.get(key) if item.get("type") == item_type else None
+    return [part for part in parts if is_object(part) and part.get("type") == part_type] if is_array(parts) else []
+
+
+def items_to_replay(message: Message) -> list[Item] | None:
+    """The items of the message, if the API takes them back; else None, and the message is sent in its plain form.
+
+    They must still say what the message says: a caller may have edited or trimmed it. The API refuses reasoning without
+    the item that followed it, and reasoning of which it stored nothing and gave no encrypted content.
+    """
+    items = message.get(OUTPUT_ITEMS)
+    if not (is_array(items) and items and all(is_object(item) for item in items)):
+        return None
+    return list(items) if _is_accepted(items) and _says(message) == _says(message_of(items)) else None
+
+
+def _is_accepted(items: Sequence[Item]) -> bool:
+    return all(
+        item.get("type") != "reasoning"
+        or (bool(item.get("encrypted_content") or item.get("content")) and follower.get("type") != "reasoning")
+        for item, follower in zip(items, [*items[1:], {"type": "reasoning"}], strict=True)
+    )
+
+
+def _says(message: Message) -> tuple[str, str, list[tuple[Any, ...]]]:
+    calls: list[Message] = message.get("tool_calls") or []
+    return text_of(message.get("content")), message.get("refusal") or "", [_said_by(call) for call in calls]
+
+
+def _said_by(call: Message) -> tuple[Any, ...]:
+    named: Mapping[str, Any] = call.get("function") or call.get("custom") or {}
+    return call.get("id"), named.get("name"), _payload(named)
+
+
+def _payload(named: Mapping[str, Any]) -> str:
+    return named.get("arguments") or named.get("input") or ""

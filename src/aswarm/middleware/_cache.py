@@ -1,0 +1,89 @@
+"""Completions that were asked for before, as middleware."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping, MutableMapping
+from contextlib import aclosing, closing
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from os import PathLike
+from typing import Any, TypeAlias
+
+import anyio.to_thread
+
+from aswarm._errors import ConfigurationError
+from aswarm._run.handlers import Handlers, Middleware
+from aswarm._wire.request import CompletionRequest
+from aswarm._wire.whole import as_one_chunk
+
+from ._requests import asked_by
+
+Store: TypeAlias = "MutableMapping[str, str] | str | PathLike[str] | None"
+
+
+def cache(store: Store = None) -> Middleware:
+    """Middleware that answers a request that was asked before with the completion that it had then.
+
+    `store`: None keeps completions in memory, as long as the middleware lives and without a limit; a dict, or another
+    mapping from texts to texts, keeps them there; a path keeps them in a SQLite file, for several processes too. Requests
+    are equal if they ask the same of the same model: messages, tools and settings. A completion that was asked for whole
+    also answers a stream, in one piece. It has no usage, because it cost no tokens. A completion that did not come to its
+    end is not kept.
+
+    Raises ConfigurationError for a file that cannot be opened.
+    """
+    kept = _File(store) if isinstance(store, str | PathLike) else _Memory({} if store is None else store)
+
+    def wrap(handlers: Handlers) -> Handlers:
+        async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            key = blake2b(json.dumps(asked_by(request.body)).encode(), digest_size=16).hexdigest()
+            if (known := await kept.get(key)) is not None:
+                yield json.loads(known)
+                return
+            received: list[Mapping[str, Any]] = []
+            async with aclosing(handlers.complete(request)) as chunks:
+                async for chunk in chunks:
+                    received.append(chunk)
+                    yield chunk
+            await kept.put(key, json.dumps({**as_one_chunk(received), "usage": None}))
+
+        return replace(handlers, complete=complete)
+
+    return wrap
+
+
+class _Memory:
+    def __init__(self, values: MutableMapping[str, str]) -> None:
+        self._values = values
+
+    async def get(self, key: str) -> str | None:
+        return self._values.get(key)
+
+    async def put(self, key: str, value: str) -> None:
+        self._values[key] = value
+
+
+class _File:
+    """A SQLite file. A connection for each access: threads share nothing, and a fork harms nothing."""
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        import sqlite3  # noqa: PLC0415 - aswarm itself imports this package, and most programs have no cache
+
+        self._connect = partial(sqlite3.connect, path)
+        try:
+            self._execute("CREATE TABLE IF NOT EXISTS completion (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+        except sqlite3.Error as error:
+            raise ConfigurationError(f"the cache {path} cannot be opened: {error}") from error
+
+    async def get(self, key: str) -> str | None:
+        rows = await anyio.to_thread.run_sync(self._execute, "SELECT value FROM completion WHERE key = ?", key)
+        return rows[0][0] if rows else None
+
+    async def put(self, key: str, value: str) -> None:
+        await anyio.to_thread.run_sync(self._execute, "INSERT OR REPLACE INTO completion VALUES (?, ?)", key, value)
+
+    def _execute(self, statement: str, *values: str) -> list[tuple[str]]:
+        with closing(self._connect()) as connection, connection:
+            return connection.execute(statement, values).fetchall()

@@ -1,0 +1,41 @@
+"""Long results of tools, shortened for the model, as middleware."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from aswarm._errors import ConfigurationError
+from aswarm._run.handlers import Handlers, Middleware, Started
+from aswarm._run.plan import ToolCall, ToolOutcome
+
+_LEAST = 100  # less than this could not hold the note
+
+
+def clip_results(characters: int) -> Middleware:
+    """Middleware that shortens the results of tools to this many characters, at least 100.
+
+    The model gets the head and the tail of a longer text, and between them how much was left out. The history has the
+    same. Raises ConfigurationError for a smaller number.
+    """
+    if type(characters) is not int or characters < _LEAST:
+        raise ConfigurationError(f"characters must be a whole number from {_LEAST}, not {characters!r}")
+
+    def wrap(handlers: Handlers) -> Handlers:
+        async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+            outcome = await handlers.call_tool(call, context, started)
+            content = outcome.content
+            if not isinstance(content, str) or len(content) <= characters:  # parts, such as images, stay whole
+                return outcome
+            return replace(outcome, content=_clipped(content, characters))
+
+        return replace(handlers, call_tool=call_tool)
+
+    return wrap
+
+
+def _clipped(text: str, characters: int) -> str:
+    note = f"\n[... {len(text):,} characters, of which the middle is left out ...]\n"
+    kept = characters - len(note)
+    tail = kept // 3  # results begin with what they are; errors and totals stand at the end
+    return text[: kept - tail] + note + text[len(text) - tail :]

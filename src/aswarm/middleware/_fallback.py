@@ -1,0 +1,84 @@
+"""Another model or provider in place of one that fails, as middleware."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from aswarm._errors import CompletionError, ConfigurationError
+from aswarm._providers.openai import source_for
+from aswarm._run.handlers import CompletionHandler, Handlers, Middleware, isolated
+from aswarm._wire.accumulator import provider_error
+from aswarm._wire.chat_request import without_items
+from aswarm._wire.request import CompletionRequest
+
+logger = logging.getLogger("aswarm")
+
+# A model; a client or source that has the same model; or a client or source and its name of a model.
+Alternative: TypeAlias = "str | Any | tuple[Any, str]"
+_GONE = (404, 410)
+
+
+def fallback(*alternatives: Alternative) -> Middleware:
+    """Middleware that asks another model or provider where the first one fails retryably, or does not have the model.
+
+    Each of the `alternatives` is the name of a model of the same client, a client or `CompletionSource`, or a pair of one
+    and the name of a model: `fallback("gpt-6-luna", (AsyncOpenAI(base_url=...), "llama"))`. They are tried in order, each
+    for one completion, and the next completion begins at the first again. The caller closes the clients.
+
+    It changes only before the first chunk: a stream that breaks in the middle fails as without it. Another client is
+    outside of the limits of the swarm, and gets no reasoning of the first, which it could not read.
+
+    Raises ConfigurationError for no alternatives, and for a value that is none of these.
+    """
+    if not alternatives:
+        raise ConfigurationError("fallback needs another model or client; for example fallback('gpt-6-luna')")
+    checked = [_checked(each) for each in alternatives]
+
+    def wrap(handlers: Handlers) -> Handlers:
+        others = [_asking(source or handlers.complete, model, source) for source, model in checked]
+        *first, last = handlers.complete, *others
+
+        async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            for way in first:
+                has_begun = False
+                try:
+                    async with aclosing(way(request.copy())) as chunks:
+                        async for chunk in chunks:
+                            if not has_begun and (reported := chunk.get("error")):
+                                raise provider_error(reported)
+                            has_begun = True
+                            yield chunk
+                        return
+                except CompletionError as error:
+                    if has_begun or not (error.retryable or error.status_code in _GONE):
+                        raise
+                    logger.warning("asking another model after: %s", error, extra={"run_id": handlers.run.id})
+            async with aclosing(last(request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+
+        return replace(handlers, complete=complete)
+
+    return wrap
+
+
+def _checked(alternative: Alternative) -> tuple[CompletionHandler | None, str | None]:
+    if isinstance(alternative, str):
+        return None, alternative
+    client, model = alternative if isinstance(alternative, tuple) else (alternative, None)
+    return isolated(source_for(client).complete), model
+
+
+def _asking(complete: CompletionHandler, model: str | None, source: object) -> CompletionHandler:
+    def ask(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        if model is not None:
+            request.body["model"] = model
+        if source is not None:
+            request.body["messages"] = without_items(request.body["messages"])
+        return complete(request)
+
+    return ask

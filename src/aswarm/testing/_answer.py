@@ -1,0 +1,77 @@
+"""What a scripted model says, over whichever API it is asked: texts, tool calls, and how a stream cuts them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, TypeAlias
+
+Cut: TypeAlias = int | Callable[[str], Sequence[str]] | None
+_ids = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedCall:
+    """One tool call of a scripted answer, as `call` makes it. `arguments` is the JSON text that the model writes."""
+
+    name: str
+    arguments: str
+    id: str
+
+
+def call(name: str, /, arguments: str | None = None, *, call_id: str | None = None, **named: Any) -> ScriptedCall:
+    """A tool call with arguments given by name, or as raw text in `arguments` (which need not be JSON)."""
+    text = json.dumps(named, ensure_ascii=False) if arguments is None else arguments
+    return ScriptedCall(name, text, call_id or f"call_{next(_ids)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One scripted completion. `delay` and `pause` are seconds: before the first byte, and before every chunk.
+
+    `extra`: further keys of the message, such as `{"reasoning_content": "..."}`. `break_after`: how many chunks are
+    sent before the connection breaks (a whole answer breaks too). `usage`: what the server reports; None reports nothing.
+    """
+
+    text: str | None = None
+    calls: Sequence[ScriptedCall] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    finish_reason: str | None = None
+    usage: Mapping[str, Any] | None = field(
+        default_factory=lambda: {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    )
+    delay: float = 0
+    pause: float = 0
+    break_after: int | None = None
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The assistant message on the wire."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.text, **self.extra}
+        if self.calls:
+            message["tool_calls"] = [wire_call(each) for each in self.calls]
+        return message
+
+    @property
+    def finish(self) -> str:
+        """The given finish reason, or the one that the API would send."""
+        return self.finish_reason or ("tool_calls" if self.calls else "stop")
+
+
+def wire_call(scripted: ScriptedCall) -> dict[str, Any]:
+    """The call as an assistant message of Chat Completions has it."""
+    return {
+        "id": scripted.id,
+        "type": "function",
+        "function": {"name": scripted.name, "arguments": scripted.arguments},
+    }
+
+
+def pieces(text: str, cut: Cut) -> Sequence[str]:
+    """The text as a stream cuts it."""
+    if callable(cut):
+        return cut(text)
+    size = cut or len(text) or 1
+    return [text[start : start + size] for start in range(0, len(text), size)]

@@ -1,0 +1,143 @@
+"""The scripted model in the words of the Responses API: whole responses, events, and what a request asked.
+
+Decides what a correct server of that API would send for an `Answer`. Never opens a socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ._answer import Answer, Cut, pieces
+
+Json = dict[str, Any]
+
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+
+def response(answer: Answer) -> Json:
+    """The answer as one whole `response` object."""
+    reason = _INCOMPLETE.get(answer.finish)
+    return {
+        "id": "scripted",
+        "object": "response",
+        "model": "scripted",
+        "status": "incomplete" if reason else "completed",
+        "error": None,
+        "incomplete_details": {"reason": reason} if reason else None,
+        "output": [{"id": f"item_{index}", **item} for index, item in enumerate(_items(answer))],
+        "usage": _usage(answer),
+    }
+
+
+def _items(answer: Answer) -> Iterator[Json]:
+    extra = dict(answer.extra)
+    if reasoning := extra.pop("reasoning_content", None):
+        summary = [{"type": "summary_text", "text": reasoning}]
+        yield {"type": "reasoning", "summary": summary, "encrypted_content": f"encrypted {reasoning}"}
+    parts = [{"type": "output_text", "text": answer.text, "annotations": []}] if answer.text else []
+    if refusal := extra.pop("refusal", None):
+        parts.append({"type": "refusal", "refusal": refusal})
+    if parts:
+        yield {"type": "message", "status": "completed", "role": "assistant", "content": parts}
+    for each in answer.calls:
+        yield {
+            "type": "function_call",
+            "status": "completed",
+            "call_id": each.id,
+            "name": each.name,
+            "arguments": each.arguments,
+        }
+
+
+def _usage(answer: Answer) -> Json | None:
+    if answer.usage is None:
+        return None
+    names = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
+    names |= {f"{old}_details": f"{new}_details" for old, new in names.items()}
+    return {names.get(key, key): value for key, value in answer.usage.items()}
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def response_events(answer: Answer, cut: Cut = None) -> Iterator[Json]:
+    """The answer as the events of a stream, in the order in which OpenAI sends them."""
+    whole = response(answer)
+    begun = {**whole, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
+    events: list[Json] = [
+        {"type": "response.created", "response": begun},
+        {"type": "response.in_progress", "response": begun},
+    ]
+    for index, item in enumerate(whole["output"]):
+        events += [{**event, "output_index": index} for event in _item_events(item, cut)]
+    events.append({"type": f"response.{whole['status']}", "response": whole})
+    for number, event in enumerate(events):
+        yield {**event, "sequence_number": number}
+
+
+def _item_events(item: Json, cut: Cut) -> Iterator[Json]:
+    empty: Json = {"arguments": ""} if "arguments" in item else {"summary" if "summary" in item else "content": []}
+    yield {"type": "response.output_item.added", "item": {**item, **empty}}
+    for event in _content_events(item, cut):
+        yield {**event, "item_id": item["id"]}
+    yield {"type": "response.output_item.done", "item": item}
+
+
+def _content_events(item: Json, cut: Cut) -> Iterator[Json]:
+    if "arguments" in item:
+        yield from _deltas("response.function_call_arguments", item["arguments"], cut, "arguments")
+    for index, part in enumerate(item.get("summary", ())):
+        where: dict[str, Any] = {"summary_index": index}
+        yield {"type": "response.reasoning_summary_part.added", "part": {**part, "text": ""}, **where}
+        yield from _deltas("response.reasoning_summary_text", part["text"], cut, "text", **where)
+        yield {"type": "response.reasoning_summary_part.done", "part": part, **where}
+    for index, part in enumerate(item.get("content", ())):
+        kind = part["type"]
+        where = {"content_index": index}
+        key = "text" if kind == "output_text" else "refusal"
+        yield {"type": "response.content_part.added", "part": {**part, key: ""}, **where}
+        yield from _deltas(f"response.{kind}", part[key], cut, key, **where)
+        yield {"type": "response.content_part.done", "part": part, **where}
+
+
+def _deltas(kind: str, text: str, cut: Cut, key: str, **where: int) -> Iterator[Json]:
+    for piece in pieces(text, cut):
+        yield {"type": f"{kind}.delta", "delta": piece, **where}
+    yield {"type": f"{kind}.done", key: text, **where}
+
+
+# --- what a request asked ---------------------------------------------------------------------------------------------
+
+
+def messages_of(body: Mapping[str, Any]) -> list[Json]:
+    """The messages that the body of a request stands for, in the form of Chat Completions, with the system message."""
+    instructions = body.get("instructions")
+    messages: list[Json] = [] if instructions is None else [{"role": "system", "content": instructions}]
+    for item in body["input"]:
+        _append(messages, item)
+    return messages
+
+
+def _append(messages: list[Json], item: Mapping[str, Any]) -> None:
+    kind = item.get("type", "message")
+    if kind == "function_call":
+        function = {"name": item["name"], "arguments": item["arguments"]}
+        calls = _last_assistant(messages).setdefault("tool_calls", [])
+        calls.append({"id": item["call_id"], "type": "function", "function": function})
+    elif kind == "function_call_output":
+        messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": _text(item["output"])})
+    elif kind == "message" and item["role"] == "assistant":
+        _last_assistant(messages, is_new=True)["content"] = _text(item["content"])
+    elif kind == "message":
+        messages.append({"role": item["role"], "content": item["content"]})
+
+
+def _last_assistant(messages: list[Json], *, is_new: bool = False) -> Json:
+    if is_new or not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant", "content": None})
+    return messages[-1]
+
+
+def _text(content: str | Sequence[Mapping[str, Any]]) -> str:
+    return content if isinstance(content, str) else "".join(part.get("text") or "" for part in content)

@@ -1,0 +1,285 @@
+"""The middleware that comes with aswarm: fallback, cache, record and replay, redact, clip_results."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, StreamInterrupted
+from aswarm.middleware import Middleware, cache, clip_results, fallback, record, redact, replay
+from aswarm.testing import Answer, Failure, RawAnswer, ScriptedModel, call, check_middleware
+
+WAYS = pytest.mark.parametrize("way", ["run", "run(stream=True)", "stream"])
+
+
+async def texts(swarm: AsyncSwarm, way: str = "run", agent: Agent | None = None, message: str = "Hi") -> str:
+    """The answer of one run, in one of the three ways."""
+    agent = agent or Agent()
+    if way == "run":
+        return (await swarm.run(agent, message)).text
+    if way == "stream":
+        async with swarm.stream(agent, message) as run:
+            async for _ in run:
+                pass
+        return run.response.text
+    found = [event["response"] async for event in swarm.run(agent, message, stream=True) if "response" in event]
+    return found[0].text
+
+
+def lookup(x: str = "") -> str:
+    """Look something up."""
+    return f"found {x}" * 200
+
+
+# --- every one of them obeys the rules ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fallback", "cache", "cache file", "record", "redact", "clip_results"])
+def test_all_of_them_may_be_left_at_any_moment(name: str, tmp_path: Path) -> None:
+    """`check_middleware` finds nothing."""
+    made: dict[str, Middleware] = {
+        "fallback": fallback("gpt-6-luna"),
+        "cache": cache(_Forgetful()),
+        "cache file": cache(tmp_path / "cache.sqlite"),
+        "record": record(tmp_path / "recording.jsonl"),
+        "redact": redact("secret"),
+        "clip_results": clip_results(100),
+    }
+    check_middleware(made[name], backends=["asyncio"] if name == "cache file" else ["asyncio", "trio"])
+
+
+class _Forgetful(dict[str, str]):
+    """A store that keeps nothing: every run of the check must ask the model."""
+
+    def __setitem__(self, key: str, value: str) -> None:
+        pass
+
+
+# --- fallback ---
+
+
+@pytest.mark.anyio
+@WAYS
+@pytest.mark.parametrize("failure", [Failure(503), Failure(429), Failure(404), Failure(410), ConnectionError("no")])
+async def test_another_model_answers(way: str, failure: Any) -> None:
+    """Where the first fails in a way that may pass, or is gone."""
+    model = ScriptedModel([failure, "Hello"])
+    swarm = AsyncSwarm(model.client(), middleware=[fallback("small")])
+    assert await texts(swarm, way, Agent(model="large")) == "Hello"
+    assert [request.body["model"] for request in model.requests] == ["large", "small"]
+
+
+@pytest.mark.anyio
+async def test_another_client_answers_with_its_own_model() -> None:
+    """A pair of a client and a model; it gets the conversation without what only the first provider can read."""
+    first, second = ScriptedModel([Failure(500)]), ScriptedModel(["Hello"])
+    swarm = AsyncSwarm(first.client(), middleware=[fallback((second.client(), "llama"))])
+    history = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Yes", "responses_output": [{"type": "reasoning"}]},
+        {"role": "user", "content": "And?"},
+    ]
+    assert (await swarm.run(Agent(), history)).text == "Hello"
+    assert second.requests[0].body["model"] == "llama"
+    assert all("responses_output" not in message for message in second.requests[0].messages)
+
+
+@pytest.mark.anyio
+async def test_an_error_inside_an_answer_is_a_failure_too() -> None:
+    """Some servers report it with status 200; another client is asked for the same model."""
+    body = b'{"error": {"message": "busy", "code": "server_error"}}'
+    first, second = ScriptedModel([RawAnswer([body], "application/json")]), ScriptedModel(["Hello"])
+    swarm = AsyncSwarm(first.client(), middleware=[fallback(second.client())])
+    assert await texts(swarm, agent=Agent(model="same")) == "Hello"
+    assert second.requests[0].body["model"] == "same"
+
+
+@pytest.mark.anyio
+async def test_each_completion_begins_at_the_first_model() -> None:
+    """A failure of one turn says nothing of the next."""
+    model = ScriptedModel([Failure(503), call("lookup", x="a"), "Done"])
+    swarm = AsyncSwarm(model.client(), middleware=[fallback("small")])
+    await swarm.run(Agent(model="large", functions=[lookup]), "Hi")
+    assert [request.body["model"] for request in model.requests] == ["large", "small", "large"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("steps", "asked"), [([Failure(401)], 1), ([Failure(503), Failure(503)], 2)], ids=["refused", "all fail"]
+)
+async def test_what_no_model_helps_with(steps: list[Any], asked: int) -> None:
+    """A refusal is not tried elsewhere; the last failure is that of the run."""
+    model = ScriptedModel(steps)
+    with pytest.raises(CompletionError):
+        await AsyncSwarm(model.client(), middleware=[fallback("small")]).run(Agent(), "Hi")
+    assert len(model.requests) == asked
+
+
+@pytest.mark.anyio
+async def test_a_stream_that_has_begun_is_not_begun_again() -> None:
+    """Its reader has seen a part of the first answer."""
+    model = ScriptedModel([Answer("Hello", break_after=2), "Again"], cut=1)
+    with pytest.raises(StreamInterrupted):
+        await texts(AsyncSwarm(model.client(), middleware=[fallback("small")]), "stream")
+    assert len(model.requests) == 1
+
+
+def test_a_fallback_to_nothing() -> None:
+    """It would do nothing, and is a mistake; so is what is no client."""
+    with pytest.raises(ConfigurationError, match="needs another model"):
+        fallback()
+    with pytest.raises(ConfigurationError, match="client must be"):
+        fallback(7)
+
+
+# --- cache ---
+
+
+@pytest.mark.anyio
+@WAYS
+@pytest.mark.parametrize("kind", ["memory", "file", "mapping"])
+async def test_an_equal_request_is_asked_once(way: str, kind: str, tmp_path: Path) -> None:
+    """The second answer costs no tokens; another question is asked."""
+    store = {"memory": None, "file": tmp_path / "cache.sqlite", "mapping": dict[str, str]()}[kind]
+    model = ScriptedModel(["Hello", "Other"], cut=2)
+    swarm = AsyncSwarm(model.client(), middleware=[cache(store)])
+    assert [await texts(swarm, way), await texts(swarm, way), await texts(swarm, "run")] == ["Hello"] * 3
+    assert (await swarm.run(Agent(), "Hi")).usage.total_tokens == 0
+    assert await texts(swarm, way, message="What?") == "Other"
+    assert len(model.requests) == 2
+
+
+@pytest.mark.anyio
+async def test_a_file_serves_the_next_process(tmp_path: Path) -> None:
+    """Calls, ids and arguments come back as they were."""
+    steps: list[Any] = [Answer("Let me see", calls=[call("lookup", x="a")]), "Done"]
+    agent, model = Agent(functions=[lookup]), ScriptedModel(steps)
+    first = await AsyncSwarm(model.client(), middleware=[cache(tmp_path / "c.sqlite")]).run(agent, "Hi")
+    second = await AsyncSwarm(ScriptedModel([]).client(), middleware=[cache(tmp_path / "c.sqlite")]).run(agent, "Hi")
+    assert second.messages == first.messages
+
+
+@pytest.mark.anyio
+async def test_a_failure_is_not_kept() -> None:
+    """The next run asks again."""
+    model = ScriptedModel([Answer("Hello", break_after=2), "Hello"], cut=1)
+    swarm = AsyncSwarm(model.client(), middleware=[cache()])
+    with pytest.raises(StreamInterrupted):
+        await texts(swarm, "stream")
+    assert await texts(swarm, "stream") == "Hello"
+
+
+def test_a_cache_that_cannot_be_opened(tmp_path: Path) -> None:
+    """The text names the file."""
+    with pytest.raises(ConfigurationError, match=r"c\.sqlite cannot be opened"):
+        cache(tmp_path / "missing" / "c.sqlite")
+
+
+# --- record and replay ---
+
+
+@pytest.mark.anyio
+@WAYS
+async def test_a_recording_answers_in_place_of_the_model(way: str, tmp_path: Path) -> None:
+    """The same messages, without a request; functions run."""
+    path, agent = tmp_path / "r.jsonl", Agent(functions=[lookup])
+    model = ScriptedModel([call("lookup", x="a"), "Done"], cut=2)
+    expected = await texts(AsyncSwarm(model.client(), middleware=[record(path)]), way, agent)
+    nobody = ScriptedModel([])
+    assert await texts(AsyncSwarm(nobody.client(), middleware=[replay(path)]), way, agent) == expected == "Done"
+    assert not nobody.requests
+    assert [json.loads(line)["request"]["model"] for line in path.read_text().splitlines()] == [agent.model] * 2
+
+
+@pytest.mark.anyio
+async def test_a_request_that_was_not_recorded_says_how_it_differs(tmp_path: Path) -> None:
+    """The place and both values; and when everything was used."""
+    path = tmp_path / "r.jsonl"
+    await AsyncSwarm(ScriptedModel(["Hello"]).client(), middleware=[record(path)]).run(Agent(), "Hi")
+    swarm = AsyncSwarm(ScriptedModel([]).client(), middleware=[replay(path)])
+    with pytest.raises(
+        ConfigurationError, match=r"\['messages'\]\[1\]\['content'\] is 'Ho', and 'Hi' in the recording"
+    ):
+        await swarm.run(Agent(), "Ho")
+    with pytest.raises(ConfigurationError, match="has 3 items, and 2 in the recording"):
+        await swarm.run(Agent(), [{"role": "user", "content": "Hi"}] * 2)
+    await swarm.run(Agent(), "Hi")
+    with pytest.raises(ConfigurationError, match="all recorded completions were used"):
+        await swarm.run(Agent(), "Hi")
+
+
+def test_recordings_that_cannot_be_used(tmp_path: Path) -> None:
+    """Before the first request."""
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        record(tmp_path / "missing" / "r.jsonl")
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        replay(tmp_path / "r.jsonl")
+    (tmp_path / "r.jsonl").write_text("{")
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        replay(tmp_path / "r.jsonl")
+
+
+# --- redact ---
+
+
+@pytest.mark.anyio
+async def test_what_matches_never_reaches_the_provider() -> None:
+    """In messages, arguments and results; the history and the function have it, and ids and names stay."""
+    model = ScriptedModel([call("lookup", x="4111-1111", call_id="4111-1111"), "Done"])
+    swarm = AsyncSwarm(model.client(), middleware=[redact([re.compile(r"\d{4}-\d{4}")])])
+    response = await swarm.run(Agent(functions=[lookup]), "My card is 4111-1111")
+    sent = model.requests[1].messages
+    assert sent[1]["content"] == "My card is [redacted]"
+    assert sent[2]["tool_calls"][0]["function"] == {"name": "lookup", "arguments": '{"x": "[redacted]"}'}
+    assert sent[2]["tool_calls"][0]["id"] == sent[3]["tool_call_id"] == "4111-1111"
+    assert "4111" not in sent[3]["content"]
+    assert "4111-1111" in response.messages[1]["content"]
+
+
+@pytest.mark.anyio
+async def test_items_of_the_provider_that_repeat_the_text_are_not_sent() -> None:
+    """Over the Responses API the message goes in its plain form."""
+    model = ScriptedModel(["The card 4111-1111 is valid", "Done"], api="responses")
+    swarm = AsyncSwarm(model.client(), middleware=[redact(r"\d{4}-\d{4}", "****")])
+    first = await swarm.run(Agent(model="gpt-6-luna"), "Hi")
+    await swarm.run(Agent(model="gpt-6-luna"), [*first.messages, {"role": "user", "content": "And?"}])
+    assert model.requests[1].body["input"][0] == {"role": "assistant", "content": "The card **** is valid"}
+
+
+def test_a_pattern_that_is_none() -> None:
+    """The text of `re` says what is wrong with it."""
+    with pytest.raises(ConfigurationError, match="redact takes regular expressions"):
+        redact("(")
+
+
+# --- clip_results ---
+
+
+@pytest.mark.anyio
+async def test_a_long_result_keeps_its_head_and_its_tail() -> None:
+    """And says how much there was; a short one stays."""
+    model = ScriptedModel([[call("lookup", x="a"), call("short")], "Done"])
+
+    def short() -> str:
+        return "short"
+
+    swarm = AsyncSwarm(model.client(), middleware=[clip_results(200)])
+    response = await swarm.run(Agent(functions=[lookup, short]), "Hi")
+    clipped, whole = response.messages[1]["content"], response.messages[2]["content"]
+    assert len(clipped) == 200
+    assert clipped.startswith("found a")
+    assert clipped.endswith("found a")
+    assert "[... 1,400 characters" in clipped
+    assert whole == "short"
+
+
+@pytest.mark.parametrize("characters", [99, "200", True])
+def test_a_length_that_could_not_hold_the_note(characters: Any) -> None:
+    """At least 100."""
+    with pytest.raises(ConfigurationError, match="from 100"):
+        clip_results(characters)

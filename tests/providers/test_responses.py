@@ -1,0 +1,414 @@
+"""Runs over the Responses API, behind real clients of openai's: the same as over Chat Completions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai.types.responses.response_create_params import (
+    ResponseCreateParamsNonStreaming,
+    ResponseCreateParamsStreaming,
+)
+from pydantic import TypeAdapter
+
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    CompletionError,
+    CompletionRequest,
+    ConfigurationError,
+    RateLimits,
+    ReasoningDelta,
+    ResponsesSource,
+    Result,
+    StreamInterrupted,
+    Swarm,
+    TextDelta,
+)
+from aswarm.testing import Answer, Failure, RawAnswer, ScriptedModel, Step, call, check_history
+
+BODIES: dict[bool, TypeAdapter[Any]] = {
+    True: TypeAdapter(ResponseCreateParamsStreaming),
+    False: TypeAdapter(ResponseCreateParamsNonStreaming),
+}
+WAYS = pytest.mark.parametrize("way", ["run", "run(stream=True)", "stream"])
+APIS = ["chat", "responses"]
+
+
+def agents() -> Agent:
+    """Two agents, with functions that read and write the context."""
+
+    async def look_up(city: str) -> str:
+        """Look a city up."""
+        return f"sunny in {city}"
+
+    def remember(context_variables: dict[str, Any], city: str) -> Result:
+        """Remember a city."""
+        return Result(value="ok", context_variables={"city": city})
+
+    def hand_over() -> Agent:
+        """Hand over."""
+        return second
+
+    second = Agent(name="Second", model="gpt-6-luna", instructions="You are the second.", functions=[look_up])
+    return Agent(name="First", model="gpt-6-luna", functions=[look_up, remember, hand_over], tool_choice="required")
+
+
+def conversation() -> list[Step]:
+    """Parallel calls with reasoning, a wrong call, a handoff, and an answer."""
+    return [
+        Answer(
+            "Let me see.",
+            calls=[call("look_up", city="Paris", call_id="c1"), call("remember", city="Rome", call_id="c2")],
+            extra={"reasoning_content": "Two things."},
+        ),
+        [call("nothing", call_id="c3"), call("look_up", "{", call_id="c4")],
+        [call("hand_over", call_id="c5")],
+        Answer("All done.", extra={"reasoning_content": "Easy."}),
+    ]
+
+
+async def run(swarm: AsyncSwarm, way: str, agent: Agent, messages: Any = "Hi") -> Any:
+    """Run in one of the three ways."""
+    if way == "run":
+        return await swarm.run(agent, messages)
+    if way == "stream":
+        async with swarm.stream(agent, messages) as events:
+            async for _ in events:
+                pass
+        return events.response
+    found = [event["response"] async for event in swarm.run(agent, messages, stream=True) if "response" in event]
+    return found[0]
+
+
+def plain(messages: list[Any]) -> list[Any]:
+    """The messages without what only the Responses API has."""
+    return [{key: value for key, value in message.items() if key != "responses_output"} for message in messages]
+
+
+# --- the same over both ---
+
+
+@pytest.mark.anyio
+@WAYS
+async def test_the_same_conversation_gives_the_same_messages(way: str) -> None:
+    """Messages, context, agent, usage; every body fits the types of the SDK."""
+    left = {}
+    for api in APIS:
+        model = ScriptedModel(conversation(), cut=3, api=api)  # type: ignore[arg-type]
+        left[api] = await run(AsyncSwarm(model.client()), way, agents())
+        check_history(left[api].messages)
+        assert {request.is_responses for request in model.requests} == {api == "responses"}
+        for request in model.requests if api == "responses" else ():
+            BODIES[way != "run"].validate_python(request.body)
+    chat, responses = left["chat"], left["responses"]
+    assert plain(responses.messages) == chat.messages
+    assert (responses.context_variables, responses.agent.name) == ({"city": "Rome"}, "Second")
+    assert (responses.usage, responses.stop) == (chat.usage, chat.stop)
+
+
+@pytest.mark.anyio
+@WAYS
+async def test_what_the_model_is_sent_is_the_same(way: str) -> None:
+    """Instructions, messages and tools of each turn, and the tool choice that relaxes."""
+    sent = {}
+    for api in APIS:
+        model = ScriptedModel(conversation(), api=api)  # type: ignore[arg-type]
+        await run(AsyncSwarm(model.client()), way, agents())
+        sent[api] = [
+            (request.messages, request.tool_names, request.body.get("tool_choice")) for request in model.requests
+        ]
+    for (chat, *chat_rest), (responses, *rest) in zip(sent["chat"], sent["responses"], strict=True):
+        assert [{**message, "reasoning_content": None} for message in responses] == [
+            {**message, "reasoning_content": None} for message in chat
+        ]
+        assert rest == chat_rest
+
+
+@pytest.mark.anyio
+async def test_typed_and_classic_events() -> None:
+    """Text and reasoning in pieces; items of the API are never shown."""
+    model = ScriptedModel(conversation() * 2, cut=4, api="responses")
+    swarm = AsyncSwarm(model.client())
+    async with swarm.stream(agents(), "Hi") as events:
+        seen = [event async for event in events]
+    assert "".join(event.text for event in seen if isinstance(event, TextDelta)) == "Let me see.All done."
+    assert "".join(event.text for event in seen if isinstance(event, ReasoningDelta)) == "Two things.Easy."
+    async for event in swarm.run(agents(), "Hi", stream=True):
+        assert "responses_output" not in event
+        if "content" in event:
+            assert set(event) >= {"role", "content", "tool_calls"}
+
+
+@pytest.mark.anyio
+async def test_items_are_sent_back_as_they_came() -> None:
+    """Reasoning with what followed it, in this run and in the next."""
+    model = ScriptedModel(conversation(), api="responses")
+    response = await AsyncSwarm(model.client()).run(agents(), "Hi")
+    items = response.messages[0]["responses_output"]
+    assert [item["type"] for item in items] == ["reasoning", "message", "function_call", "function_call"]
+    for request in model.requests[1:]:
+        assert request.body["input"][1:5] == items
+    again = ScriptedModel(["Yes"], api="responses")
+    history = json.loads(json.dumps([{"role": "user", "content": "Hi"}, *response.messages]))
+    await AsyncSwarm(again.client()).run(agents(), [*history, {"role": "user", "content": "And?"}])
+    assert again.requests[0].body["input"][1:5] == items
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("first", APIS)
+async def test_a_history_goes_on_over_the_other_api(first: Any) -> None:
+    """Chat Completions gets none of the keys of the other; the Responses API gets plain items."""
+    second = APIS[first == "chat"]
+    begun = ScriptedModel(conversation(), api=first)
+    response = await AsyncSwarm(begun.client()).run(agents(), "Hi")
+    model = ScriptedModel(["Yes"], api=second)  # type: ignore[arg-type]
+    history = [{"role": "user", "content": "Hi"}, *response.messages, {"role": "user", "content": "And?"}]
+    assert (await AsyncSwarm(model.client()).run(agents(), history)).text == "Yes"
+    if second == "responses":
+        BODIES[False].validate_python(model.requests[0].body)
+        assert not any(item.get("type") == "reasoning" for item in model.requests[0].body["input"])
+    else:
+        assert not any(
+            {"responses_output", "reasoning_content"} & message.keys() for message in model.requests[0].messages
+        )
+
+
+# --- trouble ---
+
+
+@pytest.mark.anyio
+@WAYS
+@pytest.mark.parametrize(
+    ("step", "kind", "retryable"),
+    [
+        (Failure(429, "slow down", "rate_limit_exceeded"), CompletionError, True),
+        (Failure(400, "bad", "invalid_request_error"), CompletionError, False),
+        (RawAnswer([b"<html>"], "text/html"), CompletionError, True),
+    ],
+)
+async def test_a_failed_request(way: str, step: Step, kind: type[Exception], retryable: bool) -> None:
+    """The error of the provider, with a valid response."""
+    model = ScriptedModel([step], api="responses")
+    with pytest.raises(kind) as raised:
+        await run(AsyncSwarm(model.client()), way, agents())
+    assert raised.value.retryable is retryable  # type: ignore[attr-defined]
+    assert raised.value.response is not None  # type: ignore[attr-defined]
+    assert model.open_streams == 0
+
+
+@pytest.mark.anyio
+async def test_a_stream_that_breaks_keeps_its_text() -> None:
+    """StreamInterrupted, with the text in `partial`."""
+    model = ScriptedModel([Answer("Hello, world", break_after=6)], cut=3, api="responses")
+    with pytest.raises(StreamInterrupted) as raised:
+        await run(AsyncSwarm(model.client()), "stream", Agent(model="gpt-6-luna"))
+    assert raised.value.partial == "Hello,"
+    assert raised.value.response is not None
+    assert raised.value.response.messages == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+async def test_an_answer_that_was_cut_is_an_answer(reason: str) -> None:
+    """Its finish reason is in the event."""
+    model = ScriptedModel([Answer("Hel", finish_reason=reason)], api="responses")
+    async with AsyncSwarm(model.client()).stream(Agent(model="gpt-6-luna"), "Hi") as events:
+        finished = [event.finish_reason async for event in events if hasattr(event, "finish_reason")]
+    assert (finished, events.response.text) == ([reason], "Hel")
+
+
+@pytest.mark.anyio
+async def test_limits_and_retries_hold() -> None:
+    """A 429 is waited for by the swarm, and the request is sent once by the client."""
+    headers = {"retry-after-ms": "1"}
+    model = ScriptedModel([Failure(429, "slow", "rate_limit_exceeded", headers=headers), "Hello"], api="responses")
+    swarm = AsyncSwarm(model.client(max_retries=5), limits=RateLimits(requests_per_minute=6000))
+    assert (await swarm.run(Agent(model="gpt-6-luna"), "Hi")).text == "Hello"
+    assert len(model.requests) == 2
+
+
+@pytest.mark.anyio
+async def test_a_batch_with_a_journal_continues(tmp_path: Path) -> None:
+    """What is recorded is not asked again, and its items are there."""
+    for steps in (conversation(), []):
+        model = ScriptedModel(steps, api="responses")
+        async with AsyncSwarm(model.client()).batch(agents(), [("a", "Hi")], journal=tmp_path / "j.sqlite") as outcomes:
+            (outcome,) = [outcome async for outcome in outcomes]
+        assert outcome.error is None
+        assert outcome.response.messages[0]["responses_output"][0]["type"] == "reasoning"
+
+
+@pytest.mark.anyio
+async def test_open_calls_are_resumed() -> None:
+    """The message with the calls goes back with its items."""
+    model = ScriptedModel(conversation(), api="responses")
+    swarm = AsyncSwarm(model.client())
+    first = await swarm.run(agents(), "Hi", execute_tools=False)
+    response = await swarm.run(agents(), first.messages, resume=True)
+    assert response.text == "All done."
+    assert model.requests[1].body["input"][:4] == first.messages[0]["responses_output"]
+
+
+# --- which API ---
+
+
+class Recorder:
+    """The paths that were asked."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.paths.append(request.url.path)
+        return httpx.Response(400, json={"error": {"message": "enough"}})
+
+
+@pytest.mark.parametrize(
+    ("base_url", "api", "expected"),
+    [
+        ("https://api.openai.com/v1", "auto", "responses"),
+        ("https://eu.api.openai.com/v1", "auto", "responses"),
+        ("https://mine.openai.azure.com/openai/v1/", "auto", "responses"),
+        ("https://mine.services.ai.azure.com/openai/v1", "auto", "responses"),
+        ("https://mine.openai.azure.com/openai", "auto", "chat/completions"),
+        ("https://api.openai.com.evil.test/v1", "auto", "chat/completions"),
+        ("https://notapi.openai.com.test/v1", "auto", "chat/completions"),
+        ("http://127.0.0.1:8080/v1", "auto", "chat/completions"),
+        ("https://api.openai.com/v1", "chat", "chat/completions"),
+        ("http://127.0.0.1:8080/v1", "responses", "responses"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["AsyncSwarm", "Swarm"])
+def test_the_api_is_chosen_by_the_host(base_url: str, api: Any, expected: str, kind: str) -> None:
+    """OpenAI's own hosts and Azure's v1 have the Responses API; nobody else is asked for it unless told."""
+    seen = Recorder()
+    options: dict[str, Any] = {"api_key": "x", "base_url": base_url, "max_retries": 0}
+    ask = _ask_blocking if kind == "Swarm" else _ask_async
+    with pytest.raises(CompletionError):
+        ask(seen, options, api)
+    assert seen.paths[0].endswith(f"/{expected}")
+
+
+def _ask_blocking(seen: Recorder, options: dict[str, Any], api: Any) -> None:
+    http: Any = httpx.Client(transport=httpx.MockTransport(seen))
+    Swarm(openai.OpenAI(http_client=http, **options), api=api).run(Agent(), "Hi")
+
+
+def _ask_async(seen: Recorder, options: dict[str, Any], api: Any) -> None:
+    async def main() -> None:
+        http: Any = httpx.AsyncClient(transport=httpx.MockTransport(seen))
+        await AsyncSwarm(openai.AsyncOpenAI(http_client=http, **options), api=api).run(Agent(), "Hi")
+
+    asyncio.run(main())
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("patched", ["chat.completions", "responses"])
+async def test_a_patched_client_of_openai_itself_is_asked_over_chat(patched: str) -> None:
+    """A hook sees what it expects, or is not passed by in silence."""
+    model = ScriptedModel(["Hello"], api="responses")
+    client = model.client()
+    resource: Any = client.chat.completions if patched == "chat.completions" else client.responses
+    create = resource.create
+    resource.create = lambda **arguments: create(**arguments)
+    assert (await AsyncSwarm(client).run(Agent(), "Hi")).text == "Hello"
+    assert model.requests[0].path == "/v1/chat/completions"
+
+
+@pytest.mark.anyio
+@WAYS
+async def test_a_patched_client_is_asked_over_responses_if_told(way: str) -> None:
+    """Through its own `responses.create`, so that the hook sees the request."""
+    model = ScriptedModel(conversation(), cut=3, api="responses")
+    client = model.client()
+    create, seen = client.responses.create, []
+
+    async def hooked(**arguments: Any) -> Any:
+        seen.append(arguments["model"])
+        return await create(**arguments)
+
+    client.responses.create = hooked  # type: ignore[method-assign]
+    response = await run(AsyncSwarm(client, api="responses"), way, agents())
+    assert response.text == "All done."
+    assert len(seen) == len(model.requests) == 4
+    assert [item["type"] for item in response.messages[0]["responses_output"]][:2] == ["reasoning", "message"]
+
+
+@pytest.mark.anyio
+@WAYS
+async def test_a_source_by_itself(way: str) -> None:
+    """For any server that has the API, and where one swarm has several sources."""
+    model = ScriptedModel(conversation(), cut=3)
+    response = await run(AsyncSwarm(ResponsesSource(model.client())), way, agents())
+    assert response.text == "All done."
+    assert model.requests[0].is_responses
+
+
+@pytest.mark.anyio
+async def test_a_source_inside_another_source() -> None:
+    """A source of the user's own may ask it, as any other."""
+    model = ScriptedModel([Answer("Hello", usage=None)])
+    inner = ResponsesSource(model.client(max_retries=7))
+
+    class Logging:
+        max_retries = inner.max_retries
+
+        def complete(self, request: CompletionRequest) -> Any:
+            return inner.complete(request)
+
+    response = await AsyncSwarm(Logging()).run(Agent(), "Hi")
+    assert (response.text, response.usage.total_tokens, inner.max_retries) == ("Hello", 0, 7)
+
+
+@pytest.mark.anyio
+@WAYS
+async def test_a_refusal(way: str) -> None:
+    """It is on the message, and goes back with its item."""
+    model = ScriptedModel([Answer(extra={"refusal": "No."}), "Hello"], cut=1, api="responses")
+    swarm = AsyncSwarm(model.client())
+    first = await run(swarm, way, Agent(model="gpt-6-luna"))
+    assert (first.messages[0]["refusal"], first.messages[0]["content"]) == ("No.", None)
+    await run(swarm, way, Agent(model="gpt-6-luna"), [*first.messages, {"role": "user", "content": "Why?"}])
+    assert model.requests[1].body["input"][0] == first.messages[0]["responses_output"][0]
+
+
+def test_a_blocking_client_in_a_source() -> None:
+    """`Swarm` calls it in the caller's thread; `AsyncSwarm` refuses it."""
+    model = ScriptedModel(["Hello"])
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        from aswarm.testing import response
+
+        assert request.url.path == "/v1/responses"
+        return httpx.Response(200, json=response(Answer("Hello")))
+
+    http: Any = httpx.Client(transport=httpx.MockTransport(answer))
+    client = openai.OpenAI(api_key="x", base_url="http://a.test/v1", http_client=http)
+    assert Swarm(ResponsesSource(client)).run(Agent(), "Hi").text == "Hello"
+    assert not model.requests
+    with pytest.raises(ConfigurationError, match="needs AsyncOpenAI"):
+        AsyncSwarm(ResponsesSource(client))
+
+
+def test_mistakes() -> None:
+    """An unknown API, and one for a source that has none."""
+    with pytest.raises(ConfigurationError, match="'auto', 'chat' or 'responses', not 'assistants'"):
+        AsyncSwarm(api="assistants")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="is for a client"):
+        AsyncSwarm(ResponsesSourceLike(), api="responses")
+    with pytest.raises(ConfigurationError, match=r"have responses\.create"):
+        ResponsesSource(object())
+
+
+class ResponsesSourceLike:
+    """A source of somebody else's."""
+
+    def complete(self, request: Any) -> Any:
+        """Never called."""
+        raise NotImplementedError

@@ -1,0 +1,164 @@
+"""Functions that return images and files: recorded whole, and sent as each API takes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aswarm import Agent, AsyncSwarm, File, Image, Result, ToolCallFinished
+from aswarm.testing import ScriptedModel, call, check_history
+
+PIXEL = b"\x89PNG"
+URL = "data:image/png;base64,iVBORw=="
+
+
+def screenshot() -> Image:
+    """Take a screenshot."""
+    return Image(PIXEL, detail="low")
+
+
+async def report() -> list[Any]:
+    """Write a report."""
+    return ["The report of", {"year": 2026}, File(b"%PDF", "report.pdf")]
+
+
+async def plain() -> str:
+    """Say something."""
+    return "plain"
+
+
+def agent() -> Agent:
+    return Agent(model="gpt-6-luna", functions=[screenshot, report, plain])
+
+
+def model(api: Any) -> ScriptedModel:
+    calls = [call("screenshot", call_id="c1"), call("report", call_id="c2"), call("plain", call_id="c3")]
+    return ScriptedModel([calls, "Done"], api=api)
+
+
+RECORDED = [
+    [{"type": "image_url", "image_url": {"url": URL, "detail": "low"}}],
+    [
+        {"type": "text", "text": "The report of"},
+        {"type": "text", "text": '{"year": 2026}'},
+        {"type": "file", "file": {"filename": "report.pdf", "file_data": "data:application/pdf;base64,JVBERg=="}},
+    ],
+    "plain",
+]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_the_history_has_the_parts(api: str) -> None:
+    """Whole, as JSON, and the next run can go on with it."""
+    response = await AsyncSwarm(model(api).client()).run(agent(), "Look.")
+    assert [message["content"] for message in response.messages if message["role"] == "tool"] == RECORDED
+    check_history(response.messages)
+    history = [{"role": "user", "content": "Look."}, *json.loads(json.dumps(response.messages))]
+    again = ScriptedModel(["Yes"], api=api)  # type: ignore[arg-type]
+    assert (await AsyncSwarm(again.client()).run(agent(), [*history, {"role": "user", "content": "?"}])).text == "Yes"
+
+
+@pytest.mark.anyio
+async def test_over_chat_completions_they_follow_the_answers() -> None:
+    """A tool message has text only there; one user message after the whole block has the rest."""
+    asked = model("chat")
+    await AsyncSwarm(asked.client()).run(agent(), "Look.")
+    first, second, third, user = asked.requests[1].messages[-4:]
+    assert [message["content"] for message in (first, second, third)] == [
+        "[image]",
+        'The report of {"year": 2026} [file report.pdf]',
+        "plain",
+    ]
+    assert user == {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "From the result of the tool call c1:"},
+            RECORDED[0][0],
+            {"type": "text", "text": "From the result of the tool call c2:"},
+            RECORDED[1][2],
+        ],
+    }
+
+
+@pytest.mark.anyio
+async def test_in_the_middle_of_a_history_they_stand_before_the_next_message() -> None:
+    """After all answers of the block, and before what came next."""
+    response = await AsyncSwarm(model("chat").client()).run(agent(), "Look.")
+    asked = ScriptedModel(["Yes"])
+    history = [{"role": "user", "content": "Look."}, *response.messages, {"role": "user", "content": "?"}]
+    await AsyncSwarm(asked.client()).run(agent(), history)
+    roles = [message["role"] for message in asked.requests[0].messages]
+    assert roles == ["system", "user", "assistant", "tool", "tool", "tool", "user", "assistant", "user"]
+
+
+@pytest.mark.anyio
+async def test_over_the_responses_api_they_are_in_the_output() -> None:
+    """The output of a function call may have parts there."""
+    asked = model("responses")
+    await AsyncSwarm(asked.client()).run(agent(), "Look.")
+    outputs = [item["output"] for item in asked.requests[1].body["input"] if item.get("type") == "function_call_output"]
+    assert outputs == [
+        [{"type": "input_image", "image_url": URL, "detail": "low"}],
+        [
+            {"type": "input_text", "text": "The report of"},
+            {"type": "input_text", "text": '{"year": 2026}'},
+            {"type": "input_file", "filename": "report.pdf", "file_data": "data:application/pdf;base64,JVBERg=="},
+        ],
+        "plain",
+    ]
+
+
+@pytest.mark.anyio
+async def test_events_name_them() -> None:
+    """The content of an event is text."""
+    async with AsyncSwarm(model("chat").client()).stream(agent(), "Look.") as run:
+        shown = [event.content async for event in run if isinstance(event, ToolCallFinished)]
+    assert sorted(shown) == ['The report of {"year": 2026} [file report.pdf]', "[image]", "plain"]
+
+
+@pytest.mark.anyio
+async def test_an_image_with_a_handoff() -> None:
+    """`Result` may hold one, and a replaced handoff is said in a part of its own."""
+    second, third = Agent(name="Second"), Agent(name="Third")
+
+    def to_second() -> Result:
+        return Result(value=Image("https://example.com/a.png"), agent=second)
+
+    def to_third() -> Result:
+        return Result(value=Image(URL), agent=third)
+
+    asked = ScriptedModel([[call("to_second"), call("to_third")], "Done"])
+    response = await AsyncSwarm(asked.client()).run(Agent(functions=[to_second, to_third]), "Go.")
+    assert response.agent is third
+    assert response.messages[1]["content"] == [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]
+    assert response.messages[2]["content"] == [
+        {"type": "image_url", "image_url": {"url": URL}},
+        {"type": "text", "text": " (replaces the handoff to Second)"},
+    ]
+
+
+@pytest.mark.anyio
+async def test_a_journal_keeps_them(tmp_path: Path) -> None:
+    """A rerun has the same messages, without a call."""
+    left = []
+    for steps in (model("chat"), ScriptedModel([])):
+        async with AsyncSwarm(steps.client()).batch(agent(), ["Look."], journal=tmp_path / "j.sqlite") as outcomes:
+            left += [outcome.response.messages async for outcome in outcomes if outcome.error is None]
+    assert left[0] == left[1]
+    assert [message["content"] for message in left[0] if message["role"] == "tool"] == RECORDED
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_a_user_sends_them_too(api: Any) -> None:
+    """`part` is the form of a content part, which both APIs take."""
+    asked = ScriptedModel(["A pixel."], api=api)
+    content = [{"type": "text", "text": "What is this?"}, Image(PIXEL).part, File(b"x", "a.pdf").part]
+    await AsyncSwarm(asked.client()).run(Agent(model="gpt-6-luna"), [{"role": "user", "content": content}])
+    sent = asked.requests[0].messages[-1]["content"]
+    kinds = {"chat": ["text", "image_url", "file"], "responses": ["input_text", "input_image", "input_file"]}
+    assert [part["type"] for part in sent] == kinds[api]

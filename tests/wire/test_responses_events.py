@@ -1,0 +1,265 @@
+"""Answers of the Responses API, whole and in events, become what Chat Completions would have said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aswarm import CompletionError, StreamInterrupted
+from aswarm._wire.accumulator import Accumulator, Completion
+from aswarm._wire.responses_events import ResponsesDecoder
+from aswarm._wire.responses_items import OUTPUT_ITEMS
+from aswarm._wire.sse import AnswerDecoder
+from aswarm.testing import Answer, call, chunks, completion, response, response_events
+
+Json = dict[str, Any]
+
+texts = st.none() | st.text(max_size=20)
+calls = st.lists(st.builds(lambda x: call("f", call_id="c1", x=x), st.text(max_size=8)), max_size=3)
+answers = st.builds(
+    lambda text, made, reasoning: Answer(text, made, {"reasoning_content": reasoning} if reasoning else {}),
+    texts,
+    calls,
+    texts,
+)
+MESSAGE = {"id": "msg_1", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
+CALL = {"id": "fc_1", "type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"x": 1}'}
+CUSTOM = {"id": "ct_1", "type": "custom_tool_call", "call_id": "c2", "name": "g", "input": "raw"}
+REASONING = {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
+SEARCH = {"id": "ws_1", "type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "q"}}
+
+
+def encoded(events: Sequence[Json]) -> bytes:
+    """The events as a server sends them."""
+    return b"".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events)
+
+
+def read(*pieces: bytes, decoder: Any = None) -> tuple[Completion, list[Json]]:
+    """The completion that the pieces give, and the deltas that are shown on the way."""
+    decoder, accumulator = decoder or ResponsesDecoder(), Accumulator()
+    deltas: list[Json | None] = []
+    for piece in pieces:
+        deltas += [accumulator.feed(chunk) for chunk in decoder.feed(piece)]
+    deltas += [accumulator.feed(chunk) for chunk in decoder.end()]
+    return accumulator.finish(), [delta for delta in deltas if delta is not None]
+
+
+def done(*output: Json, status: str = "completed", **more: Any) -> Json:
+    """The event that ends a response."""
+    return {
+        "type": f"response.{status}",
+        "response": {"object": "response", "status": status, "output": list(output), **more},
+    }
+
+
+def plain(message: Json) -> Json:
+    """The message without what only the Responses API has."""
+    return {key: value for key, value in message.items() if key != OUTPUT_ITEMS}
+
+
+@given(answers, st.integers(1, 4))
+def test_both_apis_give_the_same_completion(answer: Answer, cut: int) -> None:
+    """Message, finish reason and usage, streamed and whole; the deltas join to the same texts."""
+    over_chat, _ = read(
+        b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in chunks(answer, cut)), decoder=AnswerDecoder()
+    )
+    streamed, deltas = read(encoded(list(response_events(answer, cut))))
+    whole, _ = read(json.dumps(response(answer)).encode())
+    whole_chat, _ = read(json.dumps(completion(answer)).encode(), decoder=AnswerDecoder())
+    assert plain(streamed.message) | {"content": None} == plain(over_chat.message) | {"content": None}
+    for one in (streamed, whole, over_chat, whole_chat):
+        assert (one.message["content"] or "", one.message["tool_calls"]) == (
+            answer.text or "",
+            streamed.message["tool_calls"],
+        )
+        assert (one.finish_reason, one.usage) == (answer.finish, streamed.usage)
+    assert "".join(delta["content"] or "" for delta in deltas) == (answer.text or "")
+    assert not any(OUTPUT_ITEMS in delta for delta in deltas)
+
+
+@given(answers, st.integers(0), st.integers(0))
+def test_it_does_not_matter_where_the_bytes_are_cut(answer: Answer, first: int, second: int) -> None:
+    """The answer cut at any two bytes gives the same message."""
+    sent = encoded(list(response_events(answer, 3)))
+    start, end = sorted((first % len(sent), second % len(sent)))
+    assert read(sent[:start], sent[start:end], sent[end:]) == read(sent)
+
+
+@given(answers, st.integers(0))
+def test_a_stream_that_ends_early_is_interrupted(answer: Answer, at: int) -> None:
+    """No event before the last one counts as the end."""
+    events = list(response_events(answer, 3))
+    with pytest.raises(StreamInterrupted):
+        read(encoded(events[: at % len(events)] or events[:1]))
+
+
+def test_items_are_kept_as_they_came() -> None:
+    """All of them, in their order, also those of tools that the provider ran; none is shown."""
+    output = [REASONING, SEARCH, MESSAGE, CALL]
+    completion, deltas = read(encoded([done(*output)]))
+    assert completion.message[OUTPUT_ITEMS] == output
+    assert not any(OUTPUT_ITEMS in delta for delta in deltas)
+
+
+@pytest.mark.parametrize(("sends_items", "has_output"), [(True, True), (True, False), (False, True)])
+def test_a_server_that_sends_no_deltas(sends_items: bool, has_output: bool) -> None:
+    """Whole items, or nothing before the end, give the same message, and its pieces are shown."""
+    output = [REASONING, MESSAGE, CALL, CUSTOM]
+    items = [{"type": "response.output_item.done", "output_index": at, "item": item} for at, item in enumerate(output)]
+    completion, deltas = read(encoded([*(items if sends_items else []), done(*(output if has_output else []))]))
+    assert plain(completion.message) == {
+        "role": "assistant",
+        "content": "Hello",
+        "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}},
+            {"id": "c2", "type": "custom", "custom": {"name": "g", "input": "raw"}},
+        ],
+        "reasoning_content": "Hm.",
+    }
+    assert completion.message[OUTPUT_ITEMS] == output
+    assert len(deltas) == len(output)
+
+
+def test_a_call_whose_arguments_come_only_at_its_end() -> None:
+    """It is announced without them; they are there once, and shown."""
+    events = [
+        {"type": "response.output_item.added", "output_index": 0, "item": {**CALL, "arguments": ""}},
+        {"type": "response.output_item.done", "output_index": 0, "item": CALL},
+        done(CALL),
+    ]
+    completion, _ = read(encoded(events))
+    assert completion.message["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"x": 1}'}
+
+
+def test_items_without_numbers_are_known_by_their_ids() -> None:
+    """Some servers leave `output_index` out."""
+    events = [
+        {"type": "response.output_item.added", "item": {**CALL, "arguments": ""}},
+        {"type": "response.output_item.added", "item": {**CALL, "id": "fc_2", "call_id": "c2", "arguments": ""}},
+        {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": "{}"},
+        {"type": "response.function_call_arguments.delta", "item_id": "fc_2", "delta": '{"y": 2}'},
+        done({**CALL, "arguments": "{}"}, {**CALL, "id": "fc_2", "call_id": "c2", "arguments": '{"y": 2}'}),
+    ]
+    completion, _ = read(encoded(events))
+    assert [made["function"]["arguments"] for made in completion.message["tool_calls"]] == ["{}", '{"y": 2}']
+
+
+def test_custom_calls_stream_their_input() -> None:
+    """A call whose payload is no JSON."""
+    events = [
+        {"type": "response.output_item.added", "output_index": 0, "item": {**CUSTOM, "input": ""}},
+        {"type": "response.custom_tool_call_input.delta", "output_index": 0, "delta": "ra"},
+        {"type": "response.custom_tool_call_input.delta", "output_index": 0, "delta": "w"},
+        {"type": "response.output_item.done", "output_index": 0, "item": CUSTOM},
+        done(CUSTOM),
+    ]
+    completion, _ = read(encoded(events))
+    assert completion.message["tool_calls"] == [{"id": "c2", "type": "custom", "custom": {"name": "g", "input": "raw"}}]
+
+
+def test_parts_of_reasoning_are_apart() -> None:
+    """An empty line stands between the parts of a summary, and between two items."""
+    delta = "response.reasoning_summary_text.delta"
+    events = [
+        {"type": delta, "output_index": 0, "summary_index": 0, "delta": "One"},
+        {"type": delta, "output_index": 0, "summary_index": 0, "delta": "!"},
+        {"type": delta, "output_index": 0, "summary_index": 1, "delta": "Two"},
+        {"type": "response.reasoning_text.delta", "output_index": 1, "content_index": 0, "delta": "Three"},
+        {"type": "response.output_text.delta", "output_index": 2, "delta": "Hello"},
+        done(),
+    ]
+    completion, _ = read(encoded(events))
+    assert completion.message["reasoning_content"] == "One!\n\nTwo\n\nThree"
+
+
+@pytest.mark.parametrize(
+    ("details", "finish"),
+    [({"reason": "max_output_tokens"}, "length"), ({"reason": "content_filter"}, "content_filter"), (None, "length")],
+)
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_an_incomplete_response(details: Json | None, finish: str, is_whole: bool) -> None:
+    """It is a completion that was cut; the finish reason says why."""
+    end = done(MESSAGE, status="incomplete", incomplete_details=details)
+    completion, _ = read(json.dumps(end["response"]).encode() if is_whole else encoded([end]))
+    assert (completion.message["content"], completion.finish_reason) == ("Hello", finish)
+
+
+def test_usage_has_cached_and_reasoning_tokens() -> None:
+    """Under the names of Chat Completions."""
+    usage = {
+        "input_tokens": 7,
+        "input_tokens_details": {"cached_tokens": 3},
+        "output_tokens": 5,
+        "output_tokens_details": {"reasoning_tokens": 2},
+        "total_tokens": 12,
+    }
+    completion, _ = read(encoded([done(MESSAGE, usage=usage)]))
+    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens, completion.usage.total_tokens) == (
+        7,
+        5,
+        12,
+    )
+    assert completion.usage.details == {
+        "prompt_tokens_details": {"cached_tokens": 3},
+        "completion_tokens_details": {"reasoning_tokens": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    ("sent", "text", "retryable"),
+    [
+        (encoded([done(status="failed", error={"code": "server_error", "message": "Oh"})]), "Oh.*server_error", True),
+        (
+            encoded([done(status="failed", error={"code": "invalid_prompt", "message": "Oh"})]),
+            "Oh.*invalid_prompt",
+            False,
+        ),
+        (encoded([{"type": "error", "code": "rate_limit_exceeded", "message": "Slow"}]), "Slow.*rate_limit", True),
+        (b'data: {"type": "error", "error": {"code": "server_error", "message": "Oh"}}\n\n', "Oh.*server_error", True),
+        (b'{"object": "response", "status": "failed", "output": [], "error": {"message": "Oh"}}', "Oh", False),
+        (b'{"object": "response", "status": "cancelled", "output": []}', "status 'cancelled'", False),
+        (b'{"error": {"message": "Oh"}}', "Oh", False),
+    ],
+)
+def test_a_response_that_failed(sent: bytes, text: str, retryable: bool) -> None:
+    """It is a CompletionError with the provider's words and code."""
+    with pytest.raises(CompletionError, match=text) as raised:
+        read(sent)
+    assert raised.value.retryable is retryable
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b'{"choices": []}',
+        b'{"type": "message"}',
+        b'data: {"type": "response.output_text.delta"}\n\n',
+        b'data: {"type": "response.output_item.done"}\n\n',
+        b'data: {"type": "response.completed"}\n\n',
+        b'data: {"type": "response.completed", "response": {"output": [7]}}\n\n',
+        b"<html>",
+        b"",
+    ],
+)
+def test_what_is_no_response_is_a_completion_error(sent: bytes) -> None:
+    """Never a bare KeyError."""
+    with pytest.raises(CompletionError):
+        read(sent)
+
+
+def test_unknown_events_are_ignored() -> None:
+    """Events of hosted tools, and those that the API will have tomorrow."""
+    events = [{"type": "response.web_search_call.searching"}, {"type": "response.tomorrow", "x": 1}, done(MESSAGE)]
+    assert read(encoded(events))[0].message["content"] == "Hello"
+
+
+def test_events_after_the_end_are_not_waited_for() -> None:
+    """The response has ended with its last event, whatever the connection does."""
+    decoder = ResponsesDecoder()
+    list(decoder.feed(encoded([done(MESSAGE)])))
+    assert decoder.is_done

@@ -1,0 +1,296 @@
+"""A request of Chat Completions, said in the words of the Responses API."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from histories import USER, Message, answer, asking, made_call
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
+from pydantic import TypeAdapter
+
+from aswarm import ConfigurationError
+from aswarm._wire.responses_items import OUTPUT_ITEMS
+from aswarm._wire.responses_request import responses_body
+
+PARAMETERS: TypeAdapter[Any] = TypeAdapter(ResponseCreateParamsNonStreaming)
+SYSTEM: Message = {"role": "system", "content": "Be kind."}
+REASONING = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "x"}
+FUNCTION_CALL = {"id": "fc_1", "type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
+TEXT = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "output_text", "text": "Hello", "annotations": []}],
+}
+
+
+def body_of(*messages: Message, **settings: Any) -> dict[str, Any]:
+    """The body that is sent for these messages; it must fit the SDK's own types, and the given one must stay."""
+    asked = {"model": "gpt-6-sol", "messages": list(messages or [USER]), "stream": False, **settings}
+    before = copy.deepcopy(asked)
+    body = responses_body(asked)
+    assert asked == before
+    PARAMETERS.validate_python(body)
+    return body
+
+
+def input_of(*messages: Message, **settings: Any) -> list[Any]:
+    """The input items that are sent for these messages."""
+    return body_of(*messages, **settings)["input"]
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_stored_and_reasoning_comes_encrypted() -> None:
+    """Each request has the whole history, so the provider need not keep it."""
+    assert body_of() == {
+        "model": "gpt-6-sol",
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "input": [USER],
+        "stream": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("chat", "expected"),
+    [
+        ({"max_tokens": 20}, {"max_output_tokens": 20}),
+        ({"max_completion_tokens": 20}, {"max_output_tokens": 20}),
+        ({"reasoning_effort": "low"}, {"reasoning": {"effort": "low"}}),
+        (
+            {"reasoning_effort": "low", "reasoning": {"summary": "auto"}},
+            {"reasoning": {"effort": "low", "summary": "auto"}},
+        ),
+        ({"verbosity": "low"}, {"text": {"verbosity": "low"}}),
+        ({"response_format": {"type": "json_object"}}, {"text": {"format": {"type": "json_object"}}}),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}, "strict": True}}},
+            {"text": {"format": {"type": "json_schema", "name": "a", "schema": {}, "strict": True}}},
+        ),
+        ({"logprobs": True}, {"include": ["reasoning.encrypted_content", "message.output_text.logprobs"]}),
+        ({"include": []}, {"include": None}),
+        ({"model": "gpt-4o"}, {"include": None, "model": "gpt-4o"}),
+        ({"stream_options": {"include_usage": True}}, {"stream_options": None}),
+        ({"stream_options": {"include_obfuscation": False}}, {"stream_options": {"include_obfuscation": False}}),
+        ({"tool_choice": "required"}, {"tool_choice": "required"}),
+        (
+            {"tool_choice": {"type": "function", "function": {"name": "f"}}},
+            {"tool_choice": {"type": "function", "name": "f"}},
+        ),
+        (
+            {"tool_choice": {"type": "custom", "custom": {"name": "f"}}},
+            {"tool_choice": {"type": "custom", "name": "f"}},
+        ),
+        ({"tool_choice": {"type": "file_search"}}, {"tool_choice": {"type": "file_search"}}),
+        (
+            {
+                "tool_choice": {
+                    "type": "allowed_tools",
+                    "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "f"}}]},
+                }
+            },
+            {"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]}},
+        ),
+        *(
+            ({key: value}, {key: value})
+            for key, value in {
+                "metadata": {"a": "b"},
+                "parallel_tool_calls": False,
+                "prompt_cache_key": "k",
+                "service_tier": "flex",
+                "store": True,
+                "temperature": 0,
+                "truncation": "auto",
+                "user": "u",
+            }.items()
+        ),
+        *(({key: value}, {key: None}) for key, value in {"n": 1, "modalities": ["text"], "logit_bias": {}}.items()),
+    ],
+)
+def test_a_setting_keeps_its_meaning(chat: dict[str, Any], expected: dict[str, Any]) -> None:
+    """A setting of Chat Completions is said in the other API's words; None stands for what is not sent."""
+    body = body_of(**chat)
+    assert {key: body.get(key) for key in expected} == expected
+    assert not chat.keys() & body.keys() - expected.keys()
+
+
+@pytest.mark.parametrize(
+    "key", ["stop", "seed", "logit_bias", "audio", "prediction", "functions", "web_search_options"]
+)
+def test_a_setting_that_the_api_lacks_is_named(key: str) -> None:
+    """It is refused before the request, with the way out."""
+    with pytest.raises(ConfigurationError, match=rf"'{key}', which the Responses API does not have.*api=\"chat\""):
+        responses_body({"model": "m", "messages": [USER], key: {"a": 1}})
+
+
+@pytest.mark.parametrize("key", ["previous_response_id", "conversation", "background"])
+def test_state_at_the_provider_is_refused(key: str) -> None:
+    """The run has the history."""
+    with pytest.raises(ConfigurationError, match=f"'{key}', but aswarm sends the whole history"):
+        responses_body({"model": "m", "messages": [USER], key: "x"})
+
+
+# --- tools ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("chat", "expected"),
+    [
+        (
+            {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "description": "d"}},
+            {"type": "function", "name": "f", "parameters": {"type": "object"}, "description": "d", "strict": False},
+        ),
+        (
+            {"type": "function", "function": {"name": "f", "strict": True}},
+            {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}, "strict": True},
+        ),
+        (
+            {
+                "type": "custom",
+                "custom": {
+                    "name": "f",
+                    "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": "x"}},
+                },
+            },
+            {"type": "custom", "name": "f", "format": {"type": "grammar", "syntax": "lark", "definition": "x"}},
+        ),
+        ({"type": "web_search"}, {"type": "web_search"}),
+        (
+            {"type": "mcp", "server_label": "l", "server_url": "https://a.example"},
+            {"type": "mcp", "server_label": "l", "server_url": "https://a.example"},
+        ),
+    ],
+)
+def test_a_tool_is_flat(chat: dict[str, Any], expected: dict[str, Any]) -> None:
+    """`strict` is always said: the API takes it for true where it is missing. Hosted tools stay as they are."""
+    assert body_of(tools=[chat])["tools"] == [expected]
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_system_message_is_the_instructions() -> None:
+    """Later ones stay where they are."""
+    body = body_of(SYSTEM, USER, SYSTEM)
+    assert (body["instructions"], body["input"]) == ("Be kind.", [USER, SYSTEM])
+
+
+def test_parts_of_a_user_message_are_input_parts() -> None:
+    """Text, images and files."""
+    content = [
+        {"type": "text", "text": "Look."},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}},
+        {"type": "file", "file": {"file_id": "file-1"}},
+        {"type": "input_text", "text": "Ready."},
+    ]
+    assert input_of({"role": "user", "content": content})[0]["content"] == [
+        {"type": "input_text", "text": "Look."},
+        {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "low"},
+        {"type": "input_file", "file_id": "file-1"},
+        {"type": "input_text", "text": "Ready."},
+    ]
+
+
+def test_audio_is_refused() -> None:
+    """The API takes none; the text names the part."""
+    part = {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}
+    with pytest.raises(ConfigurationError, match=r"does not have: .*input_audio"):
+        responses_body({"model": "m", "messages": [{"role": "user", "content": [part]}]})
+
+
+def test_function_messages_are_refused() -> None:
+    """They belong to the functions of 2023, which the API never had."""
+    with pytest.raises(ConfigurationError, match="role 'function'"):
+        responses_body({"model": "m", "messages": [{"role": "function", "name": "f", "content": "1"}]})
+
+
+def test_calls_and_answers_of_another_provider_become_items() -> None:
+    """Text first, then the calls, then each answer; a long id is cut on both sides alike."""
+    long_id = "x" * 30 + "y" * 60
+    custom = {"id": "c2", "type": "custom", "custom": {"name": "g", "input": "raw"}}
+    history = [asking(made_call(long_id), custom, content="One moment"), answer(long_id), answer("c2")]
+    assert input_of(USER, *history)[1:] == [
+        {"role": "assistant", "content": "One moment"},
+        {"type": "function_call", "call_id": long_id[-64:], "name": "f", "arguments": "{}"},
+        {"type": "custom_tool_call", "call_id": "c2", "name": "g", "input": "raw"},
+        {"type": "function_call_output", "call_id": long_id[-64:], "output": "done"},
+        {"type": "custom_tool_call_output", "call_id": "c2", "output": "done"},
+    ]
+
+
+def test_a_refusal_is_sent_as_text() -> None:
+    """The message of another provider has no item that could hold it."""
+    message = {"role": "assistant", "content": None, "refusal": "No."}
+    assert input_of(USER, message)[1:] == [{"role": "assistant", "content": "No."}]
+
+
+def replayed(**changes: Any) -> list[Any]:
+    """What is sent for a message that came as reasoning, text and a call."""
+    message = asking(made_call(), content="Hello", **{OUTPUT_ITEMS: [REASONING, TEXT, FUNCTION_CALL]})
+    return input_of(USER, {**message, **changes}, answer())[1:-1]
+
+
+def test_items_are_sent_back_as_they_came() -> None:
+    """Reasoning, text and call, in their order."""
+    assert replayed() == [REASONING, TEXT, FUNCTION_CALL]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"content": "Hello!"},
+        {"content": None},
+        {"refusal": "No."},
+        {"tool_calls": [made_call("c1", "g")]},
+        {"tool_calls": [made_call("c1", "f", '{"a": 1}')]},
+        {"tool_calls": [made_call(), made_call("c2")]},
+        {OUTPUT_ITEMS: [REASONING, TEXT]},
+        {OUTPUT_ITEMS: [TEXT, FUNCTION_CALL, REASONING]},
+        {OUTPUT_ITEMS: [REASONING, REASONING, TEXT, FUNCTION_CALL]},
+        {OUTPUT_ITEMS: [{**REASONING, "encrypted_content": None}, TEXT, FUNCTION_CALL]},
+        {OUTPUT_ITEMS: []},
+        {OUTPUT_ITEMS: "odd"},
+        {OUTPUT_ITEMS: ["odd"]},
+    ],
+    ids=str,
+)
+def test_items_that_do_not_match_are_not_sent(changes: dict[str, Any]) -> None:
+    """A message that was edited or trimmed, and items that the API would refuse, are sent in the plain form."""
+    assert all(item.get("id") is None for item in replayed(**changes))
+
+
+def test_reasoning_that_a_server_shows_in_full_needs_no_encryption() -> None:
+    """Servers of open models send their reasoning as text, and take it back."""
+    shown = {"id": "rs_1", "type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
+    items = [shown, TEXT, FUNCTION_CALL]
+    assert replayed(**{OUTPUT_ITEMS: items}) == items
+
+
+call_ids = st.sampled_from(["c1", "c2", "c" * 70])
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.builds(lambda text: {"role": "user", "content": text}, st.text()),
+            st.builds(
+                lambda call_id, text: [asking(made_call(call_id), content=text), answer(call_id, text or "")],
+                call_ids,
+                st.none() | st.text(),
+            ),
+        )
+    )
+)
+def test_every_history_fits_the_types_of_the_sdk(drawn: list[Any]) -> None:
+    """What goes in is a valid history of Chat Completions; what comes out is valid for the Responses API."""
+    messages = [message for block in drawn for message in (block if isinstance(block, list) else [block])]
+    items = input_of(SYSTEM, *messages)
+    outputs = [item["call_id"] for item in items if item.get("type") == "function_call_output"]
+    assert outputs == [item["call_id"] for item in items if item.get("type") == "function_call"]
