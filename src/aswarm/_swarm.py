@@ -92,7 +92,7 @@ class AsyncSwarm:
         if max_threads < 1:
             raise ConfigurationError(f"max_threads must be at least 1, not {max_threads}")
         check_transport(transport, client)
-        self._api = checked_api(api)
+        self._api: ApiName = checked_api(api)
         self._include_usage = include_usage
         self.model = model or default_model()
         if client is not None:

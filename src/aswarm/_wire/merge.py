@@ -89,7 +89,7 @@ def _continued_by(part: Any) -> str | None:
 
 def is_text(part: Any) -> bool:
     """Whether a part of a content is a text, and says nothing else."""
-    return is_object(part) and part.get("type") == "text" and part.keys() == {"type", "text"}
+    return is_object(part) and part.get("type") == "text" and set(part) == {"type", "text"}
 
 
 def join_pieces(value: Any) -> Any:

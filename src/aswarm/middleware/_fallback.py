@@ -69,7 +69,8 @@ def fallback(*alternatives: Alternative) -> Middleware:
 def _checked(alternative: Alternative) -> tuple[CompletionHandler | None, str | None]:
     if isinstance(alternative, str):
         return None, alternative
-    client, model = alternative if isinstance(alternative, tuple) else (alternative, None)
+    pair: tuple[Any, str | None] = alternative if isinstance(alternative, tuple) else (alternative, None)
+    client, model = pair
     return isolated(source_for(client).complete), model
 
 

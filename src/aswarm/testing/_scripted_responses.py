@@ -35,7 +35,7 @@ def _items(answer: Answer) -> Iterator[Json]:
     if reasoning := extra.pop("reasoning_content", None):
         summary = [{"type": "summary_text", "text": reasoning}]
         yield {"type": "reasoning", "summary": summary, "encrypted_content": f"encrypted {reasoning}"}
-    parts = [{"type": "output_text", "text": answer.text, "annotations": []}] if answer.text else []
+    parts: list[Json] = [{"type": "output_text", "text": answer.text, "annotations": []}] if answer.text else []
     if refusal := extra.pop("refusal", None):
         parts.append({"type": "refusal", "refusal": refusal})
     if parts:
@@ -64,7 +64,7 @@ def _usage(answer: Answer) -> Json | None:
 def response_events(answer: Answer, cut: Cut = None) -> Iterator[Json]:
     """The answer as the events of a stream, in the order in which OpenAI sends them."""
     whole = response(answer)
-    begun = {**whole, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
+    begun: Json = {**whole, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
     events: list[Json] = [
         {"type": "response.created", "response": begun},
         {"type": "response.in_progress", "response": begun},
