@@ -9,7 +9,7 @@ import dataclasses
 import json
 import types
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import from_json, to_jsonable_python
@@ -56,9 +56,10 @@ def as_result(value: object) -> Result:
 
 
 def _content(value: object) -> str | list[Part]:
-    items: Sequence[Any] = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else (value,)
+    given: Any = value
+    items: Sequence[Any] = given if isinstance(value, list | tuple) else (given,)
     if not any(isinstance(item, Image | File) for item in items):
-        return to_text(value)
+        return to_text(given)
     return [item.part if isinstance(item, Image | File) else text_part(to_text(item)) for item in items]
 
 

@@ -69,8 +69,8 @@ def fallback(*alternatives: Alternative) -> Middleware:
 def _checked(alternative: Alternative) -> tuple[CompletionHandler | None, str | None]:
     if isinstance(alternative, str):
         return None, alternative
-    pair: tuple[Any, str | None] = alternative if isinstance(alternative, tuple) else (alternative, None)
-    client, model = pair
+    given: Any = alternative
+    client, model = given if isinstance(alternative, tuple) else (given, None)
     return isolated(source_for(client).complete), model
 
 
