@@ -21,14 +21,15 @@ def create_triage_agent(
     agents: Iterable[Agent],
     add_backlinks: bool = False,
     *,
-    model: str = "gpt-4o",
+    model: str | None = None,
     tool_choice: str | dict[str, Any] | None = None,
     parallel_tool_calls: bool = True,
     model_settings: dict[str, Any] | None = None,
 ) -> Agent:
     """An agent whose functions are handoffs to `agents`; with `add_backlinks`, each of them gets a handoff back to it.
 
-    `model`, `tool_choice`, `parallel_tool_calls` and `model_settings` are those of the triage agent, as in `Agent`.
+    `model`, `tool_choice`, `parallel_tool_calls` and `model_settings` are those of the triage agent, as in `Agent`;
+    None is the default model.
 
     A handoff is the agent itself in `functions`, which the model sees as `transfer_to_<name>`. An agent listed twice
     counts once. A backlink comes last, and replaces a handoff to an agent of the same name: if a notebook calls this
@@ -45,12 +46,12 @@ def create_triage_agent(
     listed = [_checked(agent) for agent in agents]
     triage = Agent(
         name=name,
-        model=model,
         instructions=instructions,
         functions=_once(listed),
         tool_choice=tool_choice,
         parallel_tool_calls=parallel_tool_calls,
         model_settings=model_settings or {},
+        **({} if model is None else {"model": model}),
     )
     tools_of(triage)
     if add_backlinks:
