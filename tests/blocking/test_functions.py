@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -307,6 +308,18 @@ def test_a_cancellation_without_ctrl_c() -> None:
         pytest.raises(RunError, match="were cancelled, but not by their run") as caught,
     ):
         swarm.run(Agent(instructions=instructions), "Go")
+    assert caught.value.response is not None
+
+
+def test_a_client_that_is_cancelled_by_other_code() -> None:
+    """The same: the thread is told that the run has failed, and why."""
+
+    async def create(**_: Any) -> Any:
+        raise asyncio.CancelledError
+
+    client = SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create)))
+    with Swarm(client) as swarm, pytest.raises(RunError, match="was cancelled by other code") as caught:
+        swarm.run(Agent(), "Go")
     assert caught.value.response is not None
 
 
