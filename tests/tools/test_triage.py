@@ -72,10 +72,10 @@ def test_other_fields_are_those_of_the_triage_agent() -> None:
     assert create_triage_agent("T", "Hand over.", [], parallel_tool_calls=False).parallel_tool_calls is False
 
 
-def test_a_field_that_is_misspelled_is_a_type_error() -> None:
+def test_a_field_that_no_agent_has_is_a_type_error() -> None:
     """As for any function; a warning would name a line of aswarm."""
-    with pytest.raises(TypeError, match="modle"):
-        create_triage_agent("T", "Hand over.", [], modle="small")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="size"):
+        create_triage_agent("T", "Hand over.", [], size="small")  # type: ignore[call-arg]
 
 
 def test_instructions_may_be_a_function() -> None:

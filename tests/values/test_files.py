@@ -95,11 +95,11 @@ def test_without_locks_there_is_no_side_file(tmp_path: Path, monkeypatch: pytest
 
 def test_a_forked_child_keeps_no_lock(tmp_path: Path) -> None:
     """Its copies are closed at the fork; giving the lock up there does not take it from the parent."""
-    parents, childs = SideLock.acquire(str(tmp_path / "file"), 0), SideLock.acquire(str(tmp_path / "other"), 0)
+    parents, copied = SideLock.acquire(str(tmp_path / "file"), 0), SideLock.acquire(str(tmp_path / "other"), 0)
     assert parents is not None
-    assert childs is not None
+    assert copied is not None
     _files._close_in_child()
-    childs.release()
+    copied.release()
     assert (tmp_path / "other-lock").exists()
     reopened = SideLock.acquire(str(tmp_path / "file"), 0)
     assert reopened is not None
