@@ -104,8 +104,9 @@ class Agent(BaseModel):
 
 
 def model_of(agent: Agent, default: str) -> str:
-    """The model of the agent if it was set, else `default`."""
-    return agent.model if "model" in agent.model_fields_set else default
+    """The model of the agent if it, or its class, sets one; else `default`."""
+    own = type(agent).model_fields["model"].default_factory is not default_model
+    return agent.model if own or "model" in agent.model_fields_set else default
 
 
 def handoff_name(agent_name: str, number: int = 1) -> str:

@@ -28,7 +28,7 @@ _OWN_KEYS = frozenset({"sender", "tool_name"})
 _ANSWER_KEYS = frozenset({"annotations"})
 _NEVER_SENT = _OWN_KEYS | _ANSWER_KEYS
 # What makes an assistant message without calls worth sending; Mistral refuses one that has nothing.
-_SUBSTANCE = ("content", "refusal", "audio", "function_call")
+_SUBSTANCE = ("content", "refusal", "audio", "function_call", "responses_output")
 INTERRUPTED = "not run: interrupted"
 OUTCOME_UNKNOWN = "cancelled; its outcome is unknown"
 

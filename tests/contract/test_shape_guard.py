@@ -33,7 +33,7 @@ from aswarm.testing import Answer, RawAnswer, ScriptedModel, call, chunks, compl
 
 pytestmark = pytest.mark.asyncio
 
-CALLS_PER_TURN = 201
+CALLS_PER_TURN = 202
 CALLS_PER_CHUNK = {"classic": 20, "typed": 24}
 STEPS_PER_MESSAGE = 38  # of the history, in a whole run
 

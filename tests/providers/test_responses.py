@@ -179,6 +179,22 @@ async def test_a_history_goes_on_over_the_other_api(first: Any) -> None:
         )
 
 
+@pytest.mark.anyio
+async def test_an_answer_of_hosted_tools_alone_is_kept() -> None:
+    """An image that the provider made goes back to it, and not to a server of Chat Completions."""
+    image = {"id": "ig_1", "type": "image_generation_call", "status": "completed", "result": "AA=="}
+    body = {"object": "response", "status": "completed", "output": [image]}
+    model = ScriptedModel([RawAnswer([json.dumps(body).encode()], "application/json"), "Hello"], api="responses")
+    swarm = AsyncSwarm(model.client())
+    first = await swarm.run(Agent(model="gpt-6-luna"), "Draw.")
+    history = [{"role": "user", "content": "Draw."}, *first.messages, {"role": "user", "content": "Nice."}]
+    await swarm.run(Agent(model="gpt-6-luna"), history)
+    assert model.requests[1].body["input"][1] == image
+    chat = ScriptedModel(["Hello"])
+    await AsyncSwarm(chat.client()).run(Agent(), history)
+    assert [message["role"] for message in chat.requests[0].messages] == ["system", "user", "user"]
+
+
 # --- trouble ---
 
 

@@ -46,3 +46,14 @@ def test_an_empty_variable_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> No
     """As the SDK treats its own variables."""
     monkeypatch.setenv("OPENAI_DEFAULT_MODEL", "")
     assert Agent().model == "gpt-6-luna"
+
+
+def test_a_class_of_agents_with_a_model_of_its_own() -> None:
+    """A default of the class is a choice."""
+
+    class Small(Agent):
+        model: str = "small"
+
+    model = ScriptedModel(["Hello"])
+    Swarm(model.client(), model="of-swarm").run(Small(), "Hi")
+    assert model.requests[0].body["model"] == "small"

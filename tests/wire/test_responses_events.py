@@ -149,6 +149,58 @@ def test_items_without_numbers_are_known_by_their_ids() -> None:
     assert [made["function"]["arguments"] for made in completion.message["tool_calls"]] == ["{}", '{"y": 2}']
 
 
+@pytest.mark.parametrize("number", [lambda at: 0, lambda at: at + 1, lambda at: 7 - at, lambda at: None], ids=str)
+@pytest.mark.parametrize("ids", ["item ids", "call ids", "ids that change"])
+def test_servers_that_number_items_in_their_own_way(number: Any, ids: str) -> None:
+    """Nothing is there twice, and nothing is lost: a call that came twice would run twice."""
+    items = [REASONING, MESSAGE, CALL, {**CALL, "id": "fc_2", "call_id": "c2", "arguments": '{"y": 2}'}]
+    if ids == "ids that change" and number(0) == number(1):
+        items = items[:3]  # nothing tells two calls apart there
+    events: list[Json] = []
+    for at, item in enumerate(items):
+        name = item.get("call_id") if ids == "call ids" else item["id"]
+        known = {key: value for key, value in item.items() if key != "id" or ids != "call ids"}
+        empty = {"arguments": ""} if "arguments" in item else {}
+        deltas = {
+            "reasoning": "reasoning_summary_text",
+            "message": "output_text",
+            "function_call": "function_call_arguments",
+        }
+        text = item.get("arguments") or ("Hm." if item is REASONING else "Hello")
+        parts = [
+            {"type": "response.output_item.added", "item": {**known, **empty}},
+            {"type": f"response.{deltas[item['type']]}.delta", "item_id": name, "delta": text},
+            {"type": "response.output_item.done", "item": known},
+        ]
+        if ids == "ids that change":
+            parts = [
+                {**part, "item": {**part["item"], "id": f"{name}-{turn}"}} if "item" in part else part
+                for turn, part in enumerate(parts)
+            ]
+        events += [{**part, "output_index": number(at)} for part in parts]
+    made, _ = read(encoded([*events, done(*items)]))
+    assert (made.message["content"], made.message["reasoning_content"]) == ("Hello", "Hm.")
+    assert [each["function"]["arguments"] for each in made.message["tool_calls"]] == [
+        item["arguments"] for item in items if "arguments" in item
+    ]
+
+
+def test_two_messages_of_one_answer_are_apart() -> None:
+    """A comment before the answer proper is a message of its own; both forms have an empty line between them."""
+    first, second = {**MESSAGE, "id": "msg_0"}, MESSAGE
+    events: list[Json] = []
+    for at, item in enumerate([first, second]):
+        events.append({"type": "response.output_item.added", "output_index": at, "item": {**item, "content": []}})
+        events.append(
+            {"type": "response.output_text.delta", "output_index": at, "item_id": item["id"], "delta": "Hello"}
+        )
+        events.append({"type": "response.output_item.done", "output_index": at, "item": item})
+    end = done(first, second)
+    streamed, _ = read(encoded([*events, end]))
+    whole, _ = read(json.dumps(end["response"]).encode())
+    assert streamed.message["content"] == whole.message["content"] == "Hello\n\nHello"
+
+
 def test_custom_calls_stream_their_input() -> None:
     """A call whose payload is no JSON."""
     events = [
@@ -253,8 +305,14 @@ def test_what_is_no_response_is_a_completion_error(sent: bytes) -> None:
 
 
 def test_unknown_events_are_ignored() -> None:
-    """Events of hosted tools, and those that the API will have tomorrow."""
-    events = [{"type": "response.web_search_call.searching"}, {"type": "response.tomorrow", "x": 1}, done(MESSAGE)]
+    """Events of hosted tools, those that keep the connection alive, and those that the API will have tomorrow."""
+    events = [
+        {"type": "response.web_search_call.searching"},
+        {"type": "keepalive", "sequence_number": 3},
+        {"type": "ping"},
+        {"type": "response.tomorrow", "x": 1},
+        done(MESSAGE),
+    ]
     assert read(encoded(events))[0].message["content"] == "Hello"
 
 

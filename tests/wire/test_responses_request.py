@@ -253,7 +253,9 @@ def test_items_are_sent_back_as_they_came() -> None:
         {"tool_calls": [made_call(), made_call("c2")]},
         {OUTPUT_ITEMS: [REASONING, TEXT]},
         {OUTPUT_ITEMS: [TEXT, FUNCTION_CALL, REASONING]},
-        {OUTPUT_ITEMS: [REASONING, REASONING, TEXT, FUNCTION_CALL]},
+        {OUTPUT_ITEMS: [REASONING, {**TEXT, "role": "developer"}, FUNCTION_CALL]},
+        {OUTPUT_ITEMS: [REASONING, TEXT, FUNCTION_CALL, {"type": "mcp_approval_response", "approve": True}]},
+        {OUTPUT_ITEMS: [REASONING, TEXT, FUNCTION_CALL, {"id": "x"}]},
         {OUTPUT_ITEMS: [{**REASONING, "encrypted_content": None}, TEXT, FUNCTION_CALL]},
         {OUTPUT_ITEMS: []},
         {OUTPUT_ITEMS: "odd"},
@@ -264,6 +266,29 @@ def test_items_are_sent_back_as_they_came() -> None:
 def test_items_that_do_not_match_are_not_sent(changes: dict[str, Any]) -> None:
     """A message that was edited or trimmed, and items that the API would refuse, are sent in the plain form."""
     assert all(item.get("id") is None for item in replayed(**changes))
+
+
+def test_reasoning_in_several_items_goes_back() -> None:
+    """Only reasoning with nothing after it is refused; tools that the provider ran stand between."""
+    search = {
+        "id": "ws_1",
+        "type": "web_search_call",
+        "status": "completed",
+        "action": {"type": "search", "query": "q"},
+    }
+    items = [REASONING, {**REASONING, "id": "rs_2"}, search, TEXT, FUNCTION_CALL]
+    assert replayed(**{OUTPUT_ITEMS: items}) == items
+
+
+@pytest.mark.parametrize("model", ["gpt-4.1", "ft:gpt-4o:acme"])
+def test_a_model_that_does_not_reason_gets_no_reasoning(model: str) -> None:
+    """After a handoff, or with another model for this run: the API refuses it."""
+    message = asking(made_call(), content="Hello", **{OUTPUT_ITEMS: [REASONING, TEXT, FUNCTION_CALL]})
+    body = body_of(USER, message, answer(), model=model)
+    assert "include" not in body
+    assert [item.get("type") for item in body["input"]] == [None, None, "function_call", "function_call_output"]
+    plain = asking(made_call(), content="Hello", **{OUTPUT_ITEMS: [TEXT, FUNCTION_CALL]})
+    assert input_of(USER, plain, answer(), model=model)[1:-1] == [TEXT, FUNCTION_CALL]
 
 
 def test_reasoning_that_a_server_shows_in_full_needs_no_encryption() -> None:

@@ -35,12 +35,17 @@ def is_chat(messages: Iterable[Message]) -> bool:
 
 
 def without_items(messages: Sequence[Message]) -> list[Message]:
-    """The messages without the items of the Responses API, which only the provider of the answer can read."""
-    return [_without_items(message) if OUTPUT_ITEMS in message else message for message in messages]
+    """The messages without the items of the Responses API, which only the provider of the answer can read.
+
+    A message that has nothing else, such as an image that the provider made, is left out.
+    """
+    stripped = (_without_items(message) if OUTPUT_ITEMS in message else message for message in messages)
+    return [message for message in stripped if message]
 
 
 def _without_items(message: Message) -> Message:
-    return {key: value for key, value in message.items() if key not in _RESPONSES_KEYS}
+    rest = {key: value for key, value in message.items() if key not in _RESPONSES_KEYS}
+    return rest if any(value for key, value in rest.items() if key != "role") else {}
 
 
 def _with_text_results(messages: list[Message]) -> list[Message]:

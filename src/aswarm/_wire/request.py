@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
-from aswarm._agent import Agent
+from aswarm._agent import Agent, model_of
 from aswarm._json import is_array, is_object
 from aswarm._messages import Message
 
@@ -38,7 +38,7 @@ class CompletionRequest:
 
     def copy(self) -> "CompletionRequest":
         """The same request, which shares no dict and no list with this one."""
-        return replace(self, body=_copied(self.body))
+        return replace(self, body=_copied(self.body), is_chat=False)  # its owner may add messages of any form
 
 
 def _copied(value: Any) -> Any:
@@ -95,7 +95,7 @@ def build_request(
     """The request for one completion. `messages` are in wire form. Without `instructions` (None) no system message is sent."""
     system: list[Message] = [] if instructions is None else [{"role": "system", "content": instructions}]
     body: dict[str, Any] = {
-        "model": agent.model if "model" in agent.model_fields_set else settings.default_model or agent.model,
+        "model": model_of(agent, settings.default_model or agent.model),
         "tool_choice": tool_choice,
         "parallel_tool_calls": agent.parallel_tool_calls,
         **{key: value for key, value in agent.model_settings.items() if key not in _DECIDED},

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from aswarm._errors import CompletionError
 from aswarm._json import is_array, is_object, shown
 
-from .responses_items import CALL_TYPES, OUTPUT_ITEMS, call_of, message_of
+from .responses_items import CALL_TYPES, NEXT_PART, OUTPUT_ITEMS, call_of, message_of
 from .sse import AnswerDecoder
 
 Chunk: TypeAlias = Mapping[str, Any]
@@ -64,23 +64,26 @@ class ResponsesDecoder:
 
 
 @dataclass(slots=True)
-class _Item:
-    """An output item that has begun: its number among the calls, and whether some of its content has come."""
+class _Call:
+    """A call that has begun: its number among the calls, whether some of its payload has come, and whether it is whole."""
 
-    call_index: int
-    has_content: bool = False
-    part: Any = None  # the number of the part of the reasoning that came last
+    index: int
+    has_payload: bool = False
+    is_whole: bool = False
 
 
 class ResponseReader:
     """Reads the events of one response. `is_done` is true once the response has ended; later events mean nothing."""
 
     def __init__(self) -> None:
-        # By the number of the item in the output, or by its id for servers that do not number them.
-        self._items: dict[Any, _Item] = {}
-        self._calls = 0
+        # By the ids of the item and of the call, and by the number in the output: servers mix them up, or leave some out.
+        self._calls: dict[Any, _Call] = {}
+        self._call_count = 0
+        self._last_call: _Call | None = None
         self._whole_items: list[Mapping[str, Any]] = []
-        self._has_reasoning = False
+        self._shown: set[Any] = set()  # the types of items of which some content was shown
+        self._next_message = ""  # what stands between two messages, once the second one begins
+        self._reasoning_place: Any = None
         self.is_done = False
 
     def read(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
@@ -96,8 +99,7 @@ class ResponseReader:
     def _read(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
         kind = event.get("type")
         if kind in _TEXT:
-            self._item(event).has_content = True
-            yield _chunk({_TEXT[kind]: event["delta"]})
+            yield self._text(event["delta"], _TEXT[kind])
         elif kind in _PAYLOADS:
             yield self._payload(event, _PAYLOADS[kind])
         elif kind in _REASONING:
@@ -108,44 +110,73 @@ class ResponseReader:
             yield from self._end(event)
         elif kind in _ENDS:
             yield from self._finish(event["response"])
-        elif kind == "error":
+        elif kind == "error" or event.get("error"):
             yield {"error": event.get("error") or event}
-        elif not str(kind).startswith("response."):
+        elif kind is None or is_array(event.get("output")):
             self.is_done = True
             yield _whole(event)
+        # Other types say nothing of the answer: what hosted tools do, "keepalive", and what the API will have tomorrow.
 
-    def _item(self, event: Mapping[str, Any]) -> _Item:
-        return self._items.setdefault(_key_of(event), _Item(self._calls))
+    def _text(self, delta: str, key: str) -> Chunk:
+        before, self._next_message = self._next_message, ""
+        self._shown.add("message")
+        return _chunk({key: before + delta})
 
     def _payload(self, event: Mapping[str, Any], kind: str) -> Chunk:
-        item = self._item(event)
-        item.has_content = True
-        return _chunk({"tool_calls": [{"index": item.call_index, kind: {_PAYLOAD_KEYS[kind]: event["delta"]}}]})
+        call = self._find(event) or self._last_call or self._new_call(event)
+        call.has_payload = True
+        return _chunk({"tool_calls": [{"index": call.index, kind: {_PAYLOAD_KEYS[kind]: event["delta"]}}]})
 
     def _reasoning(self, event: Mapping[str, Any], part: Any) -> Chunk:
-        item = self._item(event)
-        begins_part = self._has_reasoning and (not item.has_content or part != item.part)
-        item.has_content, item.part, self._has_reasoning = True, part, True
-        return _chunk({"reasoning_content": ("\n\n" if begins_part else "") + event["delta"]})
+        number = event.get("output_index")
+        place = (event.get("item_id") if number is None else number, part)
+        before = NEXT_PART if "reasoning" in self._shown and place != self._reasoning_place else ""
+        self._reasoning_place = place
+        self._shown.add("reasoning")
+        return _chunk({"reasoning_content": before + event["delta"]})
 
     def _begin(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
         wire = event["item"]
-        if wire.get("type") in CALL_TYPES:
-            item = self._item(event)
-            self._calls += 1
-            item.has_content = bool(wire.get(CALL_TYPES[wire["type"]]))
-            yield _chunk({"tool_calls": [{"index": item.call_index, **call_of(wire)}]})
+        kind = wire.get("type")
+        if kind in CALL_TYPES:
+            call = self._new_call(event)
+            call.has_payload = bool(wire.get(CALL_TYPES[kind]))
+            self._shown.add(kind)
+            yield _chunk({"tool_calls": [{"index": call.index, **call_of(wire)}]})
+        elif kind == "message" and kind in self._shown:
+            self._next_message = NEXT_PART
 
     def _end(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
         """An item is whole. A server may have sent nothing of it before, or a call without its payload."""
-        wire, key = event["item"], _key_of(event)
+        wire = event["item"]
         self._whole_items.append(wire)
-        if key not in self._items:
+        if wire.get("type") not in CALL_TYPES:
+            yield from self._content(wire)
+            return
+        call = self._find(event)
+        if call is None or call.is_whole:
             yield from self._begin(event)
-        item = self._item(event)
-        if not item.has_content:
-            item.has_content = True
-            yield from _content(wire, item.call_index)
+            call = self._find(event) or self._new_call(event)
+        call.is_whole = True
+        if not call.has_payload:
+            yield _chunk({"tool_calls": [{"index": call.index, **_payload_of(wire)}]})
+
+    def _content(self, wire: Mapping[str, Any]) -> Iterator[Chunk]:
+        """The content of a whole item, if nothing of its type was shown: then the server streams nothing of it."""
+        kind = wire.get("type")
+        said = {key: value for key, value in message_of([wire]).items() if key in _SAID}
+        if said and kind not in self._shown:
+            self._shown.add(kind)
+            yield _chunk(said)
+
+    def _new_call(self, event: Mapping[str, Any]) -> _Call:
+        call = self._last_call = _Call(self._call_count)
+        self._call_count += 1
+        self._calls.update((key, call) for key in _keys_of(event))
+        return call
+
+    def _find(self, event: Mapping[str, Any]) -> _Call | None:
+        return next((self._calls[key] for key in _keys_of(event) if key in self._calls), None)
 
     def _finish(self, response: Mapping[str, Any]) -> Iterator[Chunk]:
         self.is_done = True
@@ -154,30 +185,27 @@ class ResponseReader:
 
     def _complete(self, response: Mapping[str, Any]) -> Iterator[Chunk]:
         output: list[Any] = response.get("output") or self._whole_items
-        for number, wire in enumerate(output):
-            if number not in self._items and wire.get("id") not in self._items:
-                yield from self._end({"output_index": number, "item": wire})
-        ending = _ending(response, has_calls=self._calls > 0)
+        streamed = self._shown.copy()
+        for wire in output:
+            if wire.get("type") not in streamed:
+                yield from self._end({"item": wire})
+        ending = _ending(response, has_calls=self._call_count > 0)
         yield {"choices": [{"index": 0, "delta": {OUTPUT_ITEMS: output}, **ending}], "usage": _usage(response)}
 
 
-def _key_of(event: Mapping[str, Any]) -> Any:
-    number = event.get("output_index")
-    return number if number is not None else event.get("item_id") or event.get("item", {}).get("id")
+def _keys_of(event: Mapping[str, Any]) -> list[Any]:
+    item: Mapping[str, Any] = event.get("item") or {}
+    keys = (event.get("item_id"), item.get("id"), item.get("call_id"), event.get("output_index"))
+    return [key for key in keys if key is not None]
 
 
 def _chunk(delta: dict[str, Any]) -> Chunk:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
 
 
-def _content(item: Mapping[str, Any], call_index: int) -> Iterator[Chunk]:
-    """The whole content of an item, for a server that sends it only at the end."""
-    if item.get("type") in CALL_TYPES:
-        call = call_of(item)
-        payload = {key: value for key, value in call[call["type"]].items() if key != "name"}
-        yield _chunk({"tool_calls": [{"index": call_index, call["type"]: payload}]})
-    elif said := {key: value for key, value in message_of([item]).items() if key in _SAID}:
-        yield _chunk(said)
+def _payload_of(item: Mapping[str, Any]) -> dict[str, Any]:
+    call = call_of(item)
+    return {call["type"]: {key: value for key, value in call[call["type"]].items() if key != "name"}}
 
 
 # --- the end of a response --------------------------------------------------------------------------------------------

@@ -16,6 +16,12 @@ from aswarm._messages import Message, text_of
 OUTPUT_ITEMS = "responses_output"
 # The types of items that are calls of a function, and the key of their payload.
 CALL_TYPES = {"function_call": "arguments", "custom_tool_call": "input"}
+NEXT_PART = "\n\n"  # between two messages of one response, and between two parts of its reasoning
+# What a caller could put into a history in place of the model: words of others, and answers to what the model asked.
+_NOT_OF_A_MODEL = frozenset(
+    {"additional_tools", "configuration_update", "item_reference", "mcp_approval_response"}
+    | {"computer_call_output", "custom_tool_call_output", "function_call_output", "local_shell_call_output"}
+)
 
 Item = Mapping[str, Any]
 
@@ -23,9 +29,9 @@ Item = Mapping[str, Any]
 def message_of(items: Sequence[Item]) -> Message:
     """The message that the items of one response stand for. It has `OUTPUT_ITEMS`, and no key without a value."""
     said = {
-        "content": "".join(output_text(item) for item in items),
+        "content": NEXT_PART.join(filter(None, map(output_text, items))),
         "refusal": "".join(_refusal(item) for item in items),
-        "reasoning_content": "\n\n".join(filter(None, map(reasoning_text, items))),
+        "reasoning_content": NEXT_PART.join(filter(None, map(reasoning_text, items))),
         "tool_calls": [call_of(item) for item in items if item.get("type") in CALL_TYPES],
         OUTPUT_ITEMS: list(items),
     }
@@ -55,7 +61,7 @@ def _refusal(item: Item) -> str:
 def reasoning_text(item: Item) -> str:
     """The reasoning that an item shows: its summary, and the reasoning itself where a server shows that."""
     parts = [*_parts(item, "reasoning", "summary_text", "summary"), *_parts(item, "reasoning", "reasoning_text")]
-    return "\n\n".join(part.get("text") or "" for part in parts)
+    return NEXT_PART.join(part.get("text") or "" for part in parts)
 
 
 def _parts(item: Item, item_type: str, part_type: str, key: str = "content") -> list[Item]:
@@ -63,24 +69,30 @@ def _parts(item: Item, item_type: str, part_type: str, key: str = "content") -> 
     return [part for part in parts if is_object(part) and part.get("type") == part_type] if is_array(parts) else []
 
 
-def items_to_replay(message: Message) -> list[Item] | None:
+def items_to_replay(message: Message, *, reasons: bool = True) -> list[Item] | None:
     """The items of the message, if the API takes them back; else None, and the message is sent in its plain form.
 
-    They must still say what the message says: a caller may have edited or trimmed it. The API refuses reasoning without
-    the item that followed it, and reasoning of which it stored nothing and gave no encrypted content.
+    They must still say what the message says: a caller may have edited or trimmed it. They must be of a model: a history
+    may come from a browser. The API refuses reasoning without an item after it, reasoning of which it stored nothing and
+    gave no encrypted content, and any reasoning for a model that does not reason (`reasons` is False).
     """
     items = message.get(OUTPUT_ITEMS)
-    if not (is_array(items) and items and all(is_object(item) for item in items)):
+    if not (is_array(items) and items and all(map(_is_of_model, items))):
         return None
-    return list(items) if _is_accepted(items) and _says(message) == _says(message_of(items)) else None
+    reasoning = [item for item in items if item.get("type") == "reasoning"]
+    if reasoning and not (reasons and items[-1] is not reasoning[-1] and all(map(_can_be_read_again, reasoning))):
+        return None
+    return list(items) if _says(message) == _says(message_of(items)) else None
 
 
-def _is_accepted(items: Sequence[Item]) -> bool:
-    return all(
-        item.get("type") != "reasoning"
-        or (bool(item.get("encrypted_content") or item.get("content")) and follower.get("type") != "reasoning")
-        for item, follower in zip(items, [*items[1:], {"type": "reasoning"}], strict=True)
-    )
+def _is_of_model(item: Any) -> bool:
+    if not is_object(item) or item.get("type") in _NOT_OF_A_MODEL:
+        return False
+    return isinstance(item.get("type"), str) and item.get("role") in (None, "assistant")
+
+
+def _can_be_read_again(item: Item) -> bool:
+    return bool(item.get("encrypted_content") or item.get("content"))
 
 
 def _says(message: Message) -> tuple[str, str, list[tuple[Any, ...]]]:

@@ -54,7 +54,7 @@ def responses_body(body: Mapping[str, Any]) -> dict[str, Any]:
     instructions, messages = _split_instructions(body["messages"])
     mapped = {
         "instructions": instructions,
-        "input": list(_input_items(messages)),
+        "input": list(_input_items(messages, reasons=_reasons(body))),
         "tools": [_tool(tool) for tool in body.get("tools") or ()],
         "tool_choice": _flat(body.get("tool_choice")),
         "reasoning": _joined(body.get("reasoning"), effort=body.get("reasoning_effort")),
@@ -105,9 +105,12 @@ def _without_usage(options: Any) -> dict[str, Any]:
 
 def _include(body: Mapping[str, Any]) -> list[Any]:
     asked = body.get("include")
-    reasons = not str(body.get("model")).startswith(_WITHOUT_REASONING)
-    include: list[Any] = list(asked) if is_array(asked) else [_ENCRYPTED_REASONING] if reasons else []
+    include: list[Any] = list(asked) if is_array(asked) else [_ENCRYPTED_REASONING] if _reasons(body) else []
     return [*include, "message.output_text.logprobs"] if body.get("logprobs") else include
+
+
+def _reasons(body: Mapping[str, Any]) -> bool:
+    return not str(body.get("model")).removeprefix("ft:").startswith(_WITHOUT_REASONING)
 
 
 # --- tools ------------------------------------------------------------------------------------------------------------
@@ -147,14 +150,14 @@ def _split_instructions(messages: Sequence[Message]) -> tuple[str | None, Sequen
     return None, messages
 
 
-def _input_items(messages: Sequence[Message]) -> Iterator[Mapping[str, Any]]:
+def _input_items(messages: Sequence[Message], *, reasons: bool) -> Iterator[Mapping[str, Any]]:
     custom: frozenset[str] = frozenset()  # ids of the calls of the last assistant message that are no functions
     for message in messages:
         role, content = message["role"], message.get("content")
         if role == "assistant":
             calls: list[Message] = message.get("tool_calls") or []
             custom = frozenset(call["id"] for call in calls if "custom" in call)
-            yield from items_to_replay(message) or _plain_items(message)
+            yield from items_to_replay(message, reasons=reasons) or _plain_items(message)
         elif role == "tool":
             yield _output(message, is_custom=message["tool_call_id"] in custom)
         elif role == "function":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Mapping, MutableMapping
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import aclosing, closing
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ from os import PathLike
 from typing import Any, TypeAlias
 
 import anyio.to_thread
+from pydantic_core import to_jsonable_python
 
 from aswarm._errors import ConfigurationError
 from aswarm._run.handlers import Handlers, Middleware
@@ -19,6 +21,8 @@ from aswarm._wire.request import CompletionRequest
 from aswarm._wire.whole import as_one_chunk
 
 from ._requests import asked_by
+
+logger = logging.getLogger("aswarm")
 
 Store: TypeAlias = "MutableMapping[str, str] | str | PathLike[str] | None"
 
@@ -30,16 +34,18 @@ def cache(store: Store = None) -> Middleware:
     mapping from texts to texts, keeps them there; a path keeps them in a SQLite file, for several processes too. Requests
     are equal if they ask the same of the same model: messages, tools and settings. A completion that was asked for whole
     also answers a stream, in one piece. It has no usage, because it cost no tokens. A completion that did not come to its
-    end is not kept.
+    end is not kept. If the store fails, the log says so, and the model is asked.
 
-    Raises ConfigurationError for a file that cannot be opened.
+    Raises ConfigurationError for a file that cannot be opened, and for ":memory:", which is no file.
     """
+    if store == ":memory:":
+        raise ConfigurationError('":memory:" is no file; pass None to keep completions in memory')
     kept = _File(store) if isinstance(store, str | PathLike) else _Memory({} if store is None else store)
 
     def wrap(handlers: Handlers) -> Handlers:
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
             key = blake2b(json.dumps(asked_by(request.body)).encode(), digest_size=16).hexdigest()
-            if (known := await kept.get(key)) is not None:
+            if (known := await _tried(kept.get, key)) is not None:
                 yield json.loads(known)
                 return
             received: list[Mapping[str, Any]] = []
@@ -47,11 +53,22 @@ def cache(store: Store = None) -> Middleware:
                 async for chunk in chunks:
                     received.append(chunk)
                     yield chunk
-            await kept.put(key, json.dumps({**as_one_chunk(received), "usage": None}))
+            await _tried(
+                kept.put, key, json.dumps({**as_one_chunk(received), "usage": None}, default=to_jsonable_python)
+            )
 
         return replace(handlers, complete=complete)
 
     return wrap
+
+
+async def _tried(access: Callable[..., Awaitable[str | None]], *arguments: str) -> str | None:
+    """The value, or None if the store fails: without its cache a run goes on."""
+    try:
+        return await access(*arguments)
+    except Exception as error:  # noqa: BLE001 - of any store
+        logger.warning("the cache failed: %s: %s", type(error).__name__, error)
+        return None
 
 
 class _Memory:

@@ -39,7 +39,7 @@ def record(path: str | PathLike[str]) -> Middleware:
                 async for chunk in chunks:
                     received.append(chunk)
                     yield chunk
-            line = json.dumps({"request": asked, "completion": as_one_chunk(received)}, ensure_ascii=False)
+            line = json.dumps({"request": asked, "completion": as_one_chunk(received)})
             async with await anyio.open_file(path, "a", encoding="utf-8") as file:
                 await file.write(f"{line}\n")
 
@@ -75,6 +75,6 @@ def replay(path: str | PathLike[str]) -> Middleware:
 
 def _read(path: str | PathLike[str]) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").split("\n") if line]
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"the recording {path} cannot be read: {error}") from error

@@ -35,7 +35,9 @@ def clip_results(characters: int) -> Middleware:
 
 
 def _clipped(text: str, characters: int) -> str:
-    note = f"\n[... {len(text):,} characters, of which the middle is left out ...]\n"
-    kept = characters - len(note)
+    # One note for any length: the numbers in it have the same width, whatever is left out.
+    note = "\n[... {:,} of {:,} characters left out ...]\n"
+    kept = characters - len(note.format(len(text), len(text)))
+    note = note.format(len(text) - kept, len(text))
     tail = kept // 3  # results begin with what they are; errors and totals stand at the end
     return text[: kept - tail] + note + text[len(text) - tail :]
