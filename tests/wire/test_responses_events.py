@@ -149,7 +149,11 @@ def test_items_without_numbers_are_known_by_their_ids() -> None:
     assert [made["function"]["arguments"] for made in completion.message["tool_calls"]] == ["{}", '{"y": 2}']
 
 
-@pytest.mark.parametrize("number", [lambda at: 0, lambda at: at + 1, lambda at: 7 - at, lambda at: None], ids=str)
+@pytest.mark.parametrize(
+    "number",
+    [lambda at: 0, lambda at: at + 1, lambda at: 7 - at, lambda at: None],
+    ids=["always 0", "from 1", "backwards", "none"],
+)
 @pytest.mark.parametrize("ids", ["item ids", "call ids", "ids that change"])
 def test_servers_that_number_items_in_their_own_way(number: Any, ids: str) -> None:
     """Nothing is there twice, and nothing is lost: a call that came twice would run twice."""
