@@ -59,7 +59,7 @@ class AsyncSwarm:
     event loop, and closed by `aclose()`. A client that was passed in is never closed: make it with
     `async with AsyncOpenAI(...) as client`, and run inside the block.
 
-    `model`: of agents whose own model was not set; by default OPENAI_DEFAULT_MODEL, or a current model of OpenAI's.
+    `model`: of agents that set none; by default OPENAI_DEFAULT_MODEL, or a current OpenAI model.
     `api`: the API of openai's clients that is used, "chat" or "responses". "auto" is the Responses API where an unpatched
     client talks to OpenAI itself or to Azure's v1 API, and Chat Completions for every other client and base URL.
 

@@ -294,7 +294,7 @@ class Recorder:
         ("https://mine.services.ai.azure.com/openai/v1", "auto", "responses"),
         ("https://mine.openai.azure.com/openai", "auto", "chat/completions"),
         ("https://api.openai.com.evil.test/v1", "auto", "chat/completions"),
-        ("https://notapi.openai.com.test/v1", "auto", "chat/completions"),
+        ("https://notapi.openai.com/v1", "auto", "chat/completions"),
         ("http://127.0.0.1:8080/v1", "auto", "chat/completions"),
         ("https://api.openai.com/v1", "chat", "chat/completions"),
         ("http://127.0.0.1:8080/v1", "responses", "responses"),

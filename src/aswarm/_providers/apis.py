@@ -1,6 +1,6 @@
 """The two APIs of openai's clients: where a request goes, how it is said there, and how the answer is read.
 
-Decides nothing about a client. Everything around the two functions of an `Api` is the same for both.
+Decides nothing about a client. What sends the request and reads the bytes is the same for both.
 """
 
 from __future__ import annotations

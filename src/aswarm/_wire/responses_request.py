@@ -1,6 +1,6 @@
-"""A request for a completion, in the words of the Responses API.
+"""A request for a completion, in the form of the Responses API.
 
-Decides how the body of a request of Chat Completions is said there: settings, tools, messages. Never sends it. The
+Decides what settings, tools and messages of Chat Completions become there. Never sends it. The
 conversation is never stored: `store` is false, and each request has the whole history.
 """
 
