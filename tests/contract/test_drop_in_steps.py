@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import openai
 import pytest
 from blocking import scripted_openai
 from openai import OpenAI
@@ -183,8 +184,9 @@ def test_get_chat_completion_needs_a_client_with_create() -> None:
 
 def test_get_chat_completion_fails_as_a_run_does() -> None:
     """With a CompletionError, whose cause is the exception of the SDK."""
-    with scripted_openai() as client, pytest.raises(CompletionError, match="StopIteration"):
+    with scripted_openai() as client, pytest.raises(CompletionError, match="the provider failed: ") as raised:
         complete(Swarm(client), Agent())
+    assert isinstance(raised.value.__cause__, StopIteration | openai.APIConnectionError)  # openai 3 | openai 2
 
 
 # --- handle_tool_calls and handle_function_result ---------------------------------------------------------------------

@@ -21,15 +21,15 @@ _RESPONSES_KEYS = frozenset({OUTPUT_ITEMS, "reasoning_content"})
 
 def chat_body(request: CompletionRequest) -> dict[str, Any]:
     """The body for `/chat/completions`. That of the request stays as it is."""
-    if request.is_chat:
+    if request.is_chat or is_chat(request.body["messages"]):
         return request.body
-    return {**request.body, "messages": _with_text_results(without_items(request.body["messages"]))}
+    return {**request.body, "messages": list(_media_after_results(without_items(request.body["messages"])))}
 
 
 def is_chat(messages: Iterable[Message]) -> bool:
     """Whether a server of Chat Completions can read these messages as they are."""
     for message in messages:  # one step for each message of a long history
-        if OUTPUT_ITEMS in message or (message["role"] == "tool" and not isinstance(message["content"], str)):
+        if OUTPUT_ITEMS in message or (isinstance(message.get("content"), list) and message.get("role") == "tool"):
             return False
     return True
 
@@ -48,21 +48,15 @@ def _without_items(message: Message) -> Message:
     return rest if any(value for key, value in rest.items() if key != "role") else {}
 
 
-def _with_text_results(messages: list[Message]) -> list[Message]:
-    """The messages with tool messages of text only: images and files follow in a user message after the answers."""
-    if not any(_has_parts(message) for message in messages):
-        return messages
-    return list(_media_after_results(messages))
-
-
 def _has_parts(message: Message) -> bool:
-    return message["role"] == "tool" and not isinstance(message.get("content"), str)
+    return isinstance(message.get("content"), list) and message.get("role") == "tool"
 
 
 def _media_after_results(messages: Sequence[Message]) -> Iterator[Message]:
+    """Tool messages of text only; images and files follow in a message of the user, after all answers of the block."""
     waiting: list[Part] = []
     for message in messages:
-        if waiting and message["role"] != "tool":
+        if waiting and message.get("role") != "tool":
             yield {"role": "user", "content": waiting}
             waiting = []
         has_parts = _has_parts(message)

@@ -64,7 +64,7 @@ class ResponsesDecoder:
 
 
 @dataclass(slots=True)
-class _Call:
+class _StreamedCall:
     """A call that has begun: its number among the calls, whether some of its payload has come, and whether it is whole."""
 
     index: int
@@ -77,9 +77,9 @@ class ResponseReader:
 
     def __init__(self) -> None:
         # By the ids of the item and of the call, and by the number in the output: servers mix them up, or leave some out.
-        self._calls: dict[Any, _Call] = {}
+        self._calls: dict[Any, _StreamedCall] = {}
         self._call_count = 0
-        self._last_call: _Call | None = None
+        self._last_call: _StreamedCall | None = None
         self._whole_items: list[Mapping[str, Any]] = []
         self._shown: set[Any] = set()  # the types of items of which some content was shown
         self._next_message = ""  # what stands between two messages, once the second one begins
@@ -169,13 +169,13 @@ class ResponseReader:
             self._shown.add(kind)
             yield _chunk(said)
 
-    def _new_call(self, event: Mapping[str, Any]) -> _Call:
-        call = self._last_call = _Call(self._call_count)
+    def _new_call(self, event: Mapping[str, Any]) -> _StreamedCall:
+        call = self._last_call = _StreamedCall(self._call_count)
         self._call_count += 1
         self._calls.update((key, call) for key in _keys_of(event))
         return call
 
-    def _find(self, event: Mapping[str, Any]) -> _Call | None:
+    def _find(self, event: Mapping[str, Any]) -> _StreamedCall | None:
         return next((self._calls[key] for key in _keys_of(event) if key in self._calls), None)
 
     def _finish(self, response: Mapping[str, Any]) -> Iterator[Chunk]:
