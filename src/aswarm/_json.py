@@ -16,7 +16,7 @@ _DEEPEST = 200  # pydantic and the json module write what is nested a little mor
 
 def is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
     """Whether it is a dict, or something that reads like one."""
-    return isinstance(value, Mapping)
+    return type(value) is dict or isinstance(value, Mapping)  # the second check takes ten times as long
 
 
 def is_array(value: object) -> TypeGuard[list[Any]]:

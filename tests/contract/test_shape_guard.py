@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import anyio.abc
@@ -29,13 +29,19 @@ from openai import AsyncOpenAI
 
 import aswarm
 from aswarm import Agent, AsyncSwarm
-from aswarm.testing import Answer, RawAnswer, ScriptedModel, call, chunks, completion
+from aswarm.testing import Answer, RawAnswer, ScriptedModel, call, chunks, completion, response_events
 
 pytestmark = pytest.mark.asyncio
+Api = Literal["chat", "responses"]
 
 CALLS_PER_TURN = 202
-CALLS_PER_CHUNK = {"classic": 20, "typed": 24}
-STEPS_PER_MESSAGE = 38  # of the history, in a whole run
+CALLS_PER_CHUNK = {
+    ("classic", "chat"): 20,
+    ("typed", "chat"): 24,
+    ("classic", "responses"): 24,
+    ("typed", "responses"): 28,
+}
+STEPS_PER_MESSAGE = {"chat": 38, "responses": 42}  # of the history, in a whole run
 
 ASWARM = str(Path(aswarm.__file__).parent / "_")
 SCHEMA_BUILDER = str(Path(pydantic.__file__).parent / "_internal" / "_generate_schema.py")
@@ -96,13 +102,13 @@ async def get_news() -> str:
     return "none"
 
 
-def conversation() -> tuple[Agent, ScriptedModel]:
+def conversation(api: Api = "chat") -> tuple[Agent, ScriptedModel]:
     b = Agent(name="b", functions=[get_time, get_news])
-    return Agent(name="a", functions=[get_weather, b]), ScriptedModel(TURNS * 2)
+    return Agent(name="a", functions=[get_weather, b]), ScriptedModel(TURNS * 2, api=api)
 
 
 def history(length: int, kind: type[dict[str, Any]] = dict) -> list[dict[str, Any]]:
-    roles = ("user", "assistant")
+    roles = ("assistant", "user")
     return [kind(role=roles[position % 2], content=f"message {position}") for position in range(length)]
 
 
@@ -126,9 +132,9 @@ async def test_the_counts_are_the_same_on_every_run():
     assert await counted_run(3) == await counted_run(3)
 
 
-async def steps_by_phase(length: int) -> tuple[Counter[str], Counter[str]]:
+async def steps_by_phase(length: int, api: Api) -> tuple[Counter[str], Counter[str]]:
     """The steps of a run after `length` messages: in the first completion, and in all that follows."""
-    agent, model = conversation()
+    agent, model = conversation(api)
     with stepping() as counts:
         async for event in AsyncSwarm(client=model.client()).run(agent, history(length), stream=True):
             if event == {"delim": "end"} and not any(
@@ -139,12 +145,13 @@ async def steps_by_phase(length: int) -> tuple[Counter[str], Counter[str]]:
     return first, counts - first
 
 
-async def test_a_message_of_the_history_is_walked_over_in_the_first_turn_only():
-    await steps_by_phase(0)  # what is made once is made
-    (few, few_later), (many, many_later) = await steps_by_phase(10), await steps_by_phase(1010)
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_a_message_of_the_history_is_walked_over_in_the_first_turn_only(api: Api):
+    await steps_by_phase(0, api)  # what is made once is made
+    (few, few_later), (many, many_later) = await steps_by_phase(10, api), await steps_by_phase(1010, api)
     assert many_later == few_later
     more = many - few
-    assert more.total() / 1000 <= STEPS_PER_MESSAGE, more.most_common(20)
+    assert more.total() / 1000 <= STEPS_PER_MESSAGE[api], more.most_common(20)
 
 
 # --- chunks -----------------------------------------------------------------------------------------------------------
@@ -159,15 +166,19 @@ async def drain_typed(swarm: AsyncSwarm, agent: Agent) -> int:
         return sum([1 async for event in run if isinstance(event, aswarm.TextDelta)])
 
 
-def burst(length: int) -> RawAnswer:
+def burst(length: int, api: Api = "chat") -> RawAnswer:
     """A streamed answer in one piece."""
-    events = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks(Answer("x" * length), 1)]
+    made = (chunks if api == "chat" else response_events)(Answer("x" * length), 1)
+    events = [f"data: {json.dumps(chunk)}\n\n" for chunk in made]
     return RawAnswer(["".join([*events, "data: [DONE]\n\n"]).encode()])
 
 
+@pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize(("view", "drain"), [("classic", drain_classic), ("typed", drain_typed)])
-async def test_a_chunk_makes_a_bounded_number_of_calls(view, drain: Callable[[AsyncSwarm, Agent], Awaitable[int]]):
-    model = ScriptedModel([burst(100), burst(100), burst(1100)])
+async def test_a_chunk_makes_a_bounded_number_of_calls(
+    view, drain: Callable[[AsyncSwarm, Agent], Awaitable[int]], api: Api
+):
+    model = ScriptedModel([burst(length, api) for length in (100, 100, 1100)], api=api)
     swarm, agent = AsyncSwarm(client=model.client()), Agent()
     await drain(swarm, agent)
     with counting() as few:
@@ -175,12 +186,15 @@ async def test_a_chunk_makes_a_bounded_number_of_calls(view, drain: Callable[[As
     with counting() as many:
         assert await drain(swarm, agent) == 1100
     more = many - few
-    assert more.total() / 1000 <= CALLS_PER_CHUNK[view], more.most_common(20)
+    assert more.total() / 1000 <= CALLS_PER_CHUNK[view, api], more.most_common(20)
 
 
+@pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize("drain", [drain_classic, drain_typed])
-async def test_nothing_is_walked_over_again_at_every_chunk(drain: Callable[[AsyncSwarm, Agent], Awaitable[int]]):
-    model = ScriptedModel([burst(length) for length in (100, 100, 1100, 2100)])
+async def test_nothing_is_walked_over_again_at_every_chunk(
+    drain: Callable[[AsyncSwarm, Agent], Awaitable[int]], api: Api
+):
+    model = ScriptedModel([burst(length, api) for length in (100, 100, 1100, 2100)], api=api)
     swarm, agent = AsyncSwarm(client=model.client()), Agent()
     await drain(swarm, agent)
     steps: list[Counter[str]] = []

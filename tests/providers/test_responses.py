@@ -195,6 +195,25 @@ async def test_an_answer_of_hosted_tools_alone_is_kept() -> None:
     assert [message["role"] for message in chat.requests[0].messages] == ["system", "user", "user"]
 
 
+@pytest.mark.anyio
+@WAYS
+async def test_a_call_that_nobody_runs_ends_the_run(way: str) -> None:
+    """Shell commands of the model wait for this program: that is said, and what was recorded before is there."""
+    item = {"id": "sh_1", "type": "local_shell_call", "call_id": "c9", "status": "completed", "action": {"command": []}}
+    body = {"object": "response", "status": "completed", "output": [item]}
+    sent = json.dumps(body) if way == "run" else f"data: {json.dumps({'type': 'response.completed', 'response': body})}"
+    kind = "application/json" if way == "run" else "text/event-stream"
+    model = ScriptedModel(
+        [call("look_up", city="Oslo", call_id="c1"), RawAnswer([f"{sent}\n\n".encode()], kind)], api="responses"
+    )
+    swarm = AsyncSwarm(model.client(max_retries=2))
+    with pytest.raises(ConfigurationError, match="'local_shell_call', which waits") as raised:
+        await run(swarm, way, agents())
+    assert raised.value.response is not None
+    assert [message["role"] for message in raised.value.response.messages] == ["assistant", "tool"]
+    assert (len(model.requests), model.open_streams) == (2, 0)
+
+
 # --- trouble ---
 
 

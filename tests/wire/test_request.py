@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from aswarm import Agent, function_to_json
-from aswarm._wire.request import CompletionRequest, RequestSettings, build_request, is_forced
+from aswarm._wire.request import CompletionRequest, RequestSettings, build_request, is_forced, relaxed
 
 
 def look_up(key: str) -> str:
@@ -127,15 +129,48 @@ def test_a_request_says_who_asks_and_how() -> None:
     assert request.stream is True
 
 
-@pytest.mark.parametrize("choice", ["required", "any", {"type": "function", "function": {"name": "f"}}])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "required",
+        "any",
+        {"type": "function", "function": {"name": "f"}},
+        {"type": "function", "name": "f"},
+        {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": []}},
+        {"type": "allowed_tools", "mode": "required", "tools": []},
+        {"type": "web_search"},
+    ],
+    ids=str,
+)
 def test_a_choice_that_forces(choice: object) -> None:
-    """ "required", a server's own word for it and a named function make the model call something."""
+    """ "required", a server's own word for it and a named function make the model call something, in the form of each API."""
     assert is_forced(choice)
 
 
 @pytest.mark.parametrize(
-    "choice", [None, "auto", "none", {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}]
+    "choice",
+    [
+        None,
+        "auto",
+        "none",
+        {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
+        {"type": "allowed_tools", "mode": "auto", "tools": []},
+    ],
+    ids=str,
 )
 def test_a_choice_that_does_not_force(choice: object) -> None:
     """Nothing, "auto", "none" and OpenAI's allowed_tools in the mode "auto" leave the model free."""
     assert not is_forced(choice)
+
+
+@pytest.mark.parametrize(
+    "place", [lambda fields: {"allowed_tools": fields}, lambda fields: fields], ids=["chat", "responses"]
+)
+def test_a_relaxed_choice_allows_the_same_tools(place: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Only its mode changes, in the form in which it was given, and the given one stays."""
+    tools = [{"type": "function", "name": "f"}]
+    forced, free = ({"type": "allowed_tools", **place({"mode": mode, "tools": tools})} for mode in ("required", "auto"))
+    before = copy.deepcopy(forced)
+    assert relaxed(forced) == free
+    assert relaxed(free) is free
+    assert forced == before

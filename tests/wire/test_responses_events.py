@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import CompletionError, StreamInterrupted
+from aswarm import CompletionError, ConfigurationError, StreamInterrupted
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.responses_events import ResponsesDecoder
 from aswarm._wire.responses_items import OUTPUT_ITEMS
@@ -306,6 +306,52 @@ def test_what_is_no_response_is_a_completion_error(sent: bytes) -> None:
     """Never a bare KeyError."""
     with pytest.raises(CompletionError):
         read(sent)
+
+
+HOSTED = {"status": "completed", "call_id": "c1", "id": "x_1"}
+
+
+@pytest.mark.parametrize(
+    ("item", "advice"),
+    [
+        ({"type": "computer_call", "action": {"type": "screenshot"}}, "remove its tool"),
+        ({"type": "local_shell_call", "action": {"type": "exec", "command": ["ls"]}}, "remove its tool"),
+        ({"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "a"}}, "remove its tool"),
+        ({"type": "shell_call", "action": {"commands": ["ls"]}, "environment": {"type": "local"}}, "a container"),
+        ({"type": "shell_call", "action": {"commands": ["ls"]}}, "a container"),
+        ({"type": "tool_search_call", "arguments": {}, "execution": "client"}, '"execution": "server"'),
+        ({"type": "mcp_approval_request", "name": "f", "server_label": "l"}, '"require_approval": "never"'),
+    ],
+    ids=lambda value: value["type"] if isinstance(value, dict) else "",
+)
+@pytest.mark.parametrize("beside", [[], [CALL]], ids=["alone", "beside a call"])
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_call_that_waits_for_this_program_is_refused(
+    item: Json, advice: str, beside: list[Json], is_whole: bool
+) -> None:
+    """It would seem an empty answer, and the next request would be refused; the error names it, and what to set."""
+    end = done({**HOSTED, **item}, *beside)
+    sent = json.dumps(end["response"]).encode() if is_whole else encoded([end])
+    with pytest.raises(ConfigurationError, match=f"made a '{item['type']}', which waits.*{advice}"):
+        read(sent)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        SEARCH,
+        {"type": "tool_search_call", "arguments": {}, "execution": "server"},
+        {"type": "shell_call", "environment": {"type": "container_reference", "container_id": "c"}},
+        {"type": "mcp_call", "name": "f", "arguments": "{}", "server_label": "l"},
+        {"type": "code_interpreter_call", "code": "1", "container_id": "c"},
+        {"type": "program", "code": "1", "fingerprint": "x"},
+    ],
+    ids=lambda item: item["type"],
+)
+def test_a_call_that_the_provider_runs_is_kept(item: Json) -> None:
+    """Its result stands in the answer, or is known to the provider alone."""
+    completion, _ = read(encoded([done({**HOSTED, **item}, MESSAGE)]))
+    assert completion.message[OUTPUT_ITEMS] == [{**HOSTED, **item}, MESSAGE]
 
 
 def test_unknown_events_are_ignored() -> None:

@@ -68,7 +68,7 @@ def _as_it_is(chunk: Mapping[str, Any]) -> tuple[Mapping[str, Any]]:
 
 
 def _responses_body(request: CompletionRequest) -> dict[str, Any]:
-    return responses_body(request.body)
+    return responses_body(request.body, request.known)
 
 
 CHAT = Api(

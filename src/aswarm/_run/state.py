@@ -31,7 +31,7 @@ from aswarm._tools.toolbox import Toolbox, toolbox
 from aswarm._usage import Usage
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.chat_request import is_chat
-from aswarm._wire.request import CompletionRequest, RequestSettings, build_request, relaxed
+from aswarm._wire.request import CompletionRequest, KnownHistory, RequestSettings, build_request, relaxed
 
 from .plan import ToolCall, calls_of
 
@@ -88,7 +88,7 @@ class RunState:
         # The message with the open calls is sent once they are answered.
         self._pending = history[tail:]
         self._wire = to_wire(history[:tail], empty_content=self._empty_content)
-        self._is_chat = is_chat(self._wire)
+        self._known = KnownHistory(is_chat(self._wire))
         asked: list[Message] = (self._pending[0]["tool_calls"] or []) if waiting else []
         self._names_with_results = _senders_with_results(history, self.agent.name)
         open_messages = {id(call) for call in waiting}
@@ -115,7 +115,7 @@ class RunState:
         if choice is not None and (id(self.agent) in self._with_results or self.agent.name in self._names_with_results):
             choice = relaxed(choice)
         tools = [tool.schema.json for tool in self.tools.values()]
-        return build_request(self.agent, instructions, self._wire, tools, choice, settings, is_chat=self._is_chat)
+        return build_request(self.agent, instructions, self._wire, tools, choice, settings, known=self._known)
 
     def stop_reason(self, max_turns: float, *, execute_tools: bool) -> StopReason | None:
         """Why the run is over, or None: then it runs `calls`, or asks for a completion if there are no calls."""
@@ -165,7 +165,7 @@ class RunState:
 
     def _send_pending(self, answers: list[Message]) -> None:
         sent = to_wire([*self._pending, *answers], empty_content=self._empty_content)
-        self._is_chat = self._is_chat and is_chat(sent)
+        self._known.is_chat = self._known.is_chat and is_chat(sent)
         self._wire += sent
         self._pending = []
 

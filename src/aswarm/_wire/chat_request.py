@@ -21,7 +21,7 @@ _RESPONSES_KEYS = frozenset({OUTPUT_ITEMS, "reasoning_content"})
 
 def chat_body(request: CompletionRequest) -> dict[str, Any]:
     """The body for `/chat/completions`. That of the request stays as it is."""
-    if request.is_chat or is_chat(request.body["messages"]):
+    if (request.known and request.known.is_chat) or is_chat(request.body["messages"]):
         return request.body
     return {**request.body, "messages": list(_media_after_results(without_items(request.body["messages"])))}
 

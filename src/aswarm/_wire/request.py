@@ -5,15 +5,29 @@ reads.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from aswarm._agent import Agent, model_of
 from aswarm._json import is_array, is_object
 from aswarm._messages import Message
 
+from .responses_input import InputHistory
+
 # Decided by the run; `model_settings` does not override them.
 _DECIDED = frozenset({"messages", "stream", "tools"})
+
+
+@dataclass(eq=False, slots=True)
+class KnownHistory:
+    """What is known of the messages of a run. They only grow and are never changed, so all requests of the run share this.
+
+    `is_chat`: all messages have the form of Chat Completions. `input`: what the last request made of them for the Responses
+    API, if it went there.
+    """
+
+    is_chat: bool
+    input: InputHistory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +42,8 @@ class CompletionRequest:
     agent: Agent
     body: dict[str, Any]
     max_retries: int | None = None
-    # Whether the run knows that all messages have the form of Chat Completions. Otherwise a source has to look.
-    is_chat: bool = False
+    # None where the messages may be anybody's: a source then has to look at each of them.
+    known: KnownHistory | None = field(default=None, repr=False, compare=False)
 
     @property
     def stream(self) -> bool:
@@ -38,7 +52,7 @@ class CompletionRequest:
 
     def copy(self) -> "CompletionRequest":
         """The same request, which shares no dict and no list with this one."""
-        return replace(self, body=_copied(self.body), is_chat=False)  # its owner may add messages of any form
+        return replace(self, body=_copied(self.body), known=None)  # its owner may change the messages
 
 
 def _copied(value: Any) -> Any:
@@ -90,7 +104,7 @@ def build_request(
     tool_choice: Any,
     settings: RequestSettings,
     *,
-    is_chat: bool = False,
+    known: KnownHistory | None = None,
 ) -> CompletionRequest:
     """The request for one completion. `messages` are in wire form. Without `instructions` (None) no system message is sent."""
     system: list[Message] = [] if instructions is None else [{"role": "system", "content": instructions}]
@@ -116,13 +130,13 @@ def build_request(
         for key in ("tools", "tool_choice", "parallel_tool_calls"):
             del body[key]
     sent = {key: value for key, value in body.items() if value is not None}
-    return CompletionRequest(agent, sent, is_chat=is_chat)
+    return CompletionRequest(agent, sent, known=known)
 
 
 def is_forced(tool_choice: Any) -> bool:
     """Whether the choice makes the model call a tool: "required", a function by name, or a value of a server's own."""
-    if is_object(tool_choice) and "allowed_tools" in tool_choice:
-        return is_forced(tool_choice["allowed_tools"].get("mode"))
+    if (allowed := _allowed_tools(tool_choice)) is not None:
+        return is_forced(allowed.get("mode"))
     return tool_choice not in (None, "auto", "none")
 
 
@@ -130,6 +144,16 @@ def relaxed(tool_choice: Any) -> Any:
     """The choice without the force. The tools that it allows stay the same."""
     if not is_forced(tool_choice):
         return tool_choice
-    if is_object(tool_choice) and "allowed_tools" in tool_choice:
-        return {**tool_choice, "allowed_tools": {**tool_choice["allowed_tools"], "mode": "auto"}}
-    return "auto"
+    allowed = _allowed_tools(tool_choice)
+    if allowed is None:
+        return "auto"
+    auto = {**allowed, "mode": "auto"}
+    return auto if allowed is tool_choice else {**tool_choice, "allowed_tools": auto}
+
+
+def _allowed_tools(tool_choice: Any) -> Mapping[str, Any] | None:
+    """The fields of a choice among some tools: inside an object in Chat Completions, flat in the Responses API."""
+    if not is_object(tool_choice) or tool_choice.get("type") != "allowed_tools":
+        return None
+    inner = tool_choice.get("allowed_tools")
+    return inner if is_object(inner) else tool_choice

@@ -6,14 +6,14 @@ answer is one object in place of events, and becomes one whole chunk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from aswarm._errors import CompletionError
 from aswarm._json import is_array, is_object, shown
 
-from .responses_items import CALL_TYPES, NEXT_PART, OUTPUT_ITEMS, call_of, message_of
+from .responses_items import CALL_TYPES, NEXT_PART, OUTPUT_ITEMS, call_of, check_hosted_calls, message_of
 from .sse import AnswerDecoder
 
 Chunk: TypeAlias = Mapping[str, Any]
@@ -86,21 +86,21 @@ class ResponseReader:
         self._reasoning_place: Any = None
         self.is_done = False
 
-    def read(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
-        """Yield the chunks that the event stands for, normally one or none.
+    def read(self, event: Mapping[str, Any]) -> Sequence[Chunk]:
+        """The chunks that the event stands for, normally one or none.
 
-        Raises CompletionError for an event of a known type in a shape that it never has.
+        Raises CompletionError for an event of a known type in a shape that it never has, and ConfigurationError for a call
+        of a hosted tool that the provider does not run itself.
         """
         try:
-            yield from self._read(event)
+            kind = event.get("type")
+            # Most events are of these: a generator for each would be a third of the cost.
+            return (self._text(event["delta"], _TEXT[kind]),) if kind in _TEXT else list(self._read(event, kind))
         except (AttributeError, KeyError, TypeError) as error:
             raise CompletionError(f"the provider sent an event that cannot be read: {shown(event, _SHOWN)}") from error
 
-    def _read(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
-        kind = event.get("type")
-        if kind in _TEXT:
-            yield self._text(event["delta"], _TEXT[kind])
-        elif kind in _PAYLOADS:
+    def _read(self, event: Mapping[str, Any], kind: Any) -> Iterator[Chunk]:
+        if kind in _PAYLOADS:
             yield self._payload(event, _PAYLOADS[kind])
         elif kind in _REASONING:
             yield self._reasoning(event, event.get(_REASONING[kind]))
@@ -189,6 +189,7 @@ class ResponseReader:
         for wire in output:
             if wire.get("type") not in streamed:
                 yield from self._end({"item": wire})
+        check_hosted_calls(output)
         ending = _ending(response, has_calls=self._call_count > 0)
         yield {"choices": [{"index": 0, "delta": {OUTPUT_ITEMS: output}, **ending}], "usage": _usage(response)}
 
@@ -217,6 +218,7 @@ def _whole(response: Mapping[str, Any]) -> Chunk:
         return response
     if (failure := _failure(response)) is not None:
         return failure
+    check_hosted_calls(response["output"])
     message = message_of(response["output"])
     ending = _ending(response, has_calls="tool_calls" in message)
     return {"choices": [{"index": 0, "message": message, **ending}], "usage": _usage(response)}

@@ -7,8 +7,9 @@ came over the Responses API keeps its items under `OUTPUT_ITEMS`: reasoning can 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
+from aswarm._errors import ConfigurationError
 from aswarm._json import is_array, is_object
 from aswarm._messages import Message, text_of
 
@@ -22,6 +23,16 @@ _NOT_OF_A_MODEL = frozenset(
     {"additional_tools", "configuration_update", "item_reference", "mcp_approval_response"}
     | {"computer_call_output", "custom_tool_call_output", "function_call_output", "local_shell_call_output"}
 )
+# Calls of hosted tools that the provider leaves to the client, and what to do instead.
+_WITHOUT = "remove its tool from model_settings; a function of the agent can take its place"
+_LEFT_TO_CLIENT = {
+    "apply_patch_call": _WITHOUT,
+    "computer_call": _WITHOUT,
+    "local_shell_call": _WITHOUT,
+    "mcp_approval_request": 'set "require_approval": "never" on its tool in model_settings',
+    "shell_call": "give its tool in model_settings a container of the provider as its environment",
+    "tool_search_call": 'set "execution": "server" on its tool in model_settings',
+}
 
 Item = Mapping[str, Any]
 
@@ -36,6 +47,24 @@ def message_of(items: Sequence[Item]) -> Message:
         OUTPUT_ITEMS: list(items),
     }
     return {"role": "assistant", **{key: value for key, value in said.items() if value}}
+
+
+def check_hosted_calls(items: Sequence[Item]) -> None:
+    """Raise ConfigurationError for a call that waits for the client: the next request would be refused without its result."""
+    for item in items:
+        kind = item.get("type")
+        if kind in _LEFT_TO_CLIENT and not _is_run_by_provider(item):
+            raise ConfigurationError(
+                f"the model made a {kind!r}, which waits for a result from this program, and aswarm runs only functions of "
+                f"agents; {_LEFT_TO_CLIENT[kind]}"
+            )
+
+
+def _is_run_by_provider(item: Item) -> bool:
+    environment: Any = item.get("environment")
+    return item.get("execution") == "server" or (
+        is_object(environment) and environment.get("type") == "container_reference"
+    )
 
 
 def call_of(item: Item) -> Message:
@@ -69,20 +98,20 @@ def _parts(item: Item, item_type: str, part_type: str, key: str = "content") -> 
     return [part for part in parts if is_object(part) and part.get("type") == part_type] if is_array(parts) else []
 
 
-def items_to_replay(message: Message, *, reasons: bool = True) -> list[Item] | None:
+def items_to_replay(message: Message, readable: Sequence[str]) -> Sequence[Item] | None:
     """The items of the message, if the API takes them back; else None, and the message is sent in its plain form.
 
     They must still say what the message says: a caller may have edited or trimmed it. They must be of a model: a history
-    may come from a browser. The API refuses reasoning without an item after it, reasoning of which it stored nothing and
-    gave no encrypted content, and any reasoning for a model that does not reason (`reasons` is False).
+    may come from a browser. The API refuses reasoning without an item after it, and reasoning that has none of the
+    `readable` keys: it stored nothing of it.
     """
     items = message.get(OUTPUT_ITEMS)
     if not (is_array(items) and items and all(map(_is_of_model, items))):
         return None
-    reasoning = [item for item in items if item.get("type") == "reasoning"]
-    if reasoning and not (reasons and items[-1] is not reasoning[-1] and all(map(_can_be_read_again, reasoning))):
+    reasoning = [item for item in items if item["type"] == "reasoning"]
+    if reasoning and (items[-1] is reasoning[-1] or not all(any(map(item.get, readable)) for item in reasoning)):
         return None
-    return list(items) if _says(message) == _says(message_of(items)) else None
+    return items if _said_by_message(message) == _said_by_items(items) else None
 
 
 def _is_of_model(item: Any) -> bool:
@@ -91,19 +120,22 @@ def _is_of_model(item: Any) -> bool:
     return isinstance(item.get("type"), str) and item.get("role") in (None, "assistant")
 
 
-def _can_be_read_again(item: Item) -> bool:
-    return bool(item.get("encrypted_content") or item.get("content"))
+# Text, refusal, and calls with id, name and payload.
+_Said: TypeAlias = tuple[str, str, list[tuple[Any, str, str]]]
 
 
-def _says(message: Message) -> tuple[str, str, list[tuple[Any, ...]]]:
+def _said_by_message(message: Message) -> _Said:
     calls: list[Message] = message.get("tool_calls") or []
-    return text_of(message.get("content")), message.get("refusal") or "", [_said_by(call) for call in calls]
+    return text_of(message.get("content")), message.get("refusal") or "", [_said_by_call(call) for call in calls]
 
 
-def _said_by(call: Message) -> tuple[Any, ...]:
+def _said_by_call(call: Message) -> tuple[Any, str, str]:
     named: Mapping[str, Any] = call.get("function") or call.get("custom") or {}
-    return call.get("id"), named.get("name"), _payload(named)
+    return call.get("id"), named.get("name") or "", named.get("arguments") or named.get("input") or ""
 
 
-def _payload(named: Mapping[str, Any]) -> str:
-    return named.get("arguments") or named.get("input") or ""
+def _said_by_items(items: Sequence[Item]) -> _Said:
+    messages = [item for item in items if item["type"] == "message"]
+    text = NEXT_PART.join(filter(None, map(output_text, messages)))
+    calls = [_said_by_call(call_of(item)) for item in items if item["type"] in CALL_TYPES]
+    return text, "".join(map(_refusal, messages)), calls

@@ -6,14 +6,15 @@ conversation is never stored: `store` is false, and each request has the whole h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aswarm._errors import ConfigurationError
-from aswarm._json import is_array, is_object, shown
-from aswarm._messages import Message, text_of
+from aswarm._json import is_array, is_object
+from aswarm._messages import Message
 
-from .responses_items import items_to_replay
+from .request import KnownHistory
+from .responses_input import input_history
 
 _RENAMED = {"max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens"}
 # What the Responses API does not have, and the values that ask for nothing.
@@ -38,23 +39,26 @@ _MAPPED = frozenset(
     | {"text", "tool_choice", "tools", "verbosity"}
 )
 _ENCRYPTED_REASONING = "reasoning.encrypted_content"
-# Models that do not reason. They refuse a request that asks for their encrypted reasoning.
+# Models that do not reason. They refuse a request that asks for their encrypted reasoning. A deployment may have any name:
+# the error of such a request says that `include` can be empty.
 _WITHOUT_REASONING = ("gpt-3", "gpt-4", "chatgpt-4o", "gpt-5-chat", "gpt-5.1-chat")
-_LONGEST_CALL_ID = 64  # the API refuses a longer one
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
-_SHOWN = 80
 
 
-def responses_body(body: Mapping[str, Any]) -> dict[str, Any]:
+def responses_body(body: Mapping[str, Any], known: KnownHistory | None = None) -> dict[str, Any]:
     """The body for `/responses` that asks for what `body` asks of `/chat/completions`. Nothing of `body` is changed.
 
-    Raises ConfigurationError that names a setting or a part of a message that the Responses API does not have.
+    `known`: what is known of the messages, where the run vouches for them; it learns what they became. Raises ConfigurationError that names a setting or a part of a message that the Responses API does not have.
     """
     settings = {_RENAMED.get(key, key): value for key, value in body.items() if _is_same(key, value)}
     instructions, messages = _split_instructions(body["messages"])
+    include = _include(body)
+    history = input_history(messages, _readable(body, include), None if known is None else known.input)
+    if known is not None:
+        known.input = history
     mapped = {
         "instructions": instructions,
-        "input": list(_input_items(messages, reasons=_reasons(body))),
+        "input": [*history.items],
         "tools": [_tool(tool) for tool in body.get("tools") or ()],
         "tool_choice": _flat(body.get("tool_choice")),
         "reasoning": _joined(body.get("reasoning"), effort=body.get("reasoning_effort")),
@@ -62,7 +66,7 @@ def responses_body(body: Mapping[str, Any]) -> dict[str, Any]:
             body.get("text"), format=_text_format(body.get("response_format")), verbosity=body.get("verbosity")
         ),
         "stream_options": _without_usage(body.get("stream_options")),
-        "include": _include(body),
+        "include": include,
     }
     said = {key: value for key, value in mapped.items() if value or key == "input"}
     return {"store": False, **settings, **said}
@@ -109,6 +113,13 @@ def _include(body: Mapping[str, Any]) -> list[Any]:
     return [*include, "message.output_text.logprobs"] if body.get("logprobs") else include
 
 
+def _readable(body: Mapping[str, Any], include: Sequence[Any]) -> Sequence[str]:
+    """The keys by which the model can read earlier reasoning: reasoning without one of them is not sent back."""
+    if not _reasons(body):
+        return ()
+    return ("content", "encrypted_content") if _ENCRYPTED_REASONING in include else ("content",)
+
+
 def _reasons(body: Mapping[str, Any]) -> bool:
     return not str(body.get("model")).removeprefix("ft:").startswith(_WITHOUT_REASONING)
 
@@ -148,86 +159,3 @@ def _split_instructions(messages: Sequence[Message]) -> tuple[str | None, Sequen
     if first.get("role") == "system" and isinstance(first.get("content"), str) and len(first) == 2:  # noqa: PLR2004
         return first["content"], messages[1:]
     return None, messages
-
-
-def _input_items(messages: Sequence[Message], *, reasons: bool) -> Iterator[Mapping[str, Any]]:
-    custom: frozenset[str] = frozenset()  # ids of the calls of the last assistant message that are no functions
-    for message in messages:
-        role, content = message["role"], message.get("content")
-        if role == "assistant":
-            calls: list[Message] = message.get("tool_calls") or []
-            custom = frozenset(call["id"] for call in calls if "custom" in call)
-            yield from items_to_replay(message, reasons=reasons) or _plain_items(message)
-        elif role == "tool":
-            yield _output(message, is_custom=message["tool_call_id"] in custom)
-        elif role == "function":
-            raise ConfigurationError(
-                "messages have one with the role 'function', which the Responses API does not have; use tool messages, "
-                'or AsyncSwarm(api="chat")'
-            )
-        else:
-            yield message if len(message) == 2 and isinstance(content, str) else _input_message(message)  # noqa: PLR2004
-
-
-def _input_message(message: Message) -> Message:
-    return {"role": message["role"], "content": _content(message["content"])}
-
-
-def _plain_items(message: Message) -> Iterator[Mapping[str, Any]]:
-    text = text_of(message.get("content")) or message.get("refusal")
-    if text:
-        yield {"role": "assistant", "content": text}
-    calls: list[Message] = message.get("tool_calls") or []
-    for call in calls:
-        named = call.get("custom") or call["function"]
-        if "custom" in call:
-            yield {"type": "custom_tool_call", "call_id": _call_id(call["id"]), **_only(named, "name", "input")}
-        else:
-            yield {"type": "function_call", "call_id": _call_id(call["id"]), **_only(named, "name", "arguments")}
-
-
-def _only(named: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: named.get(key) or "" for key in keys}
-
-
-def _output(message: Message, *, is_custom: bool) -> Mapping[str, Any]:
-    kind = "custom_tool_call_output" if is_custom else "function_call_output"
-    return {"type": kind, "call_id": _call_id(message["tool_call_id"]), "output": _content(message["content"])}
-
-
-def _call_id(call_id: str) -> str:
-    # Ids of other providers may be longer. Both sides of a pair are cut in the same way.
-    return call_id[-_LONGEST_CALL_ID:]
-
-
-def _content(content: Any) -> Any:
-    return [_part(part) for part in content] if is_array(content) else content
-
-
-def _part(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    kind = str(part.get("type"))
-    if kind.startswith("input_") and kind != "input_audio":
-        return part
-    if kind not in _PARTS:
-        raise ConfigurationError(
-            f"messages have a content part that the Responses API does not have: {shown(part, _SHOWN)}; it has text, "
-            'image_url and file. Remove the part, or use AsyncSwarm(api="chat")'
-        )
-    rest = {key: value for key, value in part.items() if key not in ("type", kind)}
-    return {**_PARTS[kind](part[kind]), **rest}
-
-
-def _image(image: Any) -> dict[str, Any]:
-    image = image if is_object(image) else {"url": image}
-    return {"type": "input_image", "image_url": image.get("url"), "detail": image.get("detail") or "auto"}
-
-
-def _file(file: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "input_file", **file}
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "input_text", "text": text}
-
-
-_PARTS: Mapping[str, Callable[[Any], dict[str, Any]]] = {"text": _text, "image_url": _image, "file": _file}
