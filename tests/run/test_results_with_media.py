@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, File, Image, Result, ToolCallFinished
+from aswarm import Agent, AsyncSwarm, CompletionRequest, File, Image, Result, ToolCallFinished
 from aswarm.testing import ScriptedModel, call, check_history
 
 PIXEL = b"\x89PNG"
@@ -82,6 +83,28 @@ async def test_over_chat_completions_they_follow_the_answers() -> None:
             RECORDED[1][2],
         ],
     }
+
+
+@pytest.mark.anyio
+async def test_a_source_gets_a_body_without_what_only_the_responses_api_takes() -> None:
+    """`chat_body` leaves out items and moves images, `body` keeps both, and what needs no change is the same dict."""
+    bodies: list[tuple[Any, Any]] = []
+
+    class Source:
+        async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            bodies.append((request.body, request.chat_body()))
+            yield {"choices": [{"message": {"role": "assistant", "content": "Done"}, "finish_reason": "stop"}]}
+
+    first = await AsyncSwarm(model("responses").client()).run(agent(), "Look.")
+    await AsyncSwarm(Source()).run(agent(), [{"role": "user", "content": "Look."}, *first.messages])
+    await AsyncSwarm(Source()).run(agent(), "Look.")
+    (body, chat), (plain_body, plain_chat) = bodies
+    assert "responses_output" in body["messages"][2]
+    assert body["messages"][3]["content"] == RECORDED[0]
+    assert not any("responses_output" in message for message in chat["messages"])
+    assert next(message["content"] for message in chat["messages"] if message["role"] == "tool") == "[image]"
+    assert {**chat, "messages": ...} == {**body, "messages": ...}
+    assert plain_chat is plain_body
 
 
 @pytest.mark.anyio

@@ -11,7 +11,6 @@ from operator import attrgetter
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from aswarm._errors import ConfigurationError
-from aswarm._wire.chat_request import chat_body
 from aswarm._wire.request import CompletionRequest
 from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder
 from aswarm._wire.responses_request import responses_body
@@ -74,7 +73,7 @@ def _responses_body(request: CompletionRequest) -> dict[str, Any]:
 CHAT = Api(
     path="/chat/completions",
     resource="chat.completions",
-    body=chat_body,
+    body=CompletionRequest.chat_body,
     make_decoder=AnswerDecoder,
     make_reader=lambda: _as_it_is,
     ends_silently=True,

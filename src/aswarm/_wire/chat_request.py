@@ -1,4 +1,4 @@
-"""A request for a completion, as servers of Chat Completions take it.
+"""The messages of a request, as servers of Chat Completions take them.
 
 Decides what of the history such a server could not read. Never sends it.
 """
@@ -12,18 +12,15 @@ from aswarm._content import Part, described, text_part
 from aswarm._json import is_object
 from aswarm._messages import Message
 
-from .request import CompletionRequest
 from .responses_items import OUTPUT_ITEMS
 
 # Keys that only the Responses API puts on a message. Servers of Chat Completions refuse unknown keys.
 _RESPONSES_KEYS = frozenset({OUTPUT_ITEMS, "reasoning_content"})
 
 
-def chat_body(request: CompletionRequest) -> dict[str, Any]:
-    """The body for `/chat/completions`. That of the request stays as it is."""
-    if (request.known and request.known.is_chat) or is_chat(request.body["messages"]):
-        return request.body
-    return {**request.body, "messages": list(_media_after_results(without_items(request.body["messages"])))}
+def chat_messages(messages: Sequence[Message]) -> list[Message]:
+    """The messages without items of the Responses API, and with images and files of results in messages of the user."""
+    return list(_media_after_results(without_items(messages)))
 
 
 def is_chat(messages: Iterable[Message]) -> bool:

@@ -12,6 +12,7 @@ from aswarm._agent import Agent, model_of
 from aswarm._json import is_array, is_object
 from aswarm._messages import Message
 
+from .chat_request import chat_messages, is_chat
 from .responses_input import InputHistory
 
 # Decided by the run; `model_settings` does not override them.
@@ -36,7 +37,7 @@ class CompletionRequest:
 
     `max_retries`: how often the client may send the request again by itself; None leaves that to the client. It is 0 if
     limits or retries outside of the client see to it. A middleware or a source may change `body`: neither the history
-    nor another request shares it.
+    nor another request shares it. The messages in `body` may have what only the Responses API takes; see `chat_body`.
     """
 
     agent: Agent
@@ -49,6 +50,17 @@ class CompletionRequest:
     def stream(self) -> bool:
         """Whether the answer should come in chunks."""
         return bool(self.body.get("stream"))
+
+    def chat_body(self) -> dict[str, Any]:
+        """The body for a server of Chat Completions that knows no more than that API; `body` stays as it is.
+
+        Output items of the Responses API (`responses_output`) are left out, and the images and files of tool messages
+        stand in a message of the user after them. The same dict as `body` if there is nothing to change.
+        """
+        messages = self.body["messages"]
+        if (self.known and self.known.is_chat) or is_chat(messages):
+            return self.body
+        return {**self.body, "messages": chat_messages(messages)}
 
     def copy(self) -> "CompletionRequest":
         """The same request, which shares no dict and no list with this one."""
@@ -75,7 +87,8 @@ class CompletionSource(Protocol):
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks of one completion (`choices[0].delta`), or one whole completion (`choices[0].message`).
 
-        The last chunks must have a `finish_reason`. The source may change the request. Closing the generator must free
+        `request.chat_body()` is what a server of Chat Completions understands. The last chunks must have a
+        `finish_reason`. The source may change the request. Closing the generator must free
         what it holds, such as a connection.
 
         Raises CompletionError if the provider failed: `status_code`, `retryable` and `retry_after` decide whether and when
