@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, StreamInterrupted
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, File, Image, StreamInterrupted
 from aswarm.middleware import Middleware, cache, clip_results, fallback, record, redact, replay
 from aswarm.testing import Answer, Failure, RawAnswer, ScriptedModel, call, check_middleware
 
@@ -260,14 +260,106 @@ async def test_what_matches_never_reaches_the_provider() -> None:
     assert "4111-1111" in response.messages[1]["content"]
 
 
+def history(arguments: str, **more: Any) -> list[dict[str, Any]]:
+    """A call with these arguments and its answer, between two messages of the user."""
+    calls = [{"id": "c1", "type": "function", "function": {"name": "lookup", "arguments": arguments}}]
+    return [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": None, "tool_calls": calls, **more},
+        {"role": "tool", "tool_call_id": "c1", "content": "found"},
+        {"role": "user", "content": "And?"},
+    ]
+
+
+APIS = pytest.mark.parametrize("api", ["chat", "responses"])
+
+
+@pytest.mark.anyio
+@APIS
+@pytest.mark.parametrize(
+    ("pattern", "arguments", "sent"),
+    [
+        (r"\d{4}-\d{4}", '{"x": "4111-1111", "n": 1}', '{"x": "****", "n": 1}'),
+        (r"\d{8}", '{"x": [41111111, true, null], "41111111": 1.5}', '{"x": ["****", true, null], "****": 1.5}'),
+        (r"4111", '{"x": "\\u00341\\u00311 é"}', '{"x": "**** é"}'),
+        (r"4111", '{ "x":"\\u00e9" , "y": 1.10 }', '{ "x":"\\u00e9" , "y": 1.10 }'),
+        (r'"[a-z ]+"', '{"x": "a b"}', '{"arguments": "{****: ****}"}'),
+        (r"password\W+\w+", '{"password": "abc"}', '{"arguments": "{\\"****\\"}"}'),
+        (r"secret", '{"x": "secret", "x": "b"}', '{"arguments": "{\\"x\\": \\"****\\", \\"x\\": \\"b\\"}"}'),
+        (r"4111", '{"id": "4111", "url": "data:4111"}', '{"id": "****", "url": "data:****"}'),
+    ],
+)
+async def test_redacted_arguments_are_still_json(api: Any, pattern: str, arguments: str, sent: str) -> None:
+    """Texts, numbers and keys are replaced one by one; arguments without a match are sent to the byte as they came."""
+    model = ScriptedModel(["Done"], api=api)
+    await AsyncSwarm(model.client(), middleware=[redact(pattern, "****")]).run(Agent(), history(arguments))
+    found = model.requests[0].messages[2]["tool_calls"][0]["function"]["arguments"]
+    assert found == sent
+    assert isinstance(json.loads(found), dict)
+
+
+@pytest.mark.anyio
+@APIS
+async def test_bytes_of_images_and_files_stay_as_they_are(api: Any) -> None:
+    """A match in base64 means nothing; one in an address, a file's name or a text that looks like data: is replaced."""
+    model = ScriptedModel(["Done"], api=api)
+    parts = [
+        Image(b"abc").part,
+        Image("https://host/?key=YWJj").part,
+        File(b"abc", "YWJj.pdf").part,
+        {"type": "text", "text": "data: YWJj"},
+    ]
+    swarm = AsyncSwarm(model.client(), middleware=[redact("YWJj", "****")])
+    await swarm.run(Agent(), [{"role": "user", "content": parts}])
+    image, address, file, text = model.requests[0].messages[1]["content"]
+    assert "data:image/png;base64,YWJj" in json.dumps(image)
+    assert "https://host/?key=****" in json.dumps(address)
+    inner = file.get("file") or file
+    assert (inner["file_data"], inner["filename"]) == ("data:application/pdf;base64,YWJj", "****.pdf")
+    assert text["text"] == "data: ****"
+
+
 @pytest.mark.anyio
 async def test_items_of_the_provider_that_repeat_the_text_are_not_sent() -> None:
-    """Over the Responses API the message goes in its plain form."""
+    """Over the Responses API the message is sent in its plain form."""
     model = ScriptedModel(["The card 4111-1111 is valid", "Done"], api="responses")
     swarm = AsyncSwarm(model.client(), middleware=[redact(r"\d{4}-\d{4}", "****")])
     first = await swarm.run(Agent(model="gpt-6-luna"), "Hi")
     await swarm.run(Agent(model="gpt-6-luna"), [*first.messages, {"role": "user", "content": "And?"}])
     assert model.requests[1].body["input"][0] == {"role": "assistant", "content": "The card **** is valid"}
+
+
+@pytest.mark.anyio
+@APIS
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"summary": [{"type": "summary_text", "text": "The card is 4111"}]},
+        {"summary": [], "content": [{"type": "reasoning_text", "text": "The card is 4111"}]},
+        {"summary": [], "arguments": "{no JSON 4111"},
+    ],
+    ids=["summary", "text", "arguments"],
+)
+async def test_reasoning_items_leak_nothing(api: Any, more: dict[str, Any]) -> None:
+    """They are left out with the other items of their message, and their text too."""
+    call_item = {"type": "function_call", "call_id": "c1", "name": "lookup", "arguments": '{"x": "a"}'}
+    items = [{"type": "reasoning", "id": "rs_1", "encrypted_content": "4111", **more}, call_item]
+    model = ScriptedModel(["Done"], api=api)
+    messages = history('{"x": "a"}', reasoning_content="The card is 4111", responses_output=items)
+    await AsyncSwarm(model.client(), middleware=[redact("4111")]).run(Agent(model="gpt-6-luna"), messages)
+    assert "4111" not in json.dumps(model.requests[0].body)
+    assert "reasoning" not in {item.get("type") for item in model.requests[0].body.get("input", ())}
+    assert "reasoning_content" not in model.requests[0].messages[2]
+
+
+@pytest.mark.anyio
+async def test_items_without_a_match_are_sent_as_they_came() -> None:
+    """Encrypted reasoning and ids are not read."""
+    model = ScriptedModel([Answer("Yes", extra={"reasoning_content": "Hm"}), "Done"], api="responses")
+    swarm = AsyncSwarm(model.client(), middleware=[redact([r"encrypted \w+", "item_0"])])
+    first = await swarm.run(Agent(model="gpt-6-luna"), "Hi")
+    await swarm.run(Agent(model="gpt-6-luna"), [*first.messages, {"role": "user", "content": "And?"}])
+    assert model.requests[1].body["input"][:2] == first.messages[0]["responses_output"]
 
 
 def test_a_pattern_that_is_none() -> None:
