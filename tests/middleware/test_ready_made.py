@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, File, Image, StreamInterrupted
-from aswarm.middleware import Middleware, cache, clip_results, fallback, record, redact, replay
+from aswarm.middleware import (
+    CompletionRequest,
+    Handlers,
+    Middleware,
+    cache,
+    clip_results,
+    fallback,
+    record,
+    redact,
+    replay,
+    retry,
+)
 from aswarm.testing import Answer, Failure, RawAnswer, ScriptedModel, call, check_middleware
 
 WAYS = pytest.mark.parametrize("way", ["run", "run(stream=True)", "stream"])
@@ -35,22 +49,62 @@ def lookup(x: str = "") -> str:
     return f"found {x}" * 200
 
 
+def history(arguments: str, **more: Any) -> list[dict[str, Any]]:
+    """A call with these arguments and its answer, between two messages of the user."""
+    calls = [{"id": "c1", "type": "function", "function": {"name": "lookup", "arguments": arguments}}]
+    return [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": None, "tool_calls": calls, **more},
+        {"role": "tool", "tool_call_id": "c1", "content": "found"},
+        {"role": "user", "content": "And?"},
+    ]
+
+
 # --- every one of them obeys the rules ---
 
 
+def changing(middleware: Middleware) -> Middleware:
+    """The middleware inside another one that makes each request different from all others."""
+    numbers = count()
+
+    def wrap(handlers: Handlers) -> Handlers:
+        inner = middleware(handlers)
+
+        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            request.body["user"] = str(next(numbers))
+            return inner.complete(request)
+
+        return replace(inner, complete=complete)
+
+    return wrap
+
+
+def replaying(path: Path) -> Middleware:
+    """Each run replays the recording from its beginning; first it is made, with the runs of the check."""
+    check_middleware(record(path), backends=["asyncio"])
+    return lambda handlers: replay(path)(handlers)
+
+
+READY_MADE: dict[str, Callable[[Path], Middleware]] = {
+    "fallback": lambda _: fallback("gpt-6-luna"),
+    "retry": lambda _: retry(1),
+    "cache": lambda _: cache(_Forgetful()),
+    "cache hit": lambda _: cache(),
+    "cache file": lambda folder: changing(cache(folder / "cache.sqlite")),
+    "cache file hit": lambda folder: cache(folder / "cache.sqlite"),
+    "record": lambda folder: record(folder / "recording.jsonl"),
+    "replay": lambda folder: replaying(folder / "recording.jsonl"),
+    "redact": lambda _: redact("secret"),
+    "clip_results": lambda _: clip_results(100),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fallback", "cache", "cache file", "record", "redact", "clip_results"])
-def test_all_of_them_may_be_left_at_any_moment(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("name", READY_MADE)
+def test_all_of_them_may_be_left_at_any_moment(name: str, backend: str, tmp_path: Path) -> None:
     """`check_middleware` finds nothing."""
-    made: dict[str, Middleware] = {
-        "fallback": fallback("gpt-6-luna"),
-        "cache": cache(_Forgetful()),
-        "cache file": cache(tmp_path / "cache.sqlite"),
-        "record": record(tmp_path / "recording.jsonl"),
-        "redact": redact("secret"),
-        "clip_results": clip_results(100),
-    }
-    check_middleware(made[name], backends=["asyncio"] if name == "cache file" else ["asyncio", "trio"])
+    check_middleware(READY_MADE[name](tmp_path), backends=[backend])
 
 
 class _Forgetful(dict[str, str]):
@@ -175,6 +229,16 @@ async def test_a_failure_is_not_kept() -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+@WAYS
+async def test_an_answer_that_was_cut_is_not_kept(way: str, reason: str) -> None:
+    """The next run may have another limit, or more luck."""
+    model = ScriptedModel([Answer("Hel", finish_reason=reason), "Hello"])
+    swarm = AsyncSwarm(model.client(), middleware=[cache()])
+    assert [await texts(swarm, way) for _ in range(3)] == ["Hel", "Hello", "Hello"]
+
+
+@pytest.mark.anyio
 async def test_a_store_that_fails_costs_no_answer(caplog: pytest.LogCaptureFixture) -> None:
     """The model is asked, and the log says why."""
 
@@ -215,27 +279,79 @@ async def test_a_recording_answers_in_place_of_the_model(way: str, tmp_path: Pat
     assert [json.loads(line)["request"]["model"] for line in path.read_text().splitlines()] == [agent.model] * 2
 
 
+async def recorded(path: Path, *steps: Any) -> Agent:
+    """Record one run with these steps."""
+    agent = Agent(functions=[lookup])
+    await AsyncSwarm(ScriptedModel(steps).client(), middleware=[record(path)]).run(agent, "Hi")
+    return agent
+
+
+async def refusal(path: Path, agent: Agent, messages: Any) -> str:
+    """The text of the error that ends a run in place of an answer."""
+    with pytest.raises(ConfigurationError) as caught:
+        await AsyncSwarm(ScriptedModel([]).client(), middleware=[replay(path)]).run(agent, messages)
+    return str(caught.value)
+
+
 @pytest.mark.anyio
 async def test_a_request_that_was_not_recorded_says_how_it_differs(tmp_path: Path) -> None:
-    """The place and both values; and when everything was used."""
+    """From the recorded request that is most like it: the line, the place and both values."""
     path = tmp_path / "r.jsonl"
-    await AsyncSwarm(ScriptedModel(["Hello"]).client(), middleware=[record(path)]).run(Agent(), "Hi")
+    agent = await recorded(path, call("lookup", x="a", call_id="c1"), "Done")
+    first = "it is most like the one in line 1, but the request"
+    assert f"{first}['messages'][1]['content'] is 'Ho', and 'Hi' in the recording" in await refusal(path, agent, "Ho")
+    assert f"{first}['model'] is 'other', and" in await refusal(path, Agent(model="other", functions=[lookup]), "Hi")
+    second = "it is most like the one in line 2, but the request['messages']"
+    longer, other = history('{"x": "a"}'), history('{"x": "b"}')[:3]
+    longer[2]["content"] = lookup("a")
+    assert f"{second} has 5 items, and 4 in the recording" in await refusal(path, agent, longer)
+    assert f"{second}[2]['tool_calls'][0]['function']['arguments'] is " in await refusal(path, agent, other)
+
+
+@pytest.mark.anyio
+async def test_a_request_that_is_asked_too_often(tmp_path: Path) -> None:
+    """The text has both numbers; of an empty recording it says that it is empty."""
+    path = tmp_path / "r.jsonl"
+    agent = await recorded(path, "Hello")
     swarm = AsyncSwarm(ScriptedModel([]).client(), middleware=[replay(path)])
-    with pytest.raises(
-        ConfigurationError, match=r"\['messages'\]\[1\]\['content'\] is 'Ho', and 'Hi' in the recording"
-    ):
-        await swarm.run(Agent(), "Ho")
-    with pytest.raises(ConfigurationError, match="has 3 items, and 2 in the recording"):
-        await swarm.run(Agent(), [{"role": "user", "content": "Hi"}] * 2)
-    await swarm.run(Agent(), "Hi")
-    with pytest.raises(ConfigurationError, match="all recorded completions were used"):
-        await swarm.run(Agent(), "Hi")
+    assert (await swarm.run(agent, "Hi")).text == "Hello"
+    with pytest.raises(ConfigurationError, match="it was asked 2 times, and recorded 1 times"):
+        await swarm.run(agent, "Hi")
+    path.write_text("")
+    assert "the recording is empty" in await refusal(path, agent, "Hi")
 
 
-def test_recordings_that_cannot_be_used(tmp_path: Path) -> None:
-    """Before the first request."""
-    with pytest.raises(ConfigurationError, match="cannot be written"):
-        record(tmp_path / "missing" / "r.jsonl")
+@pytest.mark.anyio
+async def test_a_recording_begins_with_its_first_request(tmp_path: Path) -> None:
+    """Making the middleware leaves the file as it is; the first request replaces it, and the next ones add to it."""
+    path = tmp_path / "r.jsonl"
+    await recorded(path, "Hello")
+    before = path.read_text()
+    swarm = AsyncSwarm(ScriptedModel(["One", "Two"]).client(), middleware=[record(path)])
+    assert path.read_text() == before
+    await swarm.run(Agent(), "1")
+    await swarm.run(Agent(), "2")
+    lines = [json.loads(line)["request"]["messages"][1]["content"] for line in path.read_text().splitlines()]
+    assert lines == ["1", "2"]
+
+
+@pytest.mark.anyio
+async def test_runs_that_record_at_the_same_time(tmp_path: Path) -> None:
+    """Each line is whole, however long it is."""
+    path, long = tmp_path / "r.jsonl", "x" * 50_000
+    swarm = AsyncSwarm(ScriptedModel(lambda _: long).client(), middleware=[record(path)])
+    async with swarm.batch(Agent(), [f"{number}" for number in range(20)]) as outcomes:
+        assert len([outcome async for outcome in outcomes]) == 20
+    assert len([json.loads(line) for line in path.read_text().splitlines()]) == 20
+
+
+@pytest.mark.anyio
+async def test_recordings_that_cannot_be_used(tmp_path: Path) -> None:
+    """Before a request is sent."""
+    model = ScriptedModel([])
+    with pytest.raises(ConfigurationError, match=r"r\.jsonl cannot be written: No such file"):
+        await AsyncSwarm(model.client(), middleware=[record(tmp_path / "missing" / "r.jsonl")]).run(Agent(), "Hi")
+    assert not model.requests
     with pytest.raises(ConfigurationError, match="cannot be read"):
         replay(tmp_path / "r.jsonl")
     (tmp_path / "r.jsonl").write_text("{")
@@ -258,17 +374,6 @@ async def test_what_matches_never_reaches_the_provider() -> None:
     assert sent[2]["tool_calls"][0]["id"] == sent[3]["tool_call_id"] == "4111-1111"
     assert "4111" not in sent[3]["content"]
     assert "4111-1111" in response.messages[1]["content"]
-
-
-def history(arguments: str, **more: Any) -> list[dict[str, Any]]:
-    """A call with these arguments and its answer, between two messages of the user."""
-    calls = [{"id": "c1", "type": "function", "function": {"name": "lookup", "arguments": arguments}}]
-    return [
-        {"role": "user", "content": "Hi"},
-        {"role": "assistant", "content": None, "tool_calls": calls, **more},
-        {"role": "tool", "tool_call_id": "c1", "content": "found"},
-        {"role": "user", "content": "And?"},
-    ]
 
 
 APIS = pytest.mark.parametrize("api", ["chat", "responses"])

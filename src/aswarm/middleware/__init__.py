@@ -41,9 +41,9 @@ from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._wire.request import CompletionRequest
 
 from ._cache import cache
-from ._cassette import record, replay
 from ._clip import clip_results
 from ._fallback import fallback
+from ._recording import record, replay
 from ._redact import redact
 from ._retry import retry
 

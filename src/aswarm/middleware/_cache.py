@@ -24,6 +24,7 @@ from ._requests import asked_by
 
 logger = logging.getLogger("aswarm")
 
+_CUT = ("length", "content_filter")
 Store: TypeAlias = "MutableMapping[str, str] | str | PathLike[str] | None"
 
 
@@ -34,7 +35,8 @@ def cache(store: Store = None) -> Middleware:
     mapping from texts to texts, keeps them there; a path keeps them in a SQLite file, for several processes too. Requests
     are equal if they ask the same of the same model: messages, tools and settings. A completion that was asked for whole
     also answers a stream, in one piece. It has no usage, because it cost no tokens. A completion that did not come to its
-    end is not kept. If the store fails, the log says so, and the model is asked.
+    end is not kept: one that broke, or was cut by `max_tokens` or by a content filter (the finish reasons "length" and
+    "content_filter"). If the store fails, the log says so, and the model is asked.
 
     Raises ConfigurationError for a file that cannot be opened, and for ":memory:", which is no file.
     """
@@ -53,9 +55,9 @@ def cache(store: Store = None) -> Middleware:
                 async for chunk in chunks:
                     received.append(chunk)
                     yield chunk
-            await _tried(
-                kept.put, key, json.dumps({**as_one_chunk(received), "usage": None}, default=to_jsonable_python)
-            )
+            completion = {**as_one_chunk(received), "usage": None}
+            if completion["choices"][0].get("finish_reason") not in _CUT:
+                await _tried(kept.put, key, json.dumps(completion, default=to_jsonable_python))
 
         return replace(handlers, complete=complete)
 
