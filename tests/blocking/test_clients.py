@@ -257,8 +257,8 @@ def test_the_client_that_was_passed_in() -> None:
 def test_async_swarm_still_refuses_a_blocking_openai() -> None:
     """It would stop the event loop of a service; patched or not."""
     client = scripted_openai()
-    with pytest.raises(ConfigurationError, match="AsyncSwarm needs AsyncOpenAI"):
+    with pytest.raises(ConfigurationError, match="AsyncOpenAI is needed here"):
         AsyncSwarm(client)
     client.chat.completions.create = MagicMock()  # type: ignore[method-assign]
-    with pytest.raises(ConfigurationError, match="AsyncSwarm needs AsyncOpenAI"):
+    with pytest.raises(ConfigurationError, match="AsyncOpenAI is needed here"):
         AsyncSwarm(client)

@@ -11,8 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openai import OpenAI
 
-from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, File, Image, StreamInterrupted
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    CompletionError,
+    ConfigurationError,
+    File,
+    Image,
+    ResponsesSource,
+    StreamInterrupted,
+    Swarm,
+)
 from aswarm.middleware import (
     CompletionRequest,
     Handlers,
@@ -119,7 +130,19 @@ class _Forgetful(dict[str, str]):
 
 @pytest.mark.anyio
 @WAYS
-@pytest.mark.parametrize("failure", [Failure(503), Failure(429), Failure(404), Failure(410), ConnectionError("no")])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Failure(503),
+        Failure(429),
+        Failure(404),
+        Failure(410),
+        Failure(400, code="model_not_found"),
+        Failure(400, code="model_decommissioned"),
+        RawAnswer([b'{"error": {"message": "no such model", "code": "model_not_found"}}'], "application/json"),
+        ConnectionError("no"),
+    ],
+)
 async def test_another_model_answers(way: str, failure: Any) -> None:
     """Where the first fails in a way that may pass, or is gone."""
     model = ScriptedModel([failure, "Hello"])
@@ -164,7 +187,9 @@ async def test_each_completion_begins_at_the_first_model() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("steps", "asked"), [([Failure(401)], 1), ([Failure(503), Failure(503)], 2)], ids=["refused", "all fail"]
+    ("steps", "asked"),
+    [([Failure(401)], 1), ([Failure(400)], 1), ([Failure(503), Failure(503)], 2)],
+    ids=["refused", "bad request", "all fail"],
 )
 async def test_what_no_model_helps_with(steps: list[Any], asked: int) -> None:
     """A refusal is not tried elsewhere; the last failure is that of the run."""
@@ -189,6 +214,30 @@ def test_a_fallback_to_nothing() -> None:
         fallback()
     with pytest.raises(ConfigurationError, match="client must be"):
         fallback(7)
+    with pytest.raises(ConfigurationError, match="client must be"):
+        fallback(("gpt-6-luna", "llama"))
+
+
+@pytest.mark.parametrize("odd", ["", (), ("model",), (None, None), (None, 7), (None, ""), (None, "a", "b")])
+def test_an_alternative_of_another_shape(odd: Any) -> None:
+    """The text says what an alternative is, and shows the value."""
+    with pytest.raises(ConfigurationError, match=re.escape(f"the name of its model, not {odd!r}")):
+        fallback(odd)
+
+
+@pytest.mark.parametrize("api", ["client", "responses"])
+def test_a_fallback_to_a_blocking_client(api: str) -> None:
+    """It would stop the event loop, also that of a `Swarm`; the text says which client to pass."""
+    with OpenAI(api_key="x") as client, pytest.raises(ConfigurationError, match=r"pass AsyncOpenAI\(\.\.\.\)"):
+        fallback((ResponsesSource(client) if api == "responses" else client, "llama"))
+
+
+def test_a_fallback_in_a_swarm() -> None:
+    """An `AsyncOpenAI` answers there too."""
+    first, second = ScriptedModel([Failure(503)]), ScriptedModel(["Hello"])
+    with Swarm(first.client(), middleware=[fallback((second.client(), "llama"))]) as swarm:
+        assert swarm.run(Agent(), "Hi").text == "Hello"
+    assert second.requests[0].body["model"] == "llama"
 
 
 # --- cache ---

@@ -23,7 +23,7 @@ from aswarm import (
 from aswarm._providers.compatible import failed_request
 from aswarm._providers.openai import CompatibleClientSource, source_for
 from aswarm.middleware import retry
-from aswarm.testing import ScriptedModel
+from aswarm.testing import Failure, ScriptedModel
 
 REQUEST = httpx.Request("POST", "http://api.test/v1/chat/completions")
 
@@ -71,8 +71,21 @@ def test_an_exception_of_an_sdk(
     made = completion_error(error)
     assert isinstance(made, CompletionError)
     assert (made.status_code, made.retryable, made.retry_after) == (status, retryable, retry_after)
-    assert str(made) == f"the provider failed: {type(error).__name__}: {error}"
+    body = getattr(error, "body", None) or {}
+    code = f" (code {body['code']})" if "code" in body else ""
+    assert str(made) == f"the provider failed: {type(error).__name__}: {error}{code}"
     assert made.response is None
+
+
+@pytest.mark.anyio
+async def test_the_code_of_the_provider_is_in_the_text() -> None:
+    """openai 3 has the message only, and openai 2 has both; a code that the text has is not repeated."""
+    for message in ("not this one", "model_not_found: not this one"):
+        swarm = AsyncSwarm(ScriptedModel([Failure(400, message, code="model_not_found")]).client())
+        with pytest.raises(CompletionError) as caught:
+            await swarm.run(Agent(model="m"), "Hi")
+        assert str(caught.value).count("model_not_found") == 1
+        assert "the server does not have this model" in str(caught.value)
 
 
 @pytest.mark.parametrize(

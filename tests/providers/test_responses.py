@@ -427,7 +427,7 @@ def test_a_blocking_client_in_a_source() -> None:
     client = openai.OpenAI(api_key="x", base_url="http://a.test/v1", http_client=http)
     assert Swarm(ResponsesSource(client)).run(Agent(), "Hi").text == "Hello"
     assert not model.requests
-    with pytest.raises(ConfigurationError, match="needs AsyncOpenAI"):
+    with pytest.raises(ConfigurationError, match="AsyncOpenAI is needed"):
         AsyncSwarm(ResponsesSource(client))
 
 
@@ -439,6 +439,15 @@ def test_mistakes() -> None:
         AsyncSwarm(ResponsesSourceLike(), api="responses")
     with pytest.raises(ConfigurationError, match=r"have responses\.create"):
         ResponsesSource(object())
+
+
+def test_a_source_and_another_api() -> None:
+    """The text names both; the same API twice is no mistake."""
+    source = ResponsesSource(ScriptedModel([]).client())
+    for kind in (AsyncSwarm, Swarm):
+        with pytest.raises(ConfigurationError, match=r"api='chat' and ResponsesSource\(client\) name two APIs"):
+            kind(source, api="chat")
+        kind(source, api="responses")
 
 
 class ResponsesSourceLike:

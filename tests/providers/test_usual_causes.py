@@ -76,6 +76,30 @@ def test_an_address_that_is_not_known(error: Exception) -> None:
             "this model is served over the Responses API only",
         ),
         (400, "Encrypted content is not supported with this model.", URL, "this model does not reason"),
+        (
+            400,
+            "Reasoning input items can only be provided to a reasoning or computer use model. Remove reasoning items",
+            URL,
+            (
+                "this model does not reason, and the history has reasoning; to send the history without reasoning, pass "
+                "model_settings={'include': []}, or remove 'responses_output' from its messages)"
+            ),
+        ),
+        (
+            400,
+            (
+                "{'message': 'The encrypted content for item rs_1 could not be verified. Reason: Encrypted content "
+                "organization_id did not match the target organization.', 'code': 'invalid_encrypted_content'}"
+            ),
+            URL,
+            (
+                "the history has reasoning that was made with the key of another organization, or was edited; use that key, "
+                "or to send the history without reasoning, pass model_settings={'include': []}"
+            ),
+        ),
+        (400, "{'code': 'model_not_found'}", URL, "the server does not have this model"),
+        (403, "{'code': 'model_not_found'}", URL, "the server does not have this model"),
+        (400, "{'code': 'model_decommissioned'}", URL, "the server does not have this model"),
         (401, "?", URL, "the server refused the API key; check api_key or OPENAI_API_KEY)"),
         (403, "?", URL, "the API key has no access to this model)"),
         (404, "The model `m` does not exist", URL, "the server does not have this model"),
@@ -96,6 +120,13 @@ def caused(cause: BaseException) -> Exception:
     cause.__context__ = error
     error.__cause__ = group
     return error
+
+
+def test_the_code_of_an_error_counts_too() -> None:
+    """openai 3 has it as an attribute only."""
+    error = StatusError("The encrypted content gAAA could not be verified.", URL)
+    error.code = "invalid_encrypted_content"  # type: ignore[attr-defined]
+    assert "use that key, or to send the history without reasoning" in where_and_why(error, 400, "m")
 
 
 @pytest.mark.parametrize(

@@ -221,8 +221,8 @@ def completion_error(error: Exception) -> CompletionError | ConfigurationError:
     """The exception of a provider or of its client, as an error of aswarm; an error of aswarm comes back as it is.
 
     `status_code`: that of the error or of its `response`. `retryable`: 408, 409, 429, 5xx, and a connection that failed or
-    timed out (errors of openai, httpx and Python); the words of the provider and `x-should-retry` can decide otherwise.
-    `retry_after`: from the headers of `response`. The caller raises it: `raise completion_error(error) from error`.
+    timed out (errors of openai, httpx and Python); the text of the provider and `x-should-retry` can decide otherwise.
+    `retry_after`: from the headers of `response`. The text has the code of the provider. The caller raises it: `raise completion_error(error) from error`.
     """
     if isinstance(error, AswarmError):
         return cast("CompletionError", error)
@@ -232,8 +232,10 @@ def completion_error(error: Exception) -> CompletionError | ConfigurationError:
     code = body.get("code") if is_object(body) else None
     headers = headers_of(error)
     is_lost = any(base.__name__ in _LOST for base in type(error).__mro__)
+    text = error_text(error)
+    shown_code = f" (code {code})" if code and str(code) not in text else ""
     return CompletionError(
-        f"the provider failed: {error_text(error)}",
+        f"the provider failed: {text}{shown_code}",
         status_code=status,
         retryable=may_pass(f"{error} {code}", status, code, True if is_lost else should_retry(headers)),
         retry_after=retry_after(headers),

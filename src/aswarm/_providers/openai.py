@@ -65,6 +65,10 @@ def source_for(
     API, and Chat Completions for every other client. `include_usage`: the client is said to know `stream_options`.
     """
     if isinstance(client, ResponsesSource):
+        if api == "chat":
+            raise ConfigurationError(
+                f"api={api!r} and ResponsesSource(client) name two APIs; pass the client itself, or leave out api"
+            )
         client, api = client.client, "responses"
     kind = type_of(client)
     chosen = _chosen_api(client, api)
@@ -77,7 +81,8 @@ def source_for(
     is_blocking = is_blocking_openai(kind)
     if is_blocking and blocking is None:
         raise ConfigurationError(
-            "AsyncSwarm needs AsyncOpenAI: a blocking OpenAI would stop the whole event loop; pass AsyncOpenAI(...), or use Swarm"
+            "AsyncOpenAI is needed here: a blocking OpenAI would stop the whole event loop; pass AsyncOpenAI(...). Only "
+            "Swarm(client=...) takes a blocking one"
         )
     if is_plain_openai(client, chosen):
         return OpenAISource(BlockingPost(client, blocking) if is_blocking and blocking is not None else client, chosen)

@@ -31,6 +31,10 @@ _NO_MODEL = (
     "the server does not have this model, or not any more; Agent(model=...), AsyncSwarm(model=...) and "
     "OPENAI_DEFAULT_MODEL choose another one"
 )
+_NO_REASONING = (
+    "to send the history without reasoning, pass model_settings={'include': []}, or remove 'responses_output' from its "
+    "messages"
+)
 # Statuses, what the text says in lower case (nothing for any text), and the advice. The first that fits counts.
 _STATUSES: tuple[tuple[tuple[int, ...], tuple[str, ...], str], ...] = (
     (
@@ -48,6 +52,16 @@ _STATUSES: tuple[tuple[tuple[int, ...], tuple[str, ...], str], ...] = (
         ("encrypted content is not supported",),
         "this model does not reason: pass model_settings={'include': []}",
     ),
+    # OpenAI says these two of a history, most often after the model or the API key has changed.
+    ((400,), ("reasoning input items",), f"this model does not reason, and the history has reasoning; {_NO_REASONING}"),
+    (
+        (400,),
+        ("invalid_encrypted_content",),
+        "the history has reasoning that was made with the key of another organization, or was edited; use that key, or "
+        + _NO_REASONING,
+    ),
+    ((400, 403), ("model_not_found",), _NO_MODEL),
+    ((400,), ("model_decommissioned",), _NO_MODEL),
     ((401,), (), "the server refused the API key; check api_key or OPENAI_API_KEY"),
     ((403,), (), "the API key has no access to this model"),
     ((404,), (), "the server knows no such address or no such model; check both"),
@@ -86,7 +100,7 @@ def _of_connection(error: Exception) -> str:
 
 
 def _of_status(error: Exception, status: int, url: str, model: object) -> str:
-    text = str(error).lower()
+    text = f"{error} {getattr(error, 'code', None)}".lower()  # openai 3 leaves the code out of the text
     if status == _NOT_FOUND and isinstance(model, str) and model and model in str(error):
         return _NO_MODEL
     if status == _NOT_FOUND and url and not _VERSION.search(url):

@@ -6,9 +6,10 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from aswarm._errors import CompletionError, ConfigurationError
+from aswarm._json import shown
 from aswarm._providers.openai import source_for
 from aswarm._run.handlers import CompletionHandler, Handlers, Middleware, isolated
 from aswarm._wire.accumulator import provider_error
@@ -17,22 +18,23 @@ from aswarm._wire.request import CompletionRequest
 
 logger = logging.getLogger("aswarm")
 
-# A model; a client or source that has the same model; or a client or source and its name of a model.
-Alternative: TypeAlias = "str | Any | tuple[Any, str]"
 _GONE = (404, 410)
+_GONE_CODES = ("model_not_found", "model_decommissioned")  # some servers answer them with 400
+_SHOWN = 80
 
 
-def fallback(*alternatives: Alternative) -> Middleware:
+def fallback(*alternatives: Any) -> Middleware:
     """Middleware that asks another model or provider where the first one fails retryably, or does not have the model.
 
-    Each of the `alternatives` is the name of a model of the same client, a client or `CompletionSource`, or a pair of one
-    and the name of a model: `fallback("gpt-6-luna", (AsyncOpenAI(base_url=...), "llama"))`. They are tried in order, each
-    for one completion, and the next completion begins at the first again. The caller closes the clients.
+    Each of the `alternatives` is the name of a model of the same client (a str); a client or `CompletionSource`, which is
+    asked for the model of the agent; or a pair of such a client and the name of its model:
+    `fallback("gpt-6-luna", (AsyncOpenAI(base_url=...), "llama"))`. They are tried in order, each for one completion, and
+    the next completion begins at the first again. The caller closes the clients. An `AsyncOpenAI` works in a `Swarm` too.
 
     It changes only before the first chunk: a stream that breaks in the middle fails as without it. Another client is
     outside of the limits of the swarm, and gets no reasoning of the first, which it could not read.
 
-    Raises ConfigurationError for no alternatives, and for a value that is none of these.
+    Raises ConfigurationError for no alternatives, for a value of another kind, and for a blocking `OpenAI`.
     """
     if not alternatives:
         raise ConfigurationError("fallback needs another model or client; for example fallback('gpt-6-luna')")
@@ -54,7 +56,7 @@ def fallback(*alternatives: Alternative) -> Middleware:
                             yield chunk
                         return
                 except CompletionError as error:
-                    if has_begun or not (error.retryable or error.status_code in _GONE):
+                    if has_begun or not (error.retryable or _is_gone(error)):
                         raise
                     logger.warning("asking another model after: %s", error, extra={"run_id": handlers.run.id})
             async with aclosing(last(request)) as chunks:
@@ -66,12 +68,24 @@ def fallback(*alternatives: Alternative) -> Middleware:
     return wrap
 
 
-def _checked(alternative: Alternative) -> tuple[CompletionHandler | None, str | None]:
-    if isinstance(alternative, str):
-        return None, alternative
-    given: Any = alternative
-    client, model = given if isinstance(alternative, tuple) else (given, None)
-    return isolated(source_for(client).complete), model
+def _is_gone(error: CompletionError) -> bool:
+    return error.status_code in _GONE or any(code in str(error) for code in _GONE_CODES)
+
+
+def _checked(alternative: Any) -> tuple[CompletionHandler | None, str | None]:
+    """The handler of another client, and the name of another model; None for what stays the same."""
+    match alternative:
+        case str(model) if model:
+            return None, model
+        case (client, str(model)) if model:
+            return isolated(source_for(client).complete), model
+        case str() | tuple():
+            raise ConfigurationError(
+                "an alternative of fallback is the name of a model, a client, or a pair of a client and the name of its "
+                f"model, not {shown(alternative, _SHOWN)}"
+            )
+        case client:
+            return isolated(source_for(client).complete), None
 
 
 def _asking(complete: CompletionHandler, model: str | None, source: object) -> CompletionHandler:
