@@ -93,6 +93,18 @@ def test_reasoning_details_with_an_index_are_merged() -> None:
     assert message["reasoning_details"] == [merged, other]
 
 
+def test_the_pieces_of_a_thinking_block_are_one_block() -> None:
+    """LiteLLM streams Anthropic's thinking in pieces, the signature last: both go back in one block, or it is refused."""
+    texts = [{"type": "thinking", "thinking": text} for text in ("Let ", "me.")]
+    signed = [{"type": "thinking", "thinking": "", "signature": name} for name in ("s1", "s2")]
+    blocks = [*texts, signed[0], {"type": "redacted_thinking", "data": "AA"}, texts[0], signed[1]]
+    first = {"type": "thinking", "thinking": "Let me.", "signature": "s1"}
+    second = {"type": "thinking", "thinking": "Let ", "signature": "s2"}
+    whole = [first, {"type": "redacted_thinking", "data": "AA"}, second]
+    assert message_of(*({"thinking_blocks": [block]} for block in blocks))["thinking_blocks"] == whole
+    assert message_of({"thinking_blocks": [first, second]})["thinking_blocks"] == [first, second]
+
+
 def test_lists_without_an_index_are_extended() -> None:
     """List items of a key that only the provider knows are appended, in order."""
     assert message_of({"cites": [{"a": 1}, 1]}, {"cites": ["x", {"a": 2}]})["cites"] == [{"a": 1}, 1, "x", {"a": 2}]

@@ -1,6 +1,7 @@
 """Merging keys that only the provider knows: pieces become one value.
 
-Strings are joined, dicts are merged, lists are extended (items with equal `index` are merged); other values are replaced.
+Strings are joined, dicts are merged, lists are extended; other values are replaced. Items of a list are merged if they have
+the same `index`, or are pieces of one thinking block (LiteLLM streams `thinking_blocks` so, and Anthropic wants the block back).
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ def _merge_list(into: list[Any], items: list[Any]) -> None:
             continue
         index = item.get("index")
         target: dict[str, Any] | None = next((known for known in into if _has_index(known, index)), None)
+        if target is None and into and _continues_thinking(into[-1], item):
+            target = into[-1]
         if target is None:
             target = {}
             into.append(target)
@@ -57,6 +60,11 @@ def _merge_list(into: list[Any], items: list[Any]) -> None:
 
 def _has_index(item: Any, index: Any) -> bool:
     return index is not None and is_object(item) and item.get("index") == index
+
+
+def _continues_thinking(last: Any, item: dict[str, Any]) -> bool:
+    is_thinking = is_object(last) and last.get("type") == item.get("type") == "thinking"
+    return is_thinking and "signature" not in last  # the signature is the last piece of a block
 
 
 def merge_parts(into: list[Any], parts: list[Any]) -> None:
