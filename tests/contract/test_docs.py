@@ -14,6 +14,7 @@ from documentation import PAGES, PROJECT, ModelServer, PageRun, blocks_of, model
 
 README = PROJECT / "README.md"
 HOME = "https://github.com/aswarm-dev/aswarm"
+RECIPES = PROJECT / "docs/providers.md"  # tests/providers/test_recipes.py runs them, against servers of those providers
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -34,7 +35,7 @@ def page_run(server: ModelServer, folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != RECIPES], ids=lambda page: page.name)
 def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page: Path, page_run: PageRun) -> None:
     """Every Python block and every `aswarm` command runs, in the order of the page; shown output is the real output."""
     page_run.run(blocks_of(page))

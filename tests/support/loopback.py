@@ -58,10 +58,11 @@ def whole_response(answer: Answer) -> Reply:
 
 @dataclass
 class LoopbackServer:
-    """What the server saw. `closed_at`: times (anyio's clock) at which a client left before its answer had ended."""
+    """What the server saw. `heads`: request lines and headers of `requests`. `closed_at`: times (anyio's clock) at which a client left before its answer had ended."""
 
     port: int = 0
     requests: list[dict[str, Any]] = field(default_factory=list)
+    heads: list[str] = field(default_factory=list)
     open_now: int = 0
     closed_at: list[float] = field(default_factory=list)
     asked: anyio.Event = field(default_factory=anyio.Event)
@@ -79,9 +80,10 @@ async def serve(reply: Callable[[dict[str, Any]], Reply]) -> AsyncIterator[Loopb
     async def handle(stream: anyio.abc.SocketStream) -> None:
         async with stream:
             try:
-                body = await _read_request(stream)
+                head, body = await _read_request(stream)
             except anyio.EndOfStream:
                 return
+            seen.heads.append(head)
             seen.requests.append(body)
             seen.asked.set()
             seen.open_now += 1
@@ -98,7 +100,7 @@ async def serve(reply: Callable[[dict[str, Any]], Reply]) -> AsyncIterator[Loopb
         group.cancel_scope.cancel()
 
 
-async def _read_request(stream: anyio.abc.SocketStream) -> dict[str, Any]:
+async def _read_request(stream: anyio.abc.SocketStream) -> tuple[str, dict[str, Any]]:
     data = b""
     while b"\r\n\r\n" not in data:
         data += await stream.receive()
@@ -109,7 +111,7 @@ async def _read_request(stream: anyio.abc.SocketStream) -> dict[str, Any]:
     while len(body) < length:
         body += await stream.receive()
     parsed: dict[str, Any] = json.loads(body)
-    return parsed
+    return head.decode("latin-1"), parsed
 
 
 async def _answer(stream: anyio.abc.SocketStream, reply: Reply, seen: LoopbackServer) -> None:
