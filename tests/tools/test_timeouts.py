@@ -165,6 +165,7 @@ async def test_a_token_is_held_until_the_thread_really_ends() -> None:
 
     @tool(timeout=0.5)
     def hang() -> str:
+        threading.Timer(1.0, release.set).start()  # only once the thread has begun
         release.wait(15)
         order.append("hang ended")
         return "never"
@@ -173,7 +174,6 @@ async def test_a_token_is_held_until_the_thread_really_ends() -> None:
         order.append("after")
         return "ok"
 
-    threading.Timer(1.5, release.set).start()
     response = await run_turn([hang, after], [call("hang"), call("after")], max_threads=1)
     assert contents(response) == ["Error: hang timed out after 0.5 s. It may still be running.", "ok"]
     assert order == ["hang ended", "after"]

@@ -6,6 +6,7 @@ the same `index`, or are pieces of one thinking block (LiteLLM streams `thinking
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from aswarm._json import is_array, is_object
@@ -62,7 +63,7 @@ def _has_index(item: Any, index: Any) -> bool:
     return index is not None and is_object(item) and item.get("index") == index
 
 
-def _continues_thinking(last: Any, item: dict[str, Any]) -> bool:
+def _continues_thinking(last: Any, item: Mapping[str, Any]) -> bool:
     is_thinking = is_object(last) and last.get("type") == item.get("type") == "thinking"
     return is_thinking and "signature" not in last  # the signature is the last piece of a block
 
