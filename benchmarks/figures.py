@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 REFERENCE = "handwritten_openai"
+REFERENCE_OVER_RESPONSES = "handwritten_responses"
 # What has a connection pool of its own worth comparing, and no framework around it.
 _LEAN = ("handwritten_openai", "handwritten_httpx", "aswarm_", "aswarm_aiohttp")
 # For batches: the loop by hand, the same runs without and with the runner and its journal, and two peers.
 _BATCH = ("handwritten_openai", "aswarm_", "aswarm_batch", "aswarm_journal", "openai_agents", "pydantic_ai_")
 _BATCH_ON_AIOHTTP = ("handwritten_aiohttp", "aswarm_aiohttp", "aswarm_batch_aiohttp", "aswarm_journal_aiohttp")
-# Who is there for batches alone.
-_BATCHERS = {"aswarm_batch", "aswarm_journal", "handwritten_aiohttp", "aswarm_batch_aiohttp", "aswarm_journal_aiohttp"}
+_OVER_RESPONSES = (REFERENCE_OVER_RESPONSES, "aswarm_responses")
+# Contenders for some figures alone.
+_FOR_SOME = {"aswarm_batch", "aswarm_journal", "handwritten_aiohttp", "aswarm_batch_aiohttp", "aswarm_journal_aiohttp"}
+_FOR_SOME |= {*_OVER_RESPONSES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class Figure:
     quick: bool = True
     rounds: int | None = None  # where not as many as of the others
     only: Sequence[str] = ()
+    reference: str = REFERENCE
 
     @property
     def is_of_batch(self) -> bool:
@@ -38,7 +42,7 @@ class Figure:
 
     def is_for(self, contender: str) -> bool:
         """Whether this is measured of the contender."""
-        return contender in self.only if self.only else contender not in _BATCHERS
+        return contender in self.only if self.only else contender not in _FOR_SOME
 
 
 def _turn(title: str, **job: Any) -> Figure:
@@ -111,6 +115,19 @@ FIGURES = [
     _batch_memory("2,000", 2000, 2000, 1),
 ]
 
+_ALSO_OVER_RESPONSES = (
+    "turn_at_once1_past0",
+    "turn_at_once1_past100",
+    "turn_at_once1_past1000",
+    "chunk",
+    "chunk_block",
+)
+FIGURES_OVER_RESPONSES = [
+    replace(figure, only=_OVER_RESPONSES, reference=REFERENCE_OVER_RESPONSES)
+    for figure in FIGURES
+    if figure.name in _ALSO_OVER_RESPONSES
+]
+
 
 @dataclass(slots=True)
 class Samples:
@@ -144,7 +161,7 @@ class Samples:
 
     def _reference(self, results: Mapping[str, Mapping[str, Any]]) -> float | None:
         for label, result in results.items():
-            if label.partition(" ")[0] == REFERENCE and "error" not in result:
+            if label.partition(" ")[0] == self.figure.reference and "error" not in result:
                 return float(result[self.figure.value])
         return None
 

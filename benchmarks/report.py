@@ -17,6 +17,8 @@ NAMES = {
     "handwritten_aiohttp": "hand-written on `AsyncOpenAI`, aiohttp",
     "aswarm_batch_aiohttp": "**aswarm**, `batch`, aiohttp",
     "aswarm_journal_aiohttp": "**aswarm**, `batch` with a journal, aiohttp",
+    "handwritten_responses": "hand-written on `responses.create`",
+    "aswarm_responses": "**aswarm** over Responses",
     "openai_agents": "openai-agents",
     "pydantic_ai_": "pydantic-ai",
     "langgraph_swarm_": "langgraph-swarm",

@@ -2,6 +2,7 @@
 
     python run.py --quick             aswarm and what is written by hand, a minute or two
     python run.py --batches           the same of batches
+    python run.py --responses         the same over the Responses API
     python run.py --peers DIRECTORY   the frameworks too: DIRECTORY has a virtual environment for each of `peers.toml`
 
 Contenders take turns (A B C, C B A, ...), every figure is the median over the rounds of the ratio to the hand-written
@@ -23,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from figures import FIGURES, REFERENCE, Figure, Samples
+from figures import FIGURES, FIGURES_OVER_RESPONSES, REFERENCE, REFERENCE_OVER_RESPONSES, Figure, Samples
 from plots import draw
 from processes import HERE, Contender, Worker, server
 from report import markdown
@@ -39,6 +40,8 @@ OURS = (
     "handwritten_aiohttp",
     "aswarm_batch_aiohttp",
     "aswarm_journal_aiohttp",
+    REFERENCE_OVER_RESPONSES,
+    "aswarm_responses",
 )
 
 
@@ -111,14 +114,17 @@ def contenders_of(peers: Path | None, names: Sequence[str]) -> list[Contender]:
         known = tomllib.loads(HERE.joinpath("peers.toml").read_text())
         pythons = {name: peers.absolute() / name / "bin" / "python" for name in known}
         found += [Contender(name, os.fspath(python)) for name, python in pythons.items() if python.exists()]
-    return [contender for contender in found if not names or contender.name in (REFERENCE, *names)]
+    return [
+        contender for contender in found if not names or contender.name in (REFERENCE, REFERENCE_OVER_RESPONSES, *names)
+    ]
 
 
 def figures_of(arguments: argparse.Namespace) -> list[Figure]:
     """Those that are asked for: by their names; or those of batches, or all others, and of these perhaps the quick ones."""
+    known = FIGURES_OVER_RESPONSES if arguments.responses else FIGURES
     if arguments.figures:
-        return [figure for figure in FIGURES if figure.name in arguments.figures]
-    those = [figure for figure in FIGURES if figure.is_of_batch == arguments.batches]
+        return [figure for figure in known if figure.name in arguments.figures]
+    those = [figure for figure in known if figure.is_of_batch == arguments.batches]
     return [figure for figure in those if figure.quick or not arguments.quick]
 
 
@@ -151,6 +157,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="leave out the figures that take minutes")
     parser.add_argument("--batches", action="store_true", help="the figures of batches, and no others")
+    parser.add_argument("--responses", action="store_true", help="over the Responses API, and no other figures")
     parser.add_argument("--peers", type=Path, metavar="DIRECTORY", help="the environments of the peers")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", default=[], metavar="CONTENDER", help="these, and the reference")

@@ -1,4 +1,4 @@
-"""A fast fake of the Chat Completions API, in a process of its own, so that what is measured is the client.
+"""A fast fake of Chat Completions and of the Responses API, in a process of its own, so that what is measured is the client.
 
 It keeps no conversation: whose instructions and which calls are in the request decides the turn, the handoff's name is
 taken from the tools of the request. Options are in the path, before `/v1`:
@@ -23,9 +23,11 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any, cast
 
+from responses_api import events_of, response_of
 from scenario import A_TEXT, ANSWER, B_TEXT, CITY
 
 _HANDOFFS = (b'"transfer', b'"handoff')
+_RESPONSES = b"/responses"
 _AGENT_B = B_TEXT.encode()
 _AGENT_A = A_TEXT.encode()
 _USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
@@ -88,16 +90,21 @@ def _envelope(kind: str) -> dict[str, Any]:
     return {"id": "chatcmpl-fake", "object": kind, "created": 1, "model": "fake"}
 
 
-@cache
-def whole(turn: int, handoff: str) -> bytes:
-    """The HTTP response with the whole completion of a turn."""
-    calls = calls_of(turn, handoff)
+def completion_of(calls: list[dict[str, Any]]) -> dict[str, Any]:
+    """A whole completion of Chat Completions."""
     message: dict[str, Any] = {"role": "assistant", "content": None if calls else ANSWER, "refusal": None}
     if calls:
         message["tool_calls"] = calls
     finish = "tool_calls" if calls else "stop"
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
-    body = json.dumps({**_envelope("chat.completion"), "choices": [choice], "usage": _USAGE}).encode()
+    return {**_envelope("chat.completion"), "choices": [choice], "usage": _USAGE}
+
+
+@cache
+def whole(turn: int, handoff: str, *, over_responses: bool) -> bytes:
+    """The HTTP response with the whole answer of a turn."""
+    calls = calls_of(turn, handoff)
+    body = json.dumps(response_of(calls, ANSWER) if over_responses else completion_of(calls)).encode()
     head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
@@ -109,14 +116,18 @@ def _deltas(turn: int, handoff: str, chunks: int) -> Iterator[dict[str, Any]]:
         function = call["function"]
         yield {"tool_calls": [{"index": index, **call, "function": {**function, "arguments": ""}}]}
         yield {"tool_calls": [{"index": index, "function": {"arguments": function["arguments"]}}]}
+    for piece in () if calls else pieces_of_text(chunks):
+        yield {"content": piece}
+
+
+def pieces_of_text(count: int) -> list[str]:
+    """So many words, each with a blank."""
     words = ANSWER.split(" ")
-    for position in range(0 if calls else chunks):
-        yield {"content": words[position % len(words)] + " "}
+    return [words[position % len(words)] + " " for position in range(count)]
 
 
-@cache
 def events(turn: int, handoff: str, chunks: int, *, usage: bool) -> list[bytes]:
-    """The events of a streamed completion."""
+    """The events of a streamed completion of Chat Completions."""
     finish = "tool_calls" if calls_of(turn, handoff) else "stop"
     choices: list[list[dict[str, Any]]] = [
         [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]
@@ -130,14 +141,27 @@ def events(turn: int, handoff: str, chunks: int, *, usage: bool) -> list[bytes]:
     return [b"data: %b\n\n" % json.dumps(item).encode() for item in objects] + [b"data: [DONE]\n\n"]
 
 
+def response_events(turn: int, handoff: str, chunks: int) -> list[bytes]:
+    """The events of a streamed answer of the Responses API."""
+    pieces = pieces_of_text(chunks)
+    response = response_of(calls_of(turn, handoff), "".join(pieces))
+    return [
+        b"event: %b\ndata: %b\n\n" % (event["type"].encode(), json.dumps(event).encode())
+        for event in events_of(response, pieces)
+    ]
+
+
 def _http_chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 @cache
-def streamed(turn: int, handoff: str, options: Options, *, usage: bool) -> list[bytes]:
+def streamed(turn: int, handoff: str, options: Options, *, usage: bool, over_responses: bool) -> list[bytes]:
     """The writes of a streamed answer: head and events, cut as the options say."""
-    pieces = events(turn, handoff, options.chunks, usage=usage)
+    if over_responses:
+        pieces = response_events(turn, handoff, options.chunks)
+    else:
+        pieces = events(turn, handoff, options.chunks, usage=usage)
     if options.framing == "block" and not options.pause:
         pieces = [b"".join(pieces)]
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -201,7 +225,7 @@ class Connection(asyncio.Protocol):
     def answer(self, request: bytes) -> None:
         """Answer one request."""
         path = request.split(b" ", 2)[1]
-        if not path.endswith(b"/chat/completions"):
+        if not path.endswith((b"/chat/completions", _RESPONSES)):
             self.transport.write(self.server.control(path))
             return
         options = options_of(path)
@@ -216,10 +240,12 @@ class Connection(asyncio.Protocol):
     def writes_for(self, request: bytes, turn: int, options: Options) -> list[bytes]:
         """The bytes to write."""
         handoff = _handoff_in(request) if turn == 1 else ""
+        over_responses = request.split(b" ", 2)[1].endswith(_RESPONSES)
         if b'"stream":true' not in request and b'"stream": true' not in request:
-            return [whole(turn, handoff)]
+            return [whole(turn, handoff, over_responses=over_responses)]
         self.server.stats.streams += 1
-        return streamed(turn, handoff, options, usage=b'"include_usage"' in request)
+        usage = b'"include_usage"' in request
+        return streamed(turn, handoff, options, usage=usage, over_responses=over_responses)
 
     def say(self, writes: list[bytes], options: Options) -> None:
         """Write them, when the options say."""
