@@ -45,6 +45,7 @@ class Accumulator:
         self._parts: list[Any] | None = None  # content that came as a list of parts
         self._calls = CallAccumulator()
         self._extra: dict[str, Any] = {}
+        self._items: dict[str, Any] = {}  # the items of the Responses API, under their key; they come whole
         self._usage: Mapping[str, Any] | None = None
         self._finish_reason: str | None = None
         self._started = False
@@ -101,7 +102,7 @@ class Accumulator:
 
     def _take_items(self, wire: Mapping[str, Any]) -> Mapping[str, Any]:
         # They are recorded exactly, and not shown: what they say has been shown, or stands beside them.
-        self._extra[OUTPUT_ITEMS] = wire[OUTPUT_ITEMS]
+        self._items = {OUTPUT_ITEMS: wire[OUTPUT_ITEMS]} if wire[OUTPUT_ITEMS] else {}
         return {key: value for key, value in wire.items() if key != OUTPUT_ITEMS}
 
     def _feed_delta(self, wire: Mapping[str, Any]) -> Delta:
@@ -141,7 +142,7 @@ class Accumulator:
         content: Any = self.text if self._parts is None or all(map(is_text, self._parts)) else join_pieces(self._parts)
         if not content and (calls or extra.get("refusal")):
             content = None
-        message = {"role": "assistant", "content": content, "tool_calls": calls or None, **extra}
+        message = {"role": "assistant", "content": content, "tool_calls": calls or None, **extra, **self._items}
         return Completion(message, self._finish_reason, Usage.of_completion(self._usage))
 
     def _what_is_missing(self) -> str:

@@ -7,7 +7,7 @@ came over the Responses API keeps its items under `OUTPUT_ITEMS`: reasoning can 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_array, is_object
@@ -17,6 +17,7 @@ from aswarm._messages import Message, text_of
 OUTPUT_ITEMS = "responses_output"
 # The types of items that are calls of a function, and the key of their payload.
 CALL_TYPES = {"function_call": "arguments", "custom_tool_call": "input"}
+_REASONING_PARTS = frozenset({"summary_text", "reasoning_text"})
 NEXT_PART = "\n\n"  # between two messages of one response, and between two parts of its reasoning
 # What a caller could put into a history in place of the model: words of others, and answers to what the model asked.
 _NOT_OF_A_MODEL = frozenset(
@@ -39,11 +40,15 @@ Item = Mapping[str, Any]
 
 def message_of(items: Sequence[Item]) -> Message:
     """The message that the items of one response stand for. It has `OUTPUT_ITEMS`, and no key without a value."""
+    text, refusal, calls = _said_by_items(items)
+    reasoning = NEXT_PART.join(
+        filter(None, [reasoning_text(item) for item in items if item.get("type") == "reasoning"])
+    )
     said = {
-        "content": NEXT_PART.join(filter(None, map(output_text, items))),
-        "refusal": "".join(_refusal(item) for item in items),
-        "reasoning_content": NEXT_PART.join(filter(None, map(reasoning_text, items))),
-        "tool_calls": [call_of(item) for item in items if item.get("type") in CALL_TYPES],
+        "content": text,
+        "refusal": refusal,
+        "reasoning_content": reasoning,
+        "tool_calls": calls,
         OUTPUT_ITEMS: list(items),
     }
     return {"role": "assistant", **{key: value for key, value in said.items() if value}}
@@ -78,24 +83,30 @@ def call_of(item: Item) -> Message:
     }
 
 
-def output_text(item: Item) -> str:
-    """The text of a message item; empty for any other."""
-    return "".join(part.get("text") or "" for part in _parts(item, "message", "output_text"))
-
-
-def _refusal(item: Item) -> str:
-    return "".join(part.get("refusal") or "" for part in _parts(item, "message", "refusal"))
+def _said_by_items(items: Sequence[Item]) -> tuple[str, str, list[Message]]:
+    """Text, refusal and calls."""
+    texts: list[str] = []
+    refusals: list[str] = []
+    calls: list[Message] = []
+    for item in items:
+        kind = item.get("type")
+        if kind == "message":
+            parts = _objects(item.get("content"))
+            texts.append("".join([part.get("text") or "" for part in parts if part.get("type") == "output_text"]))
+            refusals += [part.get("refusal") or "" for part in parts if part.get("type") == "refusal"]
+        elif kind in CALL_TYPES:
+            calls.append(call_of(item))
+    return NEXT_PART.join(filter(None, texts)), "".join(refusals), calls
 
 
 def reasoning_text(item: Item) -> str:
     """The reasoning that an item shows: its summary, and the reasoning itself where a server shows that."""
-    parts = [*_parts(item, "reasoning", "summary_text", "summary"), *_parts(item, "reasoning", "reasoning_text")]
-    return NEXT_PART.join(part.get("text") or "" for part in parts)
+    parts = [*_objects(item.get("summary")), *_objects(item.get("content"))]
+    return NEXT_PART.join([part.get("text") or "" for part in parts if part.get("type") in _REASONING_PARTS])
 
 
-def _parts(item: Item, item_type: str, part_type: str, key: str = "content") -> list[Item]:
-    parts: Any = item.get(key) if item.get("type") == item_type else None
-    return [part for part in parts if is_object(part) and part.get("type") == part_type] if is_array(parts) else []
+def _objects(parts: Any) -> list[Item]:
+    return [part for part in parts if is_object(part)] if is_array(parts) else []
 
 
 def items_to_replay(message: Message, readable: Sequence[str]) -> Sequence[Item] | None:
@@ -111,7 +122,7 @@ def items_to_replay(message: Message, readable: Sequence[str]) -> Sequence[Item]
     reasoning = [item for item in items if item["type"] == "reasoning"]
     if reasoning and (items[-1] is reasoning[-1] or not all(any(map(item.get, readable)) for item in reasoning)):
         return None
-    return items if _said_by_message(message) == _said_by_items(items) else None
+    return items if _is_said(message, items) else None
 
 
 def _is_of_model(item: Any) -> bool:
@@ -120,22 +131,18 @@ def _is_of_model(item: Any) -> bool:
     return isinstance(item.get("type"), str) and item.get("role") in (None, "assistant")
 
 
-# Text, refusal, and calls with id, name and payload.
-_Said: TypeAlias = tuple[str, str, list[tuple[Any, str, str]]]
+def _is_said(message: Message, items: Sequence[Item]) -> bool:
+    text, refusal, calls = _said_by_items(items)
+    if text_of(message.get("content")) != text or (message.get("refusal") or "") != refusal:
+        return False
+    known: list[Message] = message.get("tool_calls") or []
+    return len(known) == len(calls) and all(map(_is_same_call, known, calls))
 
 
-def _said_by_message(message: Message) -> _Said:
-    calls: list[Message] = message.get("tool_calls") or []
-    return text_of(message.get("content")), message.get("refusal") or "", [_said_by_call(call) for call in calls]
+def _is_same_call(call: Message, other: Message) -> bool:
+    return call.get("id") == other["id"] and _named(call) == _named(other)
 
 
-def _said_by_call(call: Message) -> tuple[Any, str, str]:
+def _named(call: Message) -> tuple[str, str]:
     named: Mapping[str, Any] = call.get("function") or call.get("custom") or {}
-    return call.get("id"), named.get("name") or "", named.get("arguments") or named.get("input") or ""
-
-
-def _said_by_items(items: Sequence[Item]) -> _Said:
-    messages = [item for item in items if item["type"] == "message"]
-    text = NEXT_PART.join(filter(None, map(output_text, messages)))
-    calls = [_said_by_call(call_of(item)) for item in items if item["type"] in CALL_TYPES]
-    return text, "".join(map(_refusal, messages)), calls
+    return named.get("name") or "", named.get("arguments") or named.get("input") or ""

@@ -38,6 +38,8 @@ _MAPPED = frozenset(
     {"include", "logprobs", "messages", "reasoning", "reasoning_effort", "response_format", "stream_options"}
     | {"text", "tool_choice", "tools", "verbosity"}
 )
+_NOT_SENT = _MAPPED | _CHAT_ONLY.keys()
+_CHECKED = _STATEFUL | _CHAT_ONLY.keys()
 _ENCRYPTED_REASONING = "reasoning.encrypted_content"
 # Models that do not reason. They refuse a request that asks for their encrypted reasoning. A deployment may have any name:
 # the error of such a request says that `include` can be empty.
@@ -50,7 +52,10 @@ def responses_body(body: Mapping[str, Any], known: KnownHistory | None = None) -
 
     `known`: what is known of the messages, where the run vouches for them; it learns what they became. Raises ConfigurationError that names a setting or a part of a message that the Responses API does not have.
     """
-    settings = {_RENAMED.get(key, key): value for key, value in body.items() if _is_same(key, value)}
+    for key in body:
+        if key in _CHECKED:
+            _check(key, body[key])
+    settings = {_RENAMED.get(key, key): value for key, value in body.items() if key not in _NOT_SENT}
     instructions, messages = _split_instructions(body["messages"])
     include = _include(body)
     history = input_history(messages, _readable(body, include), None if known is None else known.input)
@@ -72,23 +77,18 @@ def responses_body(body: Mapping[str, Any], known: KnownHistory | None = None) -
     return {"store": False, **settings, **said}
 
 
-def _is_same(key: str, value: object) -> bool:
-    """Whether the setting is sent as it is. Raises ConfigurationError for one that cannot be sent at all."""
-    if key in _MAPPED:
-        return False
+def _check(key: str, value: object) -> None:
+    """Raise ConfigurationError for a setting that cannot be sent."""
     if key in _STATEFUL:
         raise ConfigurationError(
             f"model_settings has {key!r}, but aswarm sends the whole history with each request and stores nothing at "
             "the provider; remove the setting, and pass the messages of the conversation"
         )
-    if key in _CHAT_ONLY:
-        if value != _CHAT_ONLY[key]:
-            raise ConfigurationError(
-                f"model_settings has {key!r}, which the Responses API does not have; remove the setting, or use "
-                'AsyncSwarm(api="chat")'
-            )
-        return False
-    return True
+    if value != _CHAT_ONLY[key]:
+        raise ConfigurationError(
+            f"model_settings has {key!r}, which the Responses API does not have; remove the setting, or use "
+            'AsyncSwarm(api="chat")'
+        )
 
 
 def _joined(own: Any, **said: Any) -> dict[str, Any]:
@@ -142,10 +142,12 @@ def _flat(tool: Any) -> Any:
 
 
 def _tool(tool: Any) -> Any:
-    flat = _flat(tool)
-    if is_object(tool) and is_object(tool.get("function")):
+    function = tool.get("function") if is_object(tool) else None
+    if is_object(function):
         # If `strict` is missing, the Responses API takes it for true.
-        return {"parameters": _NO_PARAMETERS, **flat, "strict": bool(flat.get("strict"))}
+        strict = bool(function.get("strict"))
+        return {"type": "function", "parameters": _NO_PARAMETERS, **function, "strict": strict}
+    flat = _flat(tool)
     if is_object(flat) and is_object(flat.get("format")):
         return {**flat, "format": _flat(flat["format"])}
     return flat
