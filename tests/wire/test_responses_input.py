@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from histories import USER, Message, answer, asking, made_call
-from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
-from pydantic import TypeAdapter
+from response_bodies import check_body
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError
 from aswarm._wire.request import KnownHistory
@@ -18,7 +17,6 @@ from aswarm._wire.responses_items import OUTPUT_ITEMS
 from aswarm._wire.responses_request import responses_body
 from aswarm.testing import ScriptedModel, call
 
-PARAMETERS: TypeAdapter[Any] = TypeAdapter(ResponseCreateParamsNonStreaming)
 SYSTEM: Message = {"role": "system", "content": "Be kind."}
 PROGRAM = {"type": "program", "id": "p_1", "call_id": "p1", "code": "f()", "fingerprint": "x"}
 CALLER = {"type": "program", "caller_id": "p1"}
@@ -27,7 +25,7 @@ CALLER = {"type": "program", "caller_id": "p1"}
 def input_of(*messages: Message, known: KnownHistory | None = None, **settings: Any) -> list[Any]:
     """The input items that are sent for these messages; they fit the SDK's own types."""
     body = responses_body({"model": "gpt-6-sol", "messages": list(messages), "stream": False, **settings}, known)
-    PARAMETERS.validate_python(body)
+    check_body(body)
     return list(body["input"])
 
 

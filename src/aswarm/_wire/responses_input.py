@@ -20,6 +20,7 @@ from .responses_items import Item, items_to_replay
 _LONGEST_CALL_ID = 64  # the API refuses a longer one
 _SHOWN = 80
 _TEXT_ROLES = frozenset({"user", "assistant", "system", "developer"})
+_OUTPUTS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 _USE_CHAT = 'AsyncSwarm(api="chat")'
 
 
@@ -49,8 +50,8 @@ class InputHistory:
             elif role == "assistant":
                 replayed = items_to_replay(message, self.readable)
                 items += _plain_items(message) if replayed is None else replayed
-                if message.get("tool_calls"):
-                    outputs = {**_custom_outputs(message["tool_calls"]), **_called_outputs(replayed or ())}
+                if calls := message.get("tool_calls"):
+                    outputs = _custom_outputs(calls) if replayed is None else _outputs_of(replayed)
             else:
                 items.append(_item_of(message, outputs))
         return InputHistory(self.readable, messages, items, outputs)
@@ -72,7 +73,6 @@ def _item_of(message: Message, outputs: Mapping[str, Item]) -> Item:
     role = message["role"]
     if role == "tool":
         call_id: str = message["tool_call_id"]
-        # Ids of other providers may be longer. Both sides of a pair are cut in the same way.
         item = {"type": "function_call_output", "call_id": _call_id(call_id), "output": _content(message["content"])}
         return {**item, **outputs[call_id]} if call_id in outputs else item
     if role == "function":
@@ -87,14 +87,16 @@ def _custom_outputs(calls: Sequence[Message]) -> dict[str, Item]:
     return {call["id"]: {"type": "custom_tool_call_output"} for call in calls if "custom" in call}
 
 
-def _called_outputs(items: Sequence[Item]) -> dict[str, Item]:
-    """What the answer to a call that a program of the model made must repeat: the program."""
-    kinds = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
+def _outputs_of(items: Sequence[Item]) -> dict[str, Item]:
+    """The answers to calls that go back as they came: the same id, and the program of the model that made the call."""
+    calls = [(item.get("call_id") or item["id"], item) for item in items if item["type"] in _OUTPUTS]
     return {
-        item["call_id"]: {"type": kinds[item["type"]], "caller": item["caller"]}
-        for item in items
-        if item.get("caller") and item["type"] in kinds
+        call_id: {"type": _OUTPUTS[item["type"]], "call_id": call_id, **_only_caller(item)} for call_id, item in calls
     }
+
+
+def _only_caller(item: Item) -> Item:
+    return {"caller": item["caller"]} if item.get("caller") else {}
 
 
 def _plain_items(message: Message) -> Iterator[Item]:
@@ -126,6 +128,7 @@ def _call_item(call: Message) -> Item:
 
 
 def _call_id(call_id: str) -> str:
+    # Ids of other providers may be longer. Both sides of a pair are cut in the same way.
     return call_id[-_LONGEST_CALL_ID:]
 
 
