@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +27,17 @@ answers = st.builds(
     texts,
     calls,
     texts,
+)
+custom_items = st.builds(
+    lambda number, text: {
+        "id": f"ct_{number}",
+        "type": "custom_tool_call",
+        "call_id": f"x{number}",
+        "name": "g",
+        "input": text,
+    },
+    st.integers(0, 99),
+    st.text(max_size=8),
 )
 MESSAGE = {"id": "msg_1", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
 CALL = {"id": "fc_1", "type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"x": 1}'}
@@ -88,6 +100,33 @@ def test_it_does_not_matter_where_the_bytes_are_cut(answer: Answer, first: int, 
     sent = encoded(list(response_events(answer, 3)))
     start, end = sorted((first % len(sent), second % len(sent)))
     assert read(sent[:start], sent[start:end], sent[end:]) == read(sent)
+
+
+@pytest.mark.slow
+@given(answers, texts, st.lists(custom_items, max_size=2, unique_by=lambda item: item["id"]), st.integers(1, 4))
+def test_events_cut_at_every_byte_give_the_message_of_the_whole_response(
+    answer: Answer, refusal: str | None, custom: list[Json], cut: int
+) -> None:
+    """Message with its items, finish reason and usage; also with a refusal, and with calls whose payload is no JSON."""
+    answer = replace(answer, extra={**answer.extra, **({"refusal": refusal} if refusal else {})})
+    *events, end = response_events(answer, cut)
+    output = [*end["response"]["output"], *custom]
+    end = {**end, "response": {**end["response"], "output": output}}
+    for at, item in enumerate(custom, start=len(output) - len(custom)):
+        place = {"output_index": at, "item_id": item["id"]}
+        events.append({"type": "response.output_item.added", **place, "item": {**item, "input": ""}})
+        events += [
+            {"type": "response.custom_tool_call_input.delta", **place, "delta": piece} for piece in item["input"]
+        ]
+        events.append({"type": "response.output_item.done", **place, "item": item})
+    sent = encoded([*events, end])
+    streamed, deltas = read(*(sent[at : at + 1] for at in range(len(sent))))
+    whole, _ = read(json.dumps(end["response"]).encode())
+    finish = "tool_calls" if answer.calls or custom else "stop"  # the scripted answer knows nothing of custom calls
+    assert (streamed.message, streamed.finish_reason, streamed.usage) == (whole.message, finish, whole.usage)
+    assert whole.finish_reason == finish
+    assert streamed.message.get(OUTPUT_ITEMS, []) == output
+    assert "".join(delta["content"] or "" for delta in deltas) == (answer.text or "")
 
 
 @given(answers, st.integers(0))
