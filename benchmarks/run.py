@@ -162,7 +162,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", default=[], metavar="CONTENDER", help="these, and the reference")
     parser.add_argument("--figures", nargs="+", default=[], metavar="FIGURE", help="these only, by name")
-    parser.add_argument("--output", type=Path, default=HERE / "results")
+    parser.add_argument("--output", type=Path, help="a folder; default: results, or results/responses")
     parser.add_argument("--verbose", action="store_true", help="show what the contenders write to standard error")
     return parser.parse_args()
 
@@ -171,11 +171,13 @@ def main() -> None:
     """Measure, write, show."""
     arguments = parse()
     results = asyncio.run(run(arguments))
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    arguments.output.joinpath("results.json").write_text(json.dumps(results, indent=1) + "\n")
+    output = arguments.output or (HERE / "results" / ("responses" if arguments.responses else ""))
+    output.mkdir(parents=True, exist_ok=True)
+    output.joinpath("results.json").write_text(json.dumps(results, indent=1) + "\n")
     text = markdown(results)
-    arguments.output.joinpath("results.md").write_text(text)
-    draw(results, arguments.output)
+    output.joinpath("results.md").write_text(text)
+    if not arguments.responses:
+        draw(results, output)
     print(text)
 
 

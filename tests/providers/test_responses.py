@@ -189,7 +189,7 @@ async def test_an_answer_of_hosted_tools_alone_is_kept() -> None:
 
 @pytest.mark.anyio
 @WAYS
-async def test_a_call_that_nobody_runs_ends_the_run(way: str) -> None:
+async def test_a_call_that_waits_for_this_program_ends_the_run(way: str) -> None:
     """Shell commands of the model wait for this program: that is said, and what was recorded before is there."""
     item = {"id": "sh_1", "type": "local_shell_call", "call_id": "c9", "status": "completed", "action": {"command": []}}
     body = {"object": "response", "status": "completed", "output": [item]}

@@ -211,7 +211,6 @@ def sent_by(agent: Agent, history: list[Message], instructions: Any, *, stream: 
     return responses_body(request.body)
 
 
-@pytest.mark.slow
 @given(agents, histories, st.none() | texts, st.booleans())
 def test_every_body_fits_the_types_of_the_sdk(
     agent: Agent, history: list[Message], instructions: str | None, stream: bool

@@ -161,6 +161,15 @@ def test_a_program_that_is_not_sent_back_is_not_named() -> None:
     ]
 
 
+def test_a_call_keeps_its_namespace_in_the_plain_form() -> None:
+    """The API knows a function that a search has found only in its namespace; arguments that were cut are sent as {}."""
+    item = {"id": "fc_1", "type": "function_call", "call_id": "c1", "name": "f", "arguments": "{cut", "namespace": "n"}
+    message = asking(made_call(), made_call("c2"), **{OUTPUT_ITEMS: [item, "odd"]})
+    first, second = input_of(USER, message, answer(), answer("c2"))[1:3]
+    assert first == {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}", "namespace": "n"}
+    assert "namespace" not in second
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

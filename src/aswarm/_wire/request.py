@@ -43,7 +43,7 @@ class CompletionRequest:
     agent: Agent
     body: dict[str, Any]
     max_retries: int | None = None
-    # None where the messages may be anybody's: a source then has to look at each of them.
+    # None where other code may change the messages: a source then has to look at each of them.
     known: KnownHistory | None = field(default=None, repr=False, compare=False)
 
     @property

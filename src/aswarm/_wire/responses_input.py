@@ -15,7 +15,7 @@ from aswarm._errors import ConfigurationError
 from aswarm._json import is_array, is_object, shown
 from aswarm._messages import Message, text_of
 
-from .responses_items import Item, items_to_replay
+from .responses_items import OUTPUT_ITEMS, Item, items_to_replay
 
 _LONGEST_CALL_ID = 64  # the API refuses a longer one
 _SHOWN = 80
@@ -112,7 +112,15 @@ def _plain_items(message: Message) -> Iterator[Item]:
         )
     if text:
         yield {"role": "assistant", "content": text}
-    yield from map(_call_item, calls)
+    namespaces = _namespaces(message.get(OUTPUT_ITEMS)) if calls else {}
+    for call in calls:
+        yield {**_call_item(call), **namespaces.get(call["id"], {})}
+
+
+def _namespaces(items: Any) -> dict[Any, Item]:
+    """The namespaces of calls by their ids. The API refuses a call of a function that it finds only in a namespace."""
+    known = [item for item in items if is_object(item)] if is_array(items) else []
+    return {item.get("call_id"): {"namespace": item["namespace"]} for item in known if item.get("namespace")}
 
 
 def _call_item(call: Message) -> Item:
