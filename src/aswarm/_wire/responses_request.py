@@ -50,7 +50,8 @@ _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 def responses_body(body: Mapping[str, Any], known: KnownHistory | None = None) -> dict[str, Any]:
     """The body for `/responses` that asks for what `body` asks of `/chat/completions`. Nothing of `body` is changed.
 
-    `known`: what the run knows of the messages; what they became is added to it. Raises ConfigurationError that names a setting or a part of a message that the Responses API does not have.
+    `known`: what the run knows of the messages; what they became is added to it. Raises ConfigurationError that names a
+    setting or a part of a message that the Responses API does not have.
     """
     for key in body:
         if key in _CHECKED:
