@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import Usage
+from aswarm import File, Image, Usage
 from aswarm._rate_limits.tokens import TokenEstimate, size_of, usage_of, used_tokens
 
 JSON = st.recursive(
@@ -25,7 +25,7 @@ def test_the_first_estimate() -> None:
     assert TokenEstimate(6000).of({}, 4000) == 4000
 
 
-@pytest.mark.parametrize("key", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("key", ["max_tokens", "max_completion_tokens", "max_output_tokens"])
 def test_an_answer_counts_at_most_for_max_tokens(key: str) -> None:
     """`max_tokens` caps the estimate of the answer; a large one does not raise it; a value that is no number is ignored."""
     estimate = TokenEstimate()
@@ -86,6 +86,36 @@ def test_text_counts_in_bytes() -> None:
     sizes = [size_of({"messages": [{"content": text * 100}]}) for text in ("a", "é", "水")]
     assert sizes[0] + 100 == sizes[1] == sizes[2] - 100
     assert size_of({"messages": [{"content": "\ud800"}]}) > 0
+
+
+def message_size(*parts: Any, **more: Any) -> int:
+    return size_of({"messages": [{"role": "user", "content": list(parts) or "Hi", **more}]})
+
+
+@pytest.mark.parametrize("length", [10, 1_000_000])
+@pytest.mark.parametrize("detail", ["low", "high"])
+def test_an_image_counts_as_a_thousand_tokens(length: int, detail: Any) -> None:
+    """Whatever the length of its base64, in the forms of both APIs; the text beside it counts as before."""
+    text, image = {"type": "text", "text": "What is this?"}, Image(b"x" * length, detail=detail).part
+    assert message_size(text, image) == message_size(text) + 4000
+    responses_form = {"type": "input_image", "image_url": image["image_url"]["url"]}
+    assert message_size(responses_form) == message_size(image)
+
+
+def test_a_file_counts_for_less_than_its_base64() -> None:
+    """Its pages are images and texts, of which the base64 says little."""
+    small, large = (message_size(File(b"x" * length, "a.pdf").part) for length in (60_000, 600_000))
+    assert 5_000 < small < 10_000
+    assert 50_000 < large < 100_000
+
+
+def test_output_items_do_not_count() -> None:
+    """Their message says the same, or they are encrypted."""
+    items = [{"type": "reasoning", "summary": [], "encrypted_content": "x" * 100_000}]
+    assert message_size(responses_output=items) == message_size()
+    assert message_size({"type": "text", "text": "Hi"}, responses_output=items) == message_size(
+        {"type": "text", "text": "Hi"}
+    )
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,6 @@ def test_a_call_keeps_its_namespace_in_the_plain_form() -> None:
         ({"include": ["web_search_call.action.sources"]}, {"content"}),
         ({"model": "gpt-4.1"}, set()),
     ],
-    ids=str,
 )
 def test_reasoning_goes_back_where_it_can_be_read(settings: dict[str, Any], expected: set[str]) -> None:
     """Encrypted reasoning only to a model that was asked for it; text that a server showed to any that reasons."""

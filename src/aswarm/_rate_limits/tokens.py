@@ -2,7 +2,7 @@
 
 The estimate of the input follows the size of the request: at first one token for four bytes, then as many tokens for
 each byte as the provider counted lately. The estimate of the answer follows the length of recent answers, and is at most
-`max_tokens`. At first an answer counts as a long one, so that few requests go before the length of answers is known.
+`max_tokens` (`max_output_tokens` in the Responses API). At first an answer counts as a long one, so that few requests go before the length of answers is known.
 Decides on sizes and counts that it is given. The provider's own count replaces the estimate when it comes.
 """
 
@@ -12,14 +12,21 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from aswarm._json import is_object
-from aswarm._messages import as_plain
+from aswarm._json import is_array, is_object
+from aswarm._messages import Message, as_plain
 from aswarm._usage import Usage
+from aswarm._wire.responses_items import OUTPUT_ITEMS
 
+_MOST = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _TOKENS_PER_BYTE = 0.25
 _LONG_ANSWER = 4000.0
 # The tokens of an answer if the provider never counts them.
 _USUAL_ANSWER = 250
+# Images are scaled to about a thousand tokens. Base64 says little of a file: a page of a PDF may have 100 kB or 5 kB.
+_IMAGES = ("image_url", "input_image")
+_IMAGE_SIZE = 4000
+_FILES = ("file", "input_file", "input_audio")
+_FILE_SHARE = 12
 # The least weight of the newest answer: about the last twenty decide. The first answers weigh more.
 _NEWEST = 0.1
 
@@ -36,7 +43,7 @@ class TokenEstimate:
 
     def of(self, body: Mapping[str, Any], size: int) -> int:
         """Tokens of a request of so many bytes, with its answer; at least 1."""
-        most = body.get("max_completion_tokens") or body.get("max_tokens")
+        most = next((body[key] for key in _MOST if body.get(key)), None)
         answer = min(self._answer, most) if isinstance(most, int) else self._answer
         return max(1, round(size * self._per_byte + answer))
 
@@ -52,8 +59,36 @@ class TokenEstimate:
 
 
 def size_of(body: Mapping[str, Any]) -> int:
-    """About how many bytes the model reads: messages and tools, with some punctuation."""
-    return len(f"{body['messages']}{body.get('tools', '')}".encode("utf-8", "replace"))
+    """About how many bytes of text the model reads: messages and tools, with some punctuation.
+
+    An image counts as a text of as many tokens, a file by its length. Output items of the Responses API do not count:
+    their message says the same, or they are encrypted.
+    """
+    messages: list[Message] = body["messages"]
+    media = sum(_media_size(part) for message in messages for part in _parts(message))
+    texts = [_text_of(message) for message in messages]
+    return media + len(f"{texts}{body.get('tools', '')}".encode("utf-8", "replace"))
+
+
+def _text_of(message: Message) -> Message:
+    if not _parts(message) and OUTPUT_ITEMS not in message:
+        return message
+    text = {key: value for key, value in message.items() if key != OUTPUT_ITEMS}
+    if parts := _parts(message):
+        text["content"] = [part for part in parts if not _media_size(part)]
+    return text
+
+
+def _parts(message: Message) -> list[Any]:
+    content = message.get("content")
+    return content if is_array(content) else []
+
+
+def _media_size(part: Any) -> int:
+    kind = part.get("type") if is_object(part) else None
+    if kind in _IMAGES:
+        return _IMAGE_SIZE
+    return len(str(part)) // _FILE_SHARE if kind in _FILES else 0
 
 
 def used_tokens(usage: Usage) -> int:
