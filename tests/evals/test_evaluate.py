@@ -41,10 +41,12 @@ async def test_for_calls_alone_nothing_is_executed() -> None:
     assert report.attempts[0].stop == "tool_calls"
 
 
-async def test_a_whole_run_executes_and_looks_behind_handoffs() -> None:
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_a_whole_run_executes_and_looks_behind_handoffs(api: str) -> None:
     """The first call is the handoff; the expected one is made by the next agent, with its context variables."""
     steps = {"Go": call("transfer_to_sales"), '"Sales"': call("book", city="Rome"), "booked": "It is booked."}
-    report = await one(Case("Go", function="book", run="whole", arguments={"city": "Rome"}), steps)
+    case = Case("Go", function="book", run="whole", arguments={"city": "Rome"})
+    report = (await evaluate(desk, [case], swarm=swarm_that(steps, api))).cases[0]
     assert report.accuracy == 1
     assert evaluated.booked == ["Rome"]
     assert report.attempts[0].did == 'called transfer_to_sales(), book({"city": "Rome"}), answered \'It is booked.\''

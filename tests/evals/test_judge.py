@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from evaluated import desk, one, swarm_that
 
-from aswarm import Agent, AsyncSwarm
+from aswarm import Agent, AsyncSwarm, File, Image
 from aswarm.evals import Case, evaluate
 from aswarm.testing import Answer, Failure, Request, ScriptedModel, Step, call
 
@@ -50,6 +50,21 @@ async def test_verdicts(verdict: str, outcome: str, reason: str) -> None:
     assert attempt.text == "Hello!"
 
 
+async def test_over_the_responses_api() -> None:
+    """It gets the same text and the same schema; nothing of the provider's items, which may be encrypted and long."""
+    asked = []
+    for api in ("chat", "responses"):
+        steps = [Answer(calls=[call("book", city="Rom", call_id="c1")], extra={"reasoning_content": "Hm"}), "Done", YES]
+        model = ScriptedModel(steps, api=api)  # type: ignore[arg-type]
+        report = await evaluate(desk, [Case("Hi", judge=QUESTION)], swarm=AsyncSwarm(model.client()))
+        assert report.accuracy == 1
+        asked.append(model.requests[2])
+    chat, responses = asked
+    assert responses.messages == chat.messages
+    schema = chat.body["response_format"]["json_schema"]
+    assert responses.body["text"]["format"] == {"type": "json_schema", **schema}
+
+
 async def test_how_it_is_asked() -> None:
     """The whole conversation as JSON, the question, and a schema that is strict."""
     model = ScriptedModel([call("book", city="Rom"), "Gebucht, schöner Ort.", YES])
@@ -83,6 +98,15 @@ async def test_a_finished_conversation_is_judged_as_it_is() -> None:
     assert json.dumps(conversation) in asked.messages[1]["content"]
     assert report.cases[0].attempts[0].did == ""
     assert (report.cases[0].agent, report.cases[0].model) == ("", "")
+
+
+async def test_images_and_files_are_named() -> None:
+    """Their base64 would be most of the question."""
+    content = [{"type": "text", "text": "What is this?"}, Image(b"x" * 999).part, File(b"x" * 999, "a.pdf").part]
+    model = ScriptedModel([YES])
+    conversation = [{"role": "user", "content": content}, {"role": "assistant", "content": "A pixel."}]
+    await evaluate(None, [Case(conversation, judge=QUESTION)], swarm=AsyncSwarm(model.client()))
+    assert '"content": "What is this? [image] [file a.pdf]"' in model.requests[0].messages[1]["content"]
 
 
 @pytest.mark.parametrize(

@@ -272,6 +272,21 @@ async def test_a_batch_with_a_journal_continues(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
+async def test_an_item_of_a_batch_continues_in_its_middle(tmp_path: Path) -> None:
+    """The recorded turns are not asked again, and their reasoning is sent back with the next request."""
+    steps = conversation()
+    first = ScriptedModel([*steps[:2], Failure(400, "bad")], api="responses")
+    second = ScriptedModel(steps[2:], api="responses")
+    for model in (first, second):
+        async with AsyncSwarm(model.client()).batch(agents(), [("a", "Hi")], journal=tmp_path / "j.sqlite") as outcomes:
+            (outcome,) = [outcome async for outcome in outcomes]
+    assert outcome.error is None
+    assert outcome.response.text == "All done."
+    assert second.requests[0].body["input"] == first.requests[2].body["input"]
+    assert second.requests[0].body["input"][1]["encrypted_content"] == "encrypted Two things."
+
+
+@pytest.mark.anyio
 async def test_open_calls_are_resumed() -> None:
     """The message with the calls goes back with its items."""
     model = ScriptedModel(conversation(), api="responses")

@@ -50,8 +50,9 @@ def test_an_empty_line_makes_no_request(chat):
     assert len(model.requests) == 1
 
 
+@pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_calls_answers_and_handoffs_are_shown(chat, stream):
+def test_calls_answers_and_handoffs_are_shown(chat, stream, api):
     """A call with its arguments, its result, and the new agent, which also answers the next message."""
 
     async def look_up(city: str) -> str:
@@ -65,7 +66,8 @@ def test_calls_answers_and_handoffs_are_shown(chat, stream):
         return weather
 
     calls = [call("look_up", city="Oslo"), call("nope")]  # answered in any order on trio
-    model = ScriptedModel([call("to_weather"), Answer("Let me see.", calls=calls), "Sunny.", "Bye."], cut=4)
+    steps = [call("to_weather"), Answer("Let me see.", calls=calls), "Sunny.", "Bye."]
+    model = ScriptedModel(steps, cut=4, api=api)
     out = chat(["Hi", "Bye"], Agent(name="Triage", functions=[to_weather]), model, stream=stream)
     lines = out.splitlines()[2:]
     lines[6:8] = sorted(lines[6:8])
@@ -83,6 +85,7 @@ def test_calls_answers_and_handoffs_are_shown(chat, stream):
         "Weather: Bye.",
         "",
     ]
+    assert {request.is_responses for request in model.requests} == {api == "responses"}
 
 
 def test_context_variables_stay(chat):

@@ -13,7 +13,7 @@ from aswarm.repl._chat import Chat
 from aswarm.repl._plain import PlainDisplay
 from aswarm.repl._saved import SavedConversation, from_json, read_conversation, to_json, write_conversation
 from aswarm.repl._session import Session, StartRun
-from aswarm.testing import ScriptedModel, call
+from aswarm.testing import Answer, ScriptedModel, call, response
 
 BOT = Agent(name="Bot")
 
@@ -45,6 +45,16 @@ def test_a_saved_conversation_is_continued(loop, monkeypatch, capsys, tmp_path):
     assert "Sales: Still here." in out.splitlines()
     assert out.splitlines()[-3:-1] == [f"lock = {lock!r}", "n = 1"]
     assert [role for role, _ in sent(model, 0)] == ["user", "assistant", "tool", "assistant", "user"]
+
+
+def test_a_conversation_over_the_responses_api_is_saved_with_its_items(monkeypatch, capsys, tmp_path):
+    """Loaded again, the reasoning is sent back as it came."""
+    chat, path = PlainChat("blocking", monkeypatch, capsys), tmp_path / "chat.json"
+    answer = Answer("Hello!", extra={"reasoning_content": "Hm"})
+    chat(["Hi", f"/save {path}"], BOT, ScriptedModel([answer], api="responses"))
+    model = ScriptedModel(["Still here."], api="responses")
+    assert "Bot: Still here." in chat([f"/load {path}", "And?"], BOT, model).splitlines()
+    assert model.requests[0].body["input"][1:3] == response(answer)["output"]
 
 
 def test_calls_in_a_file_are_not_run_by_another_message(chat, tmp_path, capsys):

@@ -32,9 +32,9 @@ def answering(steps: Mapping[str, Step]) -> Callable[[Request], Step]:
     return script
 
 
-def swarm_that(steps: Mapping[str, Step] | Callable[[Request], Step]) -> AsyncSwarm:
+def swarm_that(steps: Mapping[str, Step] | Callable[[Request], Step], api: Any = "chat") -> AsyncSwarm:
     """A swarm over a scripted model."""
-    return AsyncSwarm(ScriptedModel(steps if callable(steps) else answering(steps)).client())
+    return AsyncSwarm(ScriptedModel(steps if callable(steps) else answering(steps), api=api).client())
 
 
 async def one(case: Case, steps: Mapping[str, Step] | Callable[[Request], Step], **options: Any) -> CaseReport:

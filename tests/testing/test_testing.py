@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
 import httpx
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
-from aswarm.testing import Answer, Failure, RawAnswer, Request, ScriptedModel, call, check_history, chunks, completion
+from aswarm import Agent, AsyncSwarm, CompletionError, CompletionFinished, StreamInterrupted
+from aswarm.testing import (
+    Answer,
+    Failure,
+    RawAnswer,
+    Request,
+    ScriptedCall,
+    ScriptedModel,
+    call,
+    check_history,
+    chunks,
+    completion,
+    response,
+)
 
+APIS = pytest.mark.parametrize("api", ["chat", "responses"])
 QUESTION = {"role": "user", "content": "Go"}
 
 
@@ -97,9 +111,10 @@ def test_chunks_and_completion_say_the_same(cut: Any) -> None:
 
 
 @pytest.mark.anyio
-async def test_steps_of_every_kind() -> None:
+@APIS
+async def test_steps_of_every_kind(api: Any) -> None:
     """A str, a call, calls, an Answer, a Failure, raw bytes, an exception, and functions of the request."""
-    raw = json.dumps(completion(Answer("raw"))).encode()
+    raw = json.dumps((response if api == "responses" else completion)(Answer("raw"))).encode()
     model = ScriptedModel(
         [
             call("f"),
@@ -109,7 +124,8 @@ async def test_steps_of_every_kind() -> None:
             RawAnswer([raw[:5], raw[5:]], "application/json"),
             Failure(418, "teapot"),
             httpx.ConnectError("no route"),
-        ]
+        ],
+        api=api,
     )
     swarm = AsyncSwarm(client=model.client())
     agent = Agent(functions=[f])
@@ -153,9 +169,10 @@ async def test_the_end_of_the_script_says_so() -> None:
 
 
 @pytest.mark.anyio
-async def test_streams_are_counted_and_break_where_told() -> None:
-    """`open_streams` counts bodies that are being read; `break_after` breaks after so many chunks."""
-    model = ScriptedModel([Answer("Hello"), Answer("Hello", break_after=3)], cut=1)
+@pytest.mark.parametrize(("api", "events"), [("chat", 3), ("responses", 6)])
+async def test_streams_are_counted_and_break_where_told(api: Any, events: int) -> None:
+    """`open_streams` counts bodies that are being read; `break_after` breaks after so many chunks or events."""
+    model = ScriptedModel([Answer("Hello"), Answer("Hello", break_after=events)], cut=1, api=api)
     swarm = AsyncSwarm(client=model.client())
     async with swarm.stream(Agent(), "Go") as run:
         counted = [(type(event).__name__, model.open_streams) async for event in run]
@@ -167,9 +184,10 @@ async def test_streams_are_counted_and_break_where_told() -> None:
 
 
 @pytest.mark.anyio
-async def test_delays_are_on_the_clock_of_the_event_loop() -> None:
+@APIS
+async def test_delays_are_on_the_clock_of_the_event_loop(api: Any) -> None:
     """`delay` and `pause` wait with anyio, so that other tasks run meanwhile."""
-    model = ScriptedModel([Answer("Hello", delay=0.05, pause=0.01)], cut=1)
+    model = ScriptedModel([Answer("Hello", delay=0.05, pause=0.01)], cut=1, api=api)
     before, ticks = anyio.current_time(), 0
 
     async def tick() -> None:
@@ -214,9 +232,84 @@ def test_two_answers_to_one_call_are_one_fault() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_scripted_break_breaks_a_whole_answer_too() -> None:
+@APIS
+async def test_a_scripted_break_breaks_a_whole_answer_too(api: Any) -> None:
     """`Answer(break_after=...)` is a lost connection in a plain run too."""
-    model = ScriptedModel([Answer("Hello", break_after=1)])
+    model = ScriptedModel([Answer("Hello", break_after=1)], api=api)
     with pytest.raises(CompletionError) as caught:
         await AsyncSwarm(client=model.client()).run(Agent(), "Hi")
     assert caught.value.retryable
+
+
+# --- over both APIs ---------------------------------------------------------------------------------------------------
+
+CUSTOM = ScriptedCall("shell", "ls -la", "c2", kind="custom")
+ANSWERS = {
+    "text": Answer("Hello"),
+    "nothing": Answer(),
+    "calls": Answer(calls=[call("f", call_id="c1"), call("g", "{not json", call_id="c2")]),
+    "text and a call": Answer("Let me see", calls=[call("f", call_id="c1")]),
+    "reasoning": Answer("Hello", extra={"reasoning_content": "Hm, so"}),
+    "reasoning and a call": Answer(calls=[call("f", call_id="c1")], extra={"reasoning_content": "Hm"}),
+    "refusal": Answer(extra={"refusal": "No."}),
+    "custom call": Answer(calls=[call("f", call_id="c1"), CUSTOM]),
+    "cut": Answer("Hel", finish_reason="length"),
+    "filtered": Answer("Hel", finish_reason="content_filter"),
+    "no usage": Answer("Hello", usage=None),
+}
+
+
+async def conversation(api: Any, answer: Answer, *, stream: bool) -> tuple[list[Any], list[str | None], ScriptedModel]:
+    """The messages of a run with this answer and of the next one, the finish reasons, and the model."""
+    model = ScriptedModel(lambda _: answer if len(model.requests) == 1 else "Done", cut=2, api=api)
+    swarm, agent, finished = AsyncSwarm(model.client()), Agent(functions=[f]), list[str | None]()
+    if stream:
+        async with swarm.stream(agent, "Go") as run:
+            finished = [event.finish_reason async for event in run if isinstance(event, CompletionFinished)]
+        messages = run.response.messages
+    else:
+        messages = (await swarm.run(agent, "Go")).messages
+    await swarm.run(agent, [QUESTION, *messages, QUESTION])
+    return [without_items(message) for message in messages], finished, model
+
+
+def without_items(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in message.items() if key != "responses_output"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_an_answer_gives_the_same_messages_over_both_apis(name: str, stream: bool) -> None:
+    """Text, calls of both kinds, reasoning, refusals and finish reasons, and the next request has the same history."""
+    left = {api: await conversation(api, ANSWERS[name], stream=stream) for api in ("chat", "responses")}
+    assert left["chat"][:2] == left["responses"][:2]
+    sent = {api: [shape(message) for message in left[api][2].requests[-1].messages] for api in left}
+    assert sent["chat"] == sent["responses"]
+    assert all(request.is_responses for request in left["responses"][2].requests)
+
+
+def shape(message: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a message of a request says; the Responses API has no place for the reasoning and the refusal of a message."""
+    return message["role"], message.get("content") or None, message.get("tool_calls"), message.get("tool_call_id")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("stream", [False, True])
+async def test_items_of_hosted_tools(stream: bool) -> None:
+    """They come before the text, and are sent back in order."""
+    items = [
+        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm"}]},
+    ]
+    *_, model = await conversation("responses", Answer("Hello", extra={"responses_output": items}), stream=stream)
+    assert model.requests[1].body["input"][1:3] == items
+    assert model.requests[1].body["input"][3]["type"] == "message"
+
+
+@pytest.mark.anyio
+async def test_keys_that_the_responses_api_does_not_have() -> None:
+    """The script is wrong, and the error names the keys."""
+    model = ScriptedModel([Answer("Hello", extra={"reasoning_details": []})], api="responses")
+    with pytest.raises(CompletionError, match="keys that the Responses API cannot say: reasoning_details"):
+        await AsyncSwarm(model.client()).run(Agent(), "Hi")

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aswarm._agent import Agent, Response
+from aswarm._content import described
 from aswarm._errors import AswarmError, CompletionError
-from aswarm._json import shown
+from aswarm._json import is_array, shown
 from aswarm._messages import Message
 from aswarm._swarm import AsyncSwarm
 from aswarm._usage import Usage
+from aswarm._wire.responses_items import OUTPUT_ITEMS
 
 _LINE = 200  # characters of an answer that an error shows
 # The status codes of servers that do not know response_format, or this kind of it.
@@ -84,8 +86,13 @@ class Judge:
 
 
 def _as_json(messages: Sequence[Message]) -> str:
-    shown_messages = [{key: value for key, value in message.items() if value is not None} for message in messages]
-    return json.dumps(shown_messages, ensure_ascii=False, default=str)
+    """The conversation for the judge: no bytes of images and files, and no items of the provider."""
+    return json.dumps([_shown_message(message) for message in messages], ensure_ascii=False, default=str)
+
+
+def _shown_message(message: Message) -> Message:
+    said = {key: value for key, value in message.items() if value is not None and key != OUTPUT_ITEMS}
+    return {**said, "content": described(said["content"])} if is_array(said.get("content")) else said
 
 
 def _verdict(response: Response) -> Verdict:

@@ -6,19 +6,29 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 Cut: TypeAlias = int | Callable[[str], Sequence[str]] | None
+CallKind: TypeAlias = Literal["function", "custom"]
 _ids = count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
-    """One tool call of a scripted answer, as `call` makes it. `arguments` is the JSON text that the model writes."""
+    """One tool call of a scripted answer, as `call` makes it. `arguments` is the JSON text that the model writes.
+
+    `kind="custom"`: a call of a custom tool, whose input is any text: `ScriptedCall("shell", "ls", "c1", kind="custom")`.
+    """
 
     name: str
     arguments: str
     id: str
+    kind: CallKind = "function"
+
+    @property
+    def payload(self) -> str:
+        """The key under which APIs have the arguments: "arguments", or "input" of a custom tool."""
+        return "arguments" if self.kind == "function" else "input"
 
 
 def call(name: str, /, arguments: str | None = None, *, call_id: str | None = None, **named: Any) -> ScriptedCall:
@@ -31,8 +41,9 @@ def call(name: str, /, arguments: str | None = None, *, call_id: str | None = No
 class Answer:
     """One scripted completion. `delay` and `pause` are seconds: before the first byte, and before every chunk.
 
-    `extra`: further keys of the message, such as `{"reasoning_content": "..."}`. `break_after`: how many chunks are
-    sent before the connection breaks (a whole answer breaks too). `usage`: what the server reports; None reports nothing.
+    `extra`: further keys of the message, such as `{"reasoning_content": "..."}`. The Responses API has that one,
+    "refusal", and "responses_output": items such as those of hosted tools, which stand before the text. `break_after`: how
+    many chunks or events are sent before the connection breaks (a whole answer breaks too). `usage`: what the server reports; None reports nothing.
     """
 
     text: str | None = None
@@ -62,11 +73,8 @@ class Answer:
 
 def wire_call(scripted: ScriptedCall) -> dict[str, Any]:
     """The call as an assistant message of Chat Completions has it."""
-    return {
-        "id": scripted.id,
-        "type": "function",
-        "function": {"name": scripted.name, "arguments": scripted.arguments},
-    }
+    named = {"name": scripted.name, scripted.payload: scripted.arguments}
+    return {"id": scripted.id, "type": scripted.kind, scripted.kind: named}
 
 
 def pieces(text: str, cut: Cut) -> Sequence[str]:

@@ -161,10 +161,10 @@ def chunks(answer: Answer, cut: Cut = None) -> Iterator[dict[str, Any]]:
     for piece in pieces(answer.text or "", cut):
         yield _chunk({"content": piece})
     for index, each in enumerate(answer.calls):
-        head = {**wire_call(each), "function": {"name": each.name, "arguments": ""}}
+        head = {**wire_call(each), each.kind: {"name": each.name, each.payload: ""}}
         yield _chunk({"tool_calls": [{"index": index, **head}]})
         for piece in pieces(each.arguments, cut):
-            yield _chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+            yield _chunk({"tool_calls": [{"index": index, each.kind: {each.payload: piece}}]})
     yield _chunk({}, answer.finish)
     if answer.usage is not None:
         yield {**_chunk({}), "choices": [], "usage": answer.usage}

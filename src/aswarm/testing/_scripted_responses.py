@@ -1,4 +1,4 @@
-"""The scripted model in the words of the Responses API: whole responses, events, and what a request asked.
+"""The scripted model over the Responses API: whole responses, events, and what a request asked.
 
 Decides what a correct server of that API would send for an `Answer`. Never opens a socket.
 """
@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ._answer import Answer, Cut, pieces
+from ._answer import Answer, CallKind, Cut, ScriptedCall, pieces, wire_call
 
 Json = dict[str, Any]
 
+_CALL_TYPES: Mapping[CallKind, str] = {"function": "function_call", "custom": "custom_tool_call"}
+_CALL_KINDS = {name: kind for kind, name in _CALL_TYPES.items()}
+_CONTENT = ("arguments", "content", "input", "summary")  # keys of items that come piece by piece
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -35,19 +38,17 @@ def _items(answer: Answer) -> Iterator[Json]:
     if reasoning := extra.pop("reasoning_content", None):
         summary = [{"type": "summary_text", "text": reasoning}]
         yield {"type": "reasoning", "summary": summary, "encrypted_content": f"encrypted {reasoning}"}
+    yield from extra.pop("responses_output", ())
     parts: list[Json] = [{"type": "output_text", "text": answer.text, "annotations": []}] if answer.text else []
     if refusal := extra.pop("refusal", None):
         parts.append({"type": "refusal", "refusal": refusal})
+    if extra:
+        raise AssertionError(f"a scripted answer has keys that the Responses API cannot say: {', '.join(extra)}")
     if parts:
         yield {"type": "message", "status": "completed", "role": "assistant", "content": parts}
     for each in answer.calls:
-        yield {
-            "type": "function_call",
-            "status": "completed",
-            "call_id": each.id,
-            "name": each.name,
-            "arguments": each.arguments,
-        }
+        named = {"name": each.name, each.payload: each.arguments}
+        yield {"type": _CALL_TYPES[each.kind], "status": "completed", "call_id": each.id, **named}
 
 
 def _usage(answer: Answer) -> Json | None:
@@ -77,7 +78,7 @@ def response_events(answer: Answer, cut: Cut = None) -> Iterator[Json]:
 
 
 def _item_events(item: Json, cut: Cut) -> Iterator[Json]:
-    empty: Json = {"arguments": ""} if "arguments" in item else {"summary" if "summary" in item else "content": []}
+    empty: Json = {key: type(item[key])() for key in _CONTENT if key in item}
     yield {"type": "response.output_item.added", "item": {**item, **empty}}
     for event in _content_events(item, cut):
         yield {**event, "item_id": item["id"]}
@@ -85,8 +86,10 @@ def _item_events(item: Json, cut: Cut) -> Iterator[Json]:
 
 
 def _content_events(item: Json, cut: Cut) -> Iterator[Json]:
-    if "arguments" in item:
+    if item["type"] == "function_call":
         yield from _deltas("response.function_call_arguments", item["arguments"], cut, "arguments")
+    elif item["type"] == "custom_tool_call":
+        yield from _deltas("response.custom_tool_call_input", item["input"], cut, "input")
     for index, part in enumerate(item.get("summary", ())):
         where: dict[str, Any] = {"summary_index": index}
         yield {"type": "response.reasoning_summary_part.added", "part": {**part, "text": ""}, **where}
@@ -95,7 +98,7 @@ def _content_events(item: Json, cut: Cut) -> Iterator[Json]:
     for index, part in enumerate(item.get("content", ())):
         kind = part["type"]
         where = {"content_index": index}
-        key = "text" if kind == "output_text" else "refusal"
+        key = "refusal" if kind == "refusal" else "text"
         yield {"type": "response.content_part.added", "part": {**part, key: ""}, **where}
         yield from _deltas(f"response.{kind}", part[key], cut, key, **where)
         yield {"type": "response.content_part.done", "part": part, **where}
@@ -121,11 +124,11 @@ def messages_of(body: Mapping[str, Any]) -> list[Json]:
 
 def _append(messages: list[Json], item: Mapping[str, Any]) -> None:
     kind = item.get("type", "message")
-    if kind == "function_call":
-        function = {"name": item["name"], "arguments": item["arguments"]}
-        calls = _last_assistant(messages).setdefault("tool_calls", [])
-        calls.append({"id": item["call_id"], "type": "function", "function": function})
-    elif kind == "function_call_output":
+    if kind in _CALL_KINDS:
+        written = item.get("arguments") or item.get("input") or ""
+        scripted = ScriptedCall(item["name"], written, item["call_id"], _CALL_KINDS[kind])
+        _last_assistant(messages).setdefault("tool_calls", []).append(wire_call(scripted))
+    elif kind in ("function_call_output", "custom_tool_call_output"):
         messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": _text(item["output"])})
     elif kind == "message" and item["role"] == "assistant":
         _last_assistant(messages, is_new=True)["content"] = _text(item["content"])
