@@ -29,7 +29,7 @@ def is_blocking_openai(kind: type) -> bool:
 
 
 def is_plain_openai(client: Any, api: Api) -> bool:
-    """Whether it is an `AsyncOpenAI` or `OpenAI` of which nothing was patched that a request of this API passes."""
+    """Whether it is an `AsyncOpenAI` or `OpenAI`, and no method that sends a request of this API was patched."""
     if not is_unpatched_instance(client, api):
         return False
     create = vars(type_of(api.resource_of(client))).get("create")

@@ -28,11 +28,13 @@ Rules, which `aswarm.testing.check_middleware` proves:
 - `started` is passed on to the inner handler, or awaited once, directly before the function runs.
 
 Middleware runs on the event loop and must not block it. The request belongs to the middleware: it may change it, or pass
-on another one; to ask twice, it passes on `request.copy()`. `call.arguments` may be set
-before a call is carried out; a `ToolOutcome("text")` that is returned without calling the inner handler answers the call
-in its place. `ToolOutcome("text", unknown=True)` says that the call has begun, perhaps in an earlier process, and that its
-outcome is not known: the call is then in `Response.unknown_calls`. `call.is_repeatable` says whether it may run again. What a handler raises ends the run, as a RunError with the partial response; `anyio`'s cancellation goes
-through.
+on another one; to ask twice, it passes on `request.copy()`. `call.arguments` may be set before a call is carried out; a
+`ToolOutcome("text")` that is returned without calling the inner handler answers the call in its place.
+`ToolOutcome("text", unknown=True)` says that the call has begun, perhaps in an earlier process, and that its outcome is
+not known: the call is then in `Response.unknown_calls`. `call.is_repeatable` says whether it may run again. What a handler
+raises ends the run, as a RunError with the partial response; `anyio`'s cancellation is passed on.
+
+Ready-made: `retry`, `fallback`, `cache`, `record` and `replay`, `redact`, `clip_results`.
 """
 
 from aswarm import _public
