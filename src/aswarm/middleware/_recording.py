@@ -97,6 +97,6 @@ def _why_not(recorded: list[dict[str, Any]], asked: dict[str, Any]) -> str:
     if not recorded:
         return "the recording is empty"
     if asked in recorded:
-        return f"it was asked {recorded.count(asked) + 1} times, and recorded {recorded.count(asked)} times"
+        return "all recorded answers to it were used"
     line, nearest = max(enumerate(recorded, 1), key=lambda numbered: likeness(numbered[1], asked))
     return f"it is most like the one in line {line}, but {difference(nearest, asked)}"
