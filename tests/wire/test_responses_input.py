@@ -85,9 +85,9 @@ def test_a_failure_leaves_what_was_known() -> None:
 
 def test_a_request_that_may_be_changed_shares_nothing() -> None:
     """A middleware may write into the messages between two attempts with its copy of the request."""
-    request = CompletionRequest(Agent(), {"model": "m", "messages": turns(1)}, known=KnownHistory(is_chat=True))
-    assert request.copy().known is None
-    assert replace(request, max_retries=0).known is request.known
+    request = CompletionRequest(Agent(), {"model": "m", "messages": turns(1)}, _known=KnownHistory(is_chat=True))
+    assert request.copy()._known is None
+    assert replace(request, max_retries=0)._known is request._known
 
 
 @pytest.mark.anyio

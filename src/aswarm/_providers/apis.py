@@ -37,7 +37,7 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One API. `resource`: where a client has its `create`. `body`: a request in its words; the request is not changed.
+    """One API. `resource`: where a client has its `create`. `body`: a request as it takes one; the request is not changed.
 
     `make_decoder` makes what reads one answer from bytes, `make_reader` what reads one from objects. `ends_silently`:
     clients of other libraries may end its streams without saying that the answer is whole.
@@ -67,7 +67,7 @@ def _as_it_is(chunk: Mapping[str, Any]) -> tuple[Mapping[str, Any]]:
 
 
 def _responses_body(request: CompletionRequest) -> dict[str, Any]:
-    return responses_body(request.body, request.known)
+    return responses_body(request.body, request._known)  # noqa: SLF001 - no part of the public class
 
 
 CHAT = Api(

@@ -43,8 +43,8 @@ class CompletionRequest:
     agent: Agent
     body: dict[str, Any]
     max_retries: int | None = None
-    # None where other code may change the messages: a source then has to look at each of them.
-    known: KnownHistory | None = field(default=None, repr=False, compare=False)
+    # None where other code may have changed the messages: then each of them is looked at.
+    _known: KnownHistory | None = field(default=None, repr=False, compare=False)
 
     @property
     def stream(self) -> bool:
@@ -58,13 +58,13 @@ class CompletionRequest:
         stand in a message of the user after them. The same dict as `body` if there is nothing to change.
         """
         messages = self.body["messages"]
-        if (self.known and self.known.is_chat) or is_chat(messages):
+        if (self._known and self._known.is_chat) or is_chat(messages):
             return self.body
         return {**self.body, "messages": chat_messages(messages)}
 
     def copy(self) -> "CompletionRequest":
         """The same request, which shares no dict and no list with this one."""
-        return replace(self, body=_copied(self.body), known=None)  # its owner may change the messages
+        return replace(self, body=_copied(self.body), _known=None)  # its owner may change the messages
 
 
 def _copied(value: Any) -> Any:
@@ -143,7 +143,7 @@ def build_request(
         for key in ("tools", "tool_choice", "parallel_tool_calls"):
             del body[key]
     sent = {key: value for key, value in body.items() if value is not None}
-    return CompletionRequest(agent, sent, known=known)
+    return CompletionRequest(agent, sent, _known=known)
 
 
 def is_forced(tool_choice: Any) -> bool:

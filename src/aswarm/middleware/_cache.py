@@ -55,9 +55,10 @@ def cache(store: Store = None) -> Middleware:
                 async for chunk in chunks:
                     received.append(chunk)
                     yield chunk
-            completion = {**as_one_chunk(received), "usage": None}
+            completion = as_one_chunk(received)
             if completion["choices"][0].get("finish_reason") not in _CUT:
-                await _tried(kept.put, key, json.dumps(completion, default=to_jsonable_python))
+                value = json.dumps({**completion, "usage": None}, default=to_jsonable_python)
+                await _tried(kept.put, key, value)
 
         return replace(handlers, complete=complete)
 

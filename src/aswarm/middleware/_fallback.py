@@ -79,13 +79,13 @@ def _checked(alternative: Any) -> tuple[CompletionHandler | None, str | None]:
             return None, model
         case (client, str(model)) if model:
             return isolated(source_for(client).complete), model
-        case str() | tuple():
+        case _ if not isinstance(alternative, str | tuple):
+            return isolated(source_for(alternative).complete), None
+        case _:
             raise ConfigurationError(
                 "an alternative of fallback is the name of a model, a client, or a pair of a client and the name of its "
                 f"model, not {shown(alternative, _SHOWN)}"
             )
-        case client:
-            return isolated(source_for(client).complete), None
 
 
 def _asking(complete: CompletionHandler, model: str | None, source: object) -> CompletionHandler:

@@ -13,7 +13,7 @@ from ._answer import Answer, CallKind, Cut, ScriptedCall, pieces, wire_call
 Json = dict[str, Any]
 
 _CALL_TYPES: Mapping[CallKind, str] = {"function": "function_call", "custom": "custom_tool_call"}
-_CALL_KINDS = {name: kind for kind, name in _CALL_TYPES.items()}
+_CALL_KINDS: Mapping[str, CallKind] = {name: kind for kind, name in _CALL_TYPES.items()}
 _CONTENT = ("arguments", "content", "input", "summary")  # keys of items that come piece by piece
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
