@@ -9,10 +9,12 @@ from ._agent import Agent, Response, Result, UnknownCall
 from ._blocking.sync_streams import SyncClassicStream, SyncEventStream
 from ._blocking.sync_swarm import Swarm
 from ._content import File, Image
+from ._decisions import Answer, Approve, Decision, Decisions, Deny, OpenCall, waiting
 from ._errors import (
     AswarmError,
     CompletionError,
     ConfigurationError,
+    Hold,
     RunError,
     StreamInterrupted,
     ToolArgumentsError,
@@ -21,6 +23,7 @@ from ._errors import (
     ToolTimeout,
 )
 from ._events import (
+    CallWaiting,
     CompletionFinished,
     Event,
     HandedOff,
@@ -36,10 +39,11 @@ from ._events import (
 from ._providers.compatible import completion_error
 from ._providers.openai import ResponsesSource
 from ._rate_limits.policy import RateLimits
+from ._run.current_call import CurrentCall, current_call
 from ._run.execution import ToolFailure
 from ._run.streams import ClassicStream, EventStream
 from ._swarm import AsyncSwarm
-from ._tools.tool import Limiter, Tool, function_to_json, function_tool, tool
+from ._tools.tool import Limiter, Tool, external_tool, function_to_json, function_tool, tool
 from ._tools.triage import create_triage_agent
 from ._usage import Usage
 from ._wire.request import CompletionRequest, CompletionSource
@@ -48,20 +52,29 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Agent",
+    "Answer",
+    "Approve",
     "AswarmError",
     "AsyncSwarm",
+    "CallWaiting",
     "ClassicStream",
     "CompletionError",
     "CompletionFinished",
     "CompletionRequest",
     "CompletionSource",
     "ConfigurationError",
+    "CurrentCall",
+    "Decision",
+    "Decisions",
+    "Deny",
     "Event",
     "EventStream",
     "File",
     "HandedOff",
+    "Hold",
     "Image",
     "Limiter",
+    "OpenCall",
     "RateLimits",
     "ReasoningDelta",
     "RefusalDelta",
@@ -89,9 +102,12 @@ __all__ = [
     "Usage",
     "completion_error",
     "create_triage_agent",
+    "current_call",
+    "external_tool",
     "function_to_json",
     "function_tool",
     "tool",
+    "waiting",
 ]
 
 _public.publish(globals())

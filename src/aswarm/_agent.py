@@ -22,12 +22,13 @@ from pydantic import (
     model_validator,
 )
 
+from ._decisions import OpenCall
 from ._errors import ConfigurationError
 from ._json import is_object, jsonable
 from ._messages import Message, text_of
 from ._usage import Usage
 
-StopReason = Literal["answer", "max_turns", "tool_calls", "cancelled", "error"]
+StopReason = Literal["answer", "max_turns", "tool_calls", "waiting", "cancelled", "error"]
 TOOLBOX_SLOT = "_aswarm_toolbox"
 Instructions = str | Callable[..., Any] | None
 
@@ -200,11 +201,11 @@ class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that ma
     `messages`: the messages made in this run, as plain dicts; append them to those passed in to continue.
     `agent`: the active agent, which every run sets. Its type says that it is an Agent, but in a `Response` that code made
     without an agent it is None: type checkers do not find `Response().agent.name`. `context_variables`: the context as it is now. `usage`: tokens, summed over the run.
-    `stop`: why it ended: "answer", "max_turns", "tool_calls" (`execute_tools=False` left calls open), "cancelled"
-    (left early), "error". `run_id`: the id of the run; empty for a `Response` that no run made.
+    `stop`: why it ended: "answer", "max_turns", "tool_calls" (`execute_tools=False` left calls open), "waiting" (a call
+    waits for a decision), "cancelled" (left early), "error". `run_id`: the id of the run; empty for a `Response` that no run made.
     `unknown_calls`: the calls of this run whose function began and that have no outcome, also if they are repeatable. They
     were cancelled in the middle, a journal has their start and not their end, or their function could not be stopped and
-    may still be running.
+    may still be running. `waiting`: the open calls, which `run(..., resume={id: decision})` decides on.
 
     `model_dump()` has all fields but the `run_id`. In `model_dump_json()` and `model_dump(mode="json")` the agent is its
     name, bytes are base64, and any other value that JSON lacks is text. So no `Response` can be made from them, except without the agent: `model_dump_json(exclude={"agent"})`.
@@ -218,6 +219,7 @@ class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that ma
     stop: StopReason = "answer"
     run_id: str = Field(default="", exclude=True)
     unknown_calls: list[UnknownCall] = []
+    waiting: list[OpenCall] = []
 
     def __eq__(self, other: object) -> bool:
         """Equal fields, whatever the `run_id`."""
@@ -238,9 +240,9 @@ class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that ma
     def _context_as_json(self, context: Any) -> dict[str, Any] | str:
         return cast("dict[str, Any] | str", jsonable(context))
 
-    @field_serializer("unknown_calls", when_used="json")
-    def _calls_as_json(self, calls: list[UnknownCall]) -> list[dict[str, str]]:
-        return cast("list[dict[str, str]]", jsonable(calls))
+    @field_serializer("unknown_calls", "waiting", when_used="json")
+    def _calls_as_json(self, calls: list[Any]) -> list[dict[str, Any]]:
+        return cast("list[dict[str, Any]]", jsonable(calls))
 
     @property
     def text(self) -> str:

@@ -11,6 +11,8 @@
     ├── ToolArgumentsError      the model's arguments do not fit the tool
     └── ToolTimeout             the tool did not end in time; `.still_running`
 
+    Hold                        raised in a tool: the call stays open until a decision comes
+
 Every `AswarmError` that leaves a run carries `.response`, the same valid partial `Response` that `run.response` gives, so that
 nothing that happened is lost with the exception. The provider's own exception is the `__cause__`.
 
@@ -22,6 +24,8 @@ from __future__ import annotations
 import copy
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
+
+from ._json import is_json
 
 if TYPE_CHECKING:
     from ._agent import Response
@@ -105,6 +109,28 @@ class ToolTimeout(ToolError):  # noqa: N818 - reads as what happened
     def __init__(self, text: str, *, still_running: bool = False) -> None:
         super().__init__(text)
         self.still_running = still_running
+
+
+class Hold(Exception):  # noqa: N818 - it is no failure
+    """Raise it in a tool or in a middleware: the call stays open, and the run stops with `stop="waiting"`.
+
+    `reason` is what a user is asked, `data` is JSON data for the program that asks; both are in `response.waiting` and in the
+    stored history, never in what the model reads. `run(..., resume={id: decision})` runs the function again, from its
+    beginning; `aswarm.current_call()` tells it the decision. So raise it before the function has done anything.
+
+    Raises TypeError for a reason that is no str, and for data that is not of JSON's own types.
+    """
+
+    def __init__(self, reason: str, *, data: object = None) -> None:
+        if not isinstance(reason, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"the reason of a Hold must be a str, not {type(reason).__name__}")
+        if not is_json(data):
+            raise TypeError(
+                f"the data of a Hold must be JSON: None, bool, int, float, str, list and dict, not {data!r}"
+            )
+        super().__init__(reason)
+        self.reason = reason
+        self.data = data
 
 
 def error_of_run(error: Exception) -> RunError:

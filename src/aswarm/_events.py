@@ -1,7 +1,7 @@
 """What `stream()` yields: a closed union of frozen events, in the order in which things happen.
 
     TurnStarted · (TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta)* · CompletionFinished
-    · (ToolCallStarted | ToolCallFinished)* · HandedOff?      once per turn
+    · (ToolCallStarted | ToolCallFinished | CallWaiting)* · HandedOff?      once per turn
     RunFinished                                               last, once, when the run ended by itself
 
 `to_dict()` of each is its form as JSON data, for logs and for a browser.
@@ -117,6 +117,23 @@ class ToolCallFinished(_Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CallWaiting(_Event):
+    """A call waits for a decision. It stays open, and the run stops after the calls beside it have ended.
+
+    `index`: the call's position in its message. `arguments`: JSON text. `reason` and `data`: those of its `Hold`. If the
+    function itself has raised the `Hold`, there is a `ToolCallStarted` before.
+    """
+
+    index: int
+    id: str
+    name: str
+    arguments: str
+    agent: Agent
+    reason: str
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
 class HandedOff(_Event):
     """The active agent changed at the end of a turn."""
 
@@ -147,6 +164,7 @@ Event: TypeAlias = (
     | CompletionFinished
     | ToolCallStarted
     | ToolCallFinished
+    | CallWaiting
     | HandedOff
     | RunFinished
 )

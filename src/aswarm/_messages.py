@@ -23,7 +23,10 @@ _PLAIN = ("role", "content")
 _SPEAKERS = ("user", "assistant", "system", "developer")
 _LINE = 80  # how much of a value an error message shows
 # Keys that aswarm itself puts on messages. Mistral and Groq refuse unknown keys, so they never reach the wire.
-_OWN_KEYS = frozenset({"sender", "tool_name"})
+# `WAITING`: what the calls that wait for a decision wait for; on the assistant message, or on a tool message that a
+# resumed run made in place of an answer.
+WAITING = "waiting"
+_OWN_KEYS = frozenset({"sender", "tool_name", WAITING})
 # What the API puts on answers, such as the citations of a search, and does not take back.
 _ANSWER_KEYS = frozenset({"annotations"})
 _NEVER_SENT = _OWN_KEYS | _ANSWER_KEYS
@@ -142,21 +145,29 @@ def call_name(call: Mapping[str, Any]) -> str:
     return str(named.get("name") or "")
 
 
+def call_arguments(call: Mapping[str, Any]) -> str:
+    """The arguments of a call of a function as the model sent them; empty where there are none."""
+    function: Mapping[str, Any] = call.get("function") or {}
+    return str(function.get("arguments") or "")
+
+
 def tool_message(call: Mapping[str, Any], content: str | list[dict[str, Any]]) -> Message:
     """The tool message that answers `call`."""
     return {"role": "tool", "tool_call_id": call["id"], "tool_name": call_name(call), "content": content}
 
 
 def message_blocks(messages: Sequence[Message]) -> Iterator[tuple[Message, list[Message]]]:
-    """The history as blocks: each message that is no tool message, with the tool messages that directly follow it.
+    """The history as blocks: each message that is no tool message, with the answers that directly follow it.
 
-    Tool messages at the very start answer a call that was trimmed away; they come with an empty message.
+    Answers at the very start belong to a call that was trimmed away; they come with an empty message. A tool message
+    that only says what a call waits for is no answer.
     """
     head: Message = {}
     answers: list[Message] = []
     for message in messages:
         if message["role"] == "tool":
-            answers.append(message)
+            if WAITING not in message:
+                answers.append(message)
             continue
         if head or answers:
             yield head, answers
@@ -206,12 +217,13 @@ _PASSES: tuple[tuple[Callable[[Mapping[str, Any]], _Key], Callable[[Message], _K
 def open_calls(messages: Sequence[Message]) -> list[Message]:
     """The calls at the end of the history that no tool message answers, in call order."""
     nothing: tuple[Message, list[Message]] = ({}, [])
-    head, answers = next(message_blocks(messages[_last_head(messages) :]), nothing)
+    head, answers = next(message_blocks(messages[last_head(messages) :]), nothing)
     calls: list[Message] = head.get("tool_calls") or []
     return [call for call, answer in zip(calls, match_answers(calls, answers), strict=True) if answer is None]
 
 
-def _last_head(messages: Sequence[Message]) -> int:
+def last_head(messages: Sequence[Message]) -> int:
+    """The position of the last message that is no tool message; 0 if there is none."""
     position = len(messages) - 1
     while position > 0 and messages[position]["role"] == "tool":
         position -= 1

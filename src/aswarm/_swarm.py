@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 from ._agent import Agent, Response, default_model
+from ._decisions import Decisions
 from ._errors import ConfigurationError
 from ._events import LoopEvent
 from ._providers.apis import ApiName, checked_api
@@ -20,8 +21,9 @@ from ._providers.default_client import Transport, check_transport, make_client
 from ._providers.openai import OpenAISource, source_for
 from ._rate_limits.policy import RateLimits
 from ._rate_limits.rate_limiter import RateLimiter
+from ._run.current_call import running_call
 from ._run.debug import debug_middleware
-from ._run.execution import ToolCaller, ToolErrorHook, current_call
+from ._run.execution import ToolCaller, ToolErrorHook
 from ._run.handlers import Handlers, Middleware, MiddlewareStack, RunInfo, chain, isolated
 from ._run.instructions import resolve_instructions
 from ._run.loop import Loop
@@ -125,7 +127,7 @@ class AsyncSwarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool = False,
+        resume: bool | Decisions = False,
         run_id: str | None = None,
     ) -> Coroutine[Any, Any, Response]: ...
 
@@ -141,7 +143,7 @@ class AsyncSwarm:
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        resume: bool = False,
+        resume: bool | Decisions = False,
         run_id: str | None = None,
     ) -> ClassicStream: ...
 
@@ -157,7 +159,7 @@ class AsyncSwarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool = False,
+        resume: bool | Decisions = False,
         run_id: str | None = None,
     ) -> ClassicStream: ...
 
@@ -173,7 +175,7 @@ class AsyncSwarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool = False,
+        resume: bool | Decisions = False,
         run_id: str | None = None,
     ) -> Coroutine[Any, Any, Response] | ClassicStream: ...
 
@@ -188,7 +190,7 @@ class AsyncSwarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool = False,
+        resume: bool | Decisions = False,
         run_id: str | None = None,
     ) -> Coroutine[Any, Any, Response] | ClassicStream:
         """Run until the model answers. `await` it for the `Response`; with `stream=True`, iterate over Swarm's events.
@@ -198,7 +200,8 @@ class AsyncSwarm:
         by the model. `max_turns`: completions at most; the tools of the last one still run; 0 sends nothing. A run without
         a limit is logged once when it has made 100.
         `execute_tools=False`: return when the model calls something. `resume=True`: run the calls that are open at the
-        end of `messages` first; only for a history that comes from storage you trust. `debug=True`: print and log.
+        end of `messages` first; only for a history that comes from storage you trust. `resume={id: decision}` decides on
+        each of them, see `aswarm.waiting`; a call without a decision stays open. `debug=True`: print and log.
         `run_id`: the id of this run in `Response`, in middleware and in log records; a new one by default.
 
         Raises ConfigurationError (a mistake of the caller), CompletionError (the provider failed) or RunError. Each has
@@ -219,7 +222,7 @@ class AsyncSwarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool = False,
+        resume: bool | Decisions = False,
         run_id: str | None = None,
     ) -> ClassicStream:
         """Swarm's name for `run(..., stream=True)`."""
@@ -239,7 +242,7 @@ class AsyncSwarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool = False,
+        resume: bool | Decisions = False,
         run_id: str | None = None,
         deltas: bool = True,
     ) -> EventStream:
@@ -343,7 +346,7 @@ class AsyncSwarm:
             rate_limits=self._rate_limiter.middleware(source),
             **middleware,
         )
-        return stack.wrap(Handlers(complete, call_tool, RunInfo(state.id, state, current_call.get())))
+        return stack.wrap(Handlers(complete, call_tool, RunInfo(state.id, state, running_call.get())))
 
     async def _instruct(self, agent: Agent, context: dict[str, Any]) -> Any:
         return await resolve_instructions(agent, context, self._function_runner)

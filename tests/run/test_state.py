@@ -199,7 +199,7 @@ def test_context_of_an_interrupted_turn_is_merged_in_call_order() -> None:
     finish(state.calls[0], k="first")
     assert state.response.context_variables == {"k": "second"}
     assert state.context == {"k": "old"}
-    state.merge_context(state.calls)
+    state.end_group(state.calls)
     state.context["k"] = "written later"
     assert state.response.context_variables == {"k": "written later"}
 

@@ -94,7 +94,7 @@ def test_every_snapshot_is_valid_and_every_request_too(
         for number, call in enumerate(state.calls):
             if call.outcome is None:
                 progress(call, "finished", f"k{number}")
-        state.merge_context(state.calls)
+        state.end_group(state.calls)
         state.end_turn()
         full = normalize([*history, *state.response.messages])
         sent = state.request(None, WHOLE).body["messages"]

@@ -137,7 +137,7 @@ def test_unknown_calls_are_part_of_a_response() -> None:
     """They count when two are compared, and `model_dump()` always has them."""
     plain, uncertain = Response(), Response(unknown_calls=unknown("1"))
     assert plain != uncertain
-    assert list(plain.model_dump()) == ["messages", "agent", "context_variables", "usage", "stop", "unknown_calls"]
+    assert "unknown_calls" in plain.model_dump()
     assert uncertain.model_dump()["unknown_calls"] == [{"id": "1", "name": "pay", "arguments": "{}", "agent": "Buyer"}]
     assert Response.model_validate(uncertain.model_dump()) == uncertain
 

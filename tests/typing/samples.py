@@ -10,6 +10,7 @@ from anyio import CapacityLimiter
 from aswarm import (
     Agent,
     AsyncSwarm,
+    CallWaiting,
     ClassicStream,
     CompletionError,
     CompletionFinished,
@@ -121,6 +122,8 @@ def show(event: Event) -> str:
             return name
         case ToolCallFinished(name=name, content=content):
             return f"{name}: {content}"
+        case CallWaiting(name=name, reason=reason):
+            return f"{name}: {reason}"
         case HandedOff(source, target):
             return f"{source.name} to {target.name}"
         case RunFinished(response):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import aswarm
 from aswarm import (
     Agent,
+    CallWaiting,
     CompletionFinished,
     Event,
     HandedOff,
@@ -134,6 +135,7 @@ def test_the_union_of_events_is_closed_and_public() -> None:
         "ToolCallDelta",
         "CompletionFinished",
         "ToolCallStarted",
+        "CallWaiting",
         "ToolCallFinished",
         "HandedOff",
         "RunFinished",
@@ -172,6 +174,18 @@ EVENTS: list[tuple[Event, dict[str, Any]]] = [
     (
         ToolCallFinished(0, "c", "look", "Error", ValueError("no"), True),
         {"index": 0, "id": "c", "name": "look", "content": "Error", "error": "ValueError: no", "still_running": True},
+    ),
+    (
+        CallWaiting(0, "c", "pay", "{}", AGENT, "needs approval", {"to": 7}),
+        {
+            "index": 0,
+            "id": "c",
+            "name": "pay",
+            "arguments": "{}",
+            "agent": "Sales",
+            "reason": "needs approval",
+            "data": {"to": 7},
+        },
     ),
     (HandedOff(AGENT, Agent(name="Refunds")), {"source": "Sales", "target": "Refunds"}),
     (RunFinished(RESPONSE), {"response": {**RESPONSE.model_dump(mode="json"), "run_id": "run-1", "text": "Hi \ufffd"}}),

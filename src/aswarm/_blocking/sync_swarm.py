@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from aswarm._agent import Agent, Response, Result
+from aswarm._decisions import Decisions
 from aswarm._providers.apis import ApiName
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._run.debug import debug_print
@@ -103,7 +104,7 @@ class Swarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool = False,
+        resume: bool | Decisions = False,
         run_id: str | None = None,
     ) -> Response: ...
 
@@ -119,7 +120,7 @@ class Swarm:
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        resume: bool = False,
+        resume: bool | Decisions = False,
         run_id: str | None = None,
     ) -> SyncClassicStream: ...
 
@@ -135,7 +136,7 @@ class Swarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool = False,
+        resume: bool | Decisions = False,
         run_id: str | None = None,
     ) -> SyncClassicStream: ...
 
@@ -151,7 +152,7 @@ class Swarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool = False,
+        resume: bool | Decisions = False,
         run_id: str | None = None,
     ) -> Response | SyncClassicStream: ...
 
@@ -166,7 +167,7 @@ class Swarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool = False,
+        resume: bool | Decisions = False,
         run_id: str | None = None,
     ) -> Response | SyncClassicStream:
         """Run until the model answers and return the `Response`; with `stream=True`, a generator of Swarm's events.
@@ -200,7 +201,7 @@ class Swarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool = False,
+        resume: bool | Decisions = False,
         run_id: str | None = None,
     ) -> SyncClassicStream:
         """Swarm's name for `run(..., stream=True)`."""
@@ -218,7 +219,7 @@ class Swarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool = False,
+        resume: bool | Decisions = False,
         run_id: str | None = None,
         deltas: bool = True,
     ) -> SyncEventStream:

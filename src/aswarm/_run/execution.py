@@ -11,8 +11,8 @@ import inspect
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import anyio
@@ -21,23 +21,21 @@ import anyio.lowlevel
 from aswarm._agent import Agent, Result
 from aswarm._content import described
 from aswarm._context import copy_containers, merge_changes
-from aswarm._errors import ConfigurationError, RunError, ToolArgumentsError, ToolError, ToolNotFound, ToolTimeout
-from aswarm._events import LoopEvent, ToolCallFinished, ToolCallStarted
+from aswarm._errors import ConfigurationError, Hold, RunError, ToolArgumentsError, ToolError, ToolNotFound, ToolTimeout
+from aswarm._events import CallWaiting, LoopEvent, ToolCallFinished, ToolCallStarted
 from aswarm._json import shown
 from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
 from aswarm._tools.conversion import as_result, bind_context, parse_arguments, sendable
-from aswarm._tools.tool import Tool, takes_context
+from aswarm._tools.tool import NEEDS_APPROVAL, Tool, standing_hold, takes_context
 from aswarm._tools.toolbox import toolbox
 from aswarm._wire.failures import hide_header_values
 
+from .current_call import running_call
 from .handlers import Started, ToolHandler
 from .plan import ToolCall, ToolOutcome
 from .tool_limiter import hold_token
 
 logger = logging.getLogger("aswarm")
-
-# The tool call that this code runs in: in its function, or in a middleware around it.
-current_call: ContextVar[ToolCall | None] = ContextVar("aswarm_current_call", default=None)
 
 _NAMES = 20  # how many tools the model is told when it called one that does not exist
 
@@ -82,6 +80,9 @@ class ToolCaller:
             return await self._attempt(call, context, started)
         except _StopIterationRaised as raised:
             return await self._failed(call, raised.error)
+        except Hold:
+            call.started = False  # it has done nothing, and stays open
+            raise
         except RunError as error:
             if not call.started:  # `started` raised it: the function must not run
                 raise
@@ -102,6 +103,8 @@ class ToolCaller:
         if tool is None:
             raise ToolNotFound(_not_found(call))
         arguments = tool.schema.validate(parse_arguments(call.arguments))
+        if (tool.approve is not False or tool.is_external) and call.decided is None:
+            await _ask_first(tool, arguments, context)
         on_loop = tool.is_async or not (tool.thread or self._function_runner.runs_everything)
         carry_out = _on_loop if on_loop else functools.partial(self._run_in_slot, call)
         async with hold_token(tool.limiter):
@@ -187,6 +190,17 @@ def _text_for_model(error: BaseException) -> str:
         return f"Error: {name}"
 
 
+async def _ask_first(tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any]) -> None:
+    """Raise Hold if the call needs a decision."""
+    if hold := standing_hold(tool):
+        raise hold
+    if callable(tool.approve):
+        needed = tool.approve(arguments, MappingProxyType(context))
+        needed = await needed if inspect.isawaitable(needed) else needed
+        if needed:
+            raise Hold(needed if isinstance(needed, str) else NEEDS_APPROVAL)
+
+
 def _needs_own_thread(tool: Tool[..., Any]) -> bool:
     """Whether the function may run beside others, or be abandoned: both need a thread of its own."""
     return tool.thread and (bool(tool.concurrent) or tool.abandon_on_cancel or tool.timeout is not None)
@@ -249,21 +263,25 @@ async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler:
 
     An exception of a handler cancels the other calls; it is raised as it was once they have ended.
     """
-    failures: list[BaseException] = []
+    failures: dict[str, BaseException] = {}
 
     async def run_one(call: ToolCall) -> None:
-        current_call.set(call)
+        running_call.set(call)
         try:
-            outcome = await handler(call, context, functools.partial(_started, call, emit))
+            if call.hold is not None:  # the user has not decided
+                raise call.hold
+            outcome = call.outcome or await handler(call, context, functools.partial(_started, call, emit))
             # A middleware of a user may return anything.
             if not (isinstance(outcome, ToolOutcome) and isinstance(outcome.content, str | list)):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ConfigurationError(_no_outcome(call, outcome))
             call.outcome = outcome
+        except Hold as hold:
+            call.hold = hold
+            emit(_waits(call, hold))
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:  # noqa: BLE001 - raised again below, outside the group
-            if not failures:  # later errors are how the other calls end
-                failures.append(error)
+            failures.setdefault("first", error)  # later errors are how the other calls end
             group.cancel_scope.cancel()
         else:
             emit(_finished(call, outcome))
@@ -272,12 +290,16 @@ async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler:
         for call in calls:
             group.start_soon(run_one, call)
     if failures:
-        raise failures.pop()
+        raise failures.pop("first")
 
 
 async def _started(call: ToolCall, emit: Emit) -> None:
     call.started = True
     emit(ToolCallStarted(call.position, call.id, call.name, call.arguments, call.agent))
+
+
+def _waits(call: ToolCall, hold: Hold) -> CallWaiting:
+    return CallWaiting(call.position, call.id, call.name, call.arguments, call.agent, hold.reason, hold.data)
 
 
 def _no_outcome(call: ToolCall, outcome: object) -> str:

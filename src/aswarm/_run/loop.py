@@ -93,7 +93,8 @@ class Loop:
         async def run_groups(emit: Emit) -> None:
             for group in plan(state.calls, concurrent=self.concurrent_tools):
                 await run_group(group, state.context, handlers.call_tool, emit)
-                state.merge_context(group)
+                if not state.end_group(group):
+                    break
 
         async with aclosing(self.deliver(run_groups)) as events:
             async for event in events:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aswarm._agent import Agent
+from aswarm._decisions import Decisions
 from aswarm._errors import ConfigurationError
 
 # The limit where a caller gives none and does not watch each run: a batch, evals, the command line. A run that is not
@@ -31,13 +32,17 @@ class RunOptions:
     debug: bool = False
     max_turns: float = math.inf
     execute_tools: bool = True
-    resume: bool = False
+    resume: bool | Decisions = False
     run_id: str | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.max_turns, int | float) and self.max_turns >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
                 f"max_turns counts completions and cannot be {self.max_turns!r}; leave it out for no limit"
+            )
+        if not isinstance(self.resume, bool | Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(
+                f"resume must be True, or decisions by the id of their call such as {{'call_1': True}}, not {self.resume!r}"
             )
         if self.run_id is not None and not (isinstance(self.run_id, str) and self.run_id):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(

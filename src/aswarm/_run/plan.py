@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aswarm._agent import Agent, Result, UnknownCall
-from aswarm._messages import Message, call_name
+from aswarm._errors import Hold
+from aswarm._messages import Message, call_arguments, call_name
 from aswarm._tools.tool import Tool, may_return_result, reads_context, runs_together, writes_context
 
 
@@ -35,6 +36,15 @@ class ToolOutcome:
         return self.result.agent if self.result else None
 
 
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The decision that a call may run. `answer` is that of `Answer`, `data` what the call had asked with."""
+
+    arguments: Mapping[str, Any] | None = None
+    answer: Any = None
+    data: Any = None
+
+
 @dataclass(eq=False, slots=True)
 class ToolCall:
     """One call of one assistant message. It is this object, never its id, that tells calls apart.
@@ -42,7 +52,8 @@ class ToolCall:
     `message`: the call as it stands in the assistant message; not to be changed. `position` counts within the message.
     `arguments`: JSON text as the model sent it (empty for no arguments); a middleware may set it before the call runs,
     the history keeps what the model sent. `agent` made the call. `tool` is None where the agent has no such function.
-    `started` and `outcome` are set while it runs.
+    `started` and `outcome` are set while it runs. `decided`: a user has decided that it may run. `hold`: why it stays open,
+    once it is known that it waits for a decision.
     """
 
     message: Message
@@ -52,10 +63,12 @@ class ToolCall:
     started: bool = False
     outcome: ToolOutcome | None = None
     merged: bool = False
+    decided: Decided | None = None
+    hold: Hold | None = None
     arguments: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.arguments = _arguments_of(self.message)
+        self.arguments = call_arguments(self.message)
 
     @property
     def id(self) -> str:
@@ -75,12 +88,7 @@ class ToolCall:
     @property
     def as_unknown(self) -> UnknownCall:
         """The call as `Response.unknown_calls` has it."""
-        return UnknownCall(self.id, self.name, _arguments_of(self.message), self.agent.name)
-
-
-def _arguments_of(message: Message) -> str:
-    function: Mapping[str, Any] = message.get("function") or {}
-    return str(function.get("arguments") or "")
+        return UnknownCall(self.id, self.name, call_arguments(self.message), self.agent.name)
 
 
 def calls_of(messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool[..., Any]]) -> list[ToolCall]:

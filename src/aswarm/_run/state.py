@@ -7,25 +7,15 @@ any moment and is always valid.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aswarm._agent import Agent, Response, StopReason, UnknownCall
-from aswarm._content import text_part
 from aswarm._context import copy_containers, plain_dict
+from aswarm._decisions import Decisions, OpenCall, open_call, waiting_entries
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_object, shown
-from aswarm._messages import (
-    INTERRUPTED,
-    OUTCOME_UNKNOWN,
-    Message,
-    match_answers,
-    message_blocks,
-    normalize,
-    open_calls,
-    to_wire,
-    tool_message,
-)
+from aswarm._messages import WAITING, Message, match_answers, message_blocks, normalize, open_calls, to_wire
 from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import Toolbox, toolbox
 from aswarm._usage import Usage
@@ -33,9 +23,19 @@ from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.chat_request import is_chat
 from aswarm._wire.request import CompletionRequest, KnownHistory, RequestSettings, build_request, relaxed
 
+from .answers import (
+    answers_of,
+    changes_of,
+    entry_of,
+    handed_to,
+    open_calls_of,
+    stays_open,
+    unknown_calls_of,
+    waiting_message,
+)
 from .plan import ToolCall, calls_of
+from .resuming import decide, named_ids
 
-_SHOWN_IDS = 5  # how many open calls an error text names
 # What an assistant message always has, in this order.
 _FIRST_KEYS: Message = {"role": None, "content": None, "sender": None, "tool_calls": None}
 
@@ -53,7 +53,7 @@ class RunState:
         messages: object,
         context_variables: object,
         *,
-        resume: bool = False,
+        resume: bool | Decisions = False,
         empty_content: str | None = None,
         run_id: str | None = None,
     ) -> None:
@@ -67,6 +67,8 @@ class RunState:
         self.turns = 0
         self.accumulator: Accumulator | None = None
         self._answered = False
+        self._waits = False
+        self._recorded: Mapping[int, Mapping[str, Any]] = {}  # what the history says of the calls that wait
         self._empty_content = empty_content
         self._new_messages: list[Message] = []
         # Agents with a tool result since the last user message: by identity those of this run, by name those of others.
@@ -77,22 +79,30 @@ class RunState:
         self._response: Response | None = None
         self._read_history(normalize(messages), resume=resume)
 
-    def _read_history(self, history: list[Message], *, resume: bool) -> None:
-        waiting = open_calls(history)
-        if waiting and not resume:
+    def _read_history(self, history: list[Message], *, resume: bool | Decisions) -> None:
+        unanswered = open_calls(history)
+        if unanswered and resume is False:
             raise ConfigurationError(
-                f"messages end with tool calls that have no answer ({_ids(waiting)}). Messages are data, never an order: pass "
-                "resume=True to run them, if the history comes from storage you trust, or answer them yourself"
+                f"messages end with tool calls that have no answer ({named_ids([call['id'] for call in unanswered])}). Messages are data, never an order: "
+                "pass resume=True to run them, if the history comes from storage you trust, or answer them yourself"
             )
-        tail = _last_assistant(history) if waiting else len(history)
+        if not unanswered and not isinstance(resume, bool) and resume:
+            raise ConfigurationError(
+                f"resume has decisions, but messages have no open calls: {shown(dict(resume), 200)}"
+            )
+        tail = _last_assistant(history) if unanswered else len(history)
         # The message with the open calls is sent once they are answered.
         self._pending = history[tail:]
         self._wire = to_wire(history[:tail], empty_content=self._empty_content)
         self._known = KnownHistory(is_chat(self._wire))
-        asked: list[Message] = (self._pending[0]["tool_calls"] or []) if waiting else []
         self._names_with_results = _senders_with_results(history, self.agent.name)
-        open_messages = {id(call) for call in waiting}
-        self.calls = [call for call in calls_of(asked, self.agent, self.tools) if id(call.message) in open_messages]
+        asked: list[Message] = (self._pending[0]["tool_calls"] or []) if unanswered else []
+        are_open = {id(call) for call in unanswered}
+        self.calls = [call for call in calls_of(asked, self.agent, self.tools) if id(call.message) in are_open]
+        if self.calls:
+            entries = waiting_entries(history)
+            self._recorded = entries or {}
+            decide(self.calls, resume, entries)
 
     # --- the next request ---
 
@@ -120,6 +130,8 @@ class RunState:
     def stop_reason(self, max_turns: float, *, execute_tools: bool) -> StopReason | None:
         """Why the run is over, or None: then it runs `calls`, or asks for a completion if there are no calls."""
         if self.calls:
+            if self._waits:
+                return "waiting"
             resumed = self.turns == 0  # `resume=True` is the approval
             return None if execute_tools or resumed else "tool_calls"
         if self._answered:
@@ -145,21 +157,27 @@ class RunState:
         self._answered = not self.calls
         return message
 
-    def merge_context(self, calls: Iterable[ToolCall]) -> None:
-        """Merge the context changes of the finished calls of a group, in call order."""
-        self.context.update(_changes(calls))
+    def end_group(self, calls: Iterable[ToolCall]) -> bool:
+        """Merge the context changes of the finished calls of a group, in call order. False if the turn stops here: a call waits."""
+        self.context.update(changes_of(calls))
+        has_hold = False
         for call in calls:
             call.merged = True
+            has_hold = has_hold or call.hold is not None
+        self._waits = has_hold and stays_open(self.calls)
+        return not self._waits
 
     def end_turn(self) -> tuple[Agent, Agent] | None:
         """Record the tool messages of a turn in call order and switch the agent. Returns (source, target) if it did."""
+        if self._waits:  # the turn has not ended
+            return None
         if self.calls:
             self._with_results[id(self.agent)] = self.agent
-        messages = _answers(self.calls)
-        self._unknown_calls += _unknown_calls(self.calls)
+        messages = answers_of(self.calls)
+        self._unknown_calls += unknown_calls_of(self.calls)
         self._new_messages.extend(messages)
         self._send_pending(messages)
-        source, self.agent = self.agent, _handed_to(self.calls) or self.agent
+        source, self.agent = self.agent, handed_to(self.calls) or self.agent
         self.calls = []
         return (source, self.agent) if self.agent is not source else None
 
@@ -185,16 +203,35 @@ class RunState:
     def _snapshot(self, context: dict[str, Any]) -> Response:
         # A plain dict, because a subclass may refuse to be read or changed, and nothing may replace a cancellation.
         variables = plain_dict(context)
-        variables.update(_changes(self.calls))
+        messages, waiting = self._new_messages.copy(), list[OpenCall]()
+        if self.calls:
+            stays_open(self.calls)
+            open_ones = open_calls_of(self.calls)
+            waiting = list(map(self._as_open, open_ones))
+            messages = self._with_waiting(messages, open_ones) + answers_of(self.calls)
+            variables.update(changes_of(self.calls))
         return Response(
-            messages=[*self._new_messages, *_answers(self.calls)],
-            agent=_handed_to(self.calls) or self.agent,
+            messages=messages,
+            agent=handed_to(self.calls) or self.agent,
             context_variables=variables,
             usage=self.usage,
             stop=self.stop,
             run_id=self.id,
-            unknown_calls=[*self._unknown_calls, *_unknown_calls(self.calls)],
+            unknown_calls=[*self._unknown_calls, *unknown_calls_of(self.calls)],
+            waiting=waiting,
         )
+
+    def _with_waiting(self, messages: list[Message], open_ones: list[ToolCall]) -> list[Message]:
+        """The messages of this run before the answers of `calls`, with what the open calls wait for."""
+        entries = [(call, entry) for call in open_ones if (entry := entry_of(call))]
+        if messages and entries:  # the last message made the calls
+            return [*messages[:-1], {**messages[-1], WAITING: [entry for _, entry in entries]}]
+        # The caller has the message that made the calls, and a run changes no message.
+        new = [(call, entry) for call, entry in entries if self._recorded.get(call.position) != entry]
+        return messages + [waiting_message(call, entry) for call, entry in new]
+
+    def _as_open(self, call: ToolCall) -> OpenCall:
+        return open_call(call.position, call.message, self.agent.name, entry_of(call) or {})
 
 
 def _own_context(context_variables: object) -> dict[str, Any]:
@@ -215,11 +252,6 @@ def recorded_form(message: Message, sender: str) -> Message:
     return {**_FIRST_KEYS, **message, "sender": sender}
 
 
-def _ids(calls: list[Message]) -> str:
-    more = f", and {len(calls) - _SHOWN_IDS} more" if len(calls) > _SHOWN_IDS else ""
-    return ", ".join(shown(call["id"], 40) for call in calls[:_SHOWN_IDS]) + more
-
-
 def _last_assistant(history: list[Message]) -> int:
     return max(position for position, message in enumerate(history) if message["role"] == "assistant")
 
@@ -234,85 +266,3 @@ def _senders_with_results(history: list[Message], default: str) -> set[str]:
         for head, answers in message_blocks(history[start:])
         if any(match_answers(head.get("tool_calls") or [], answers))
     }
-
-
-def _changes(calls: Iterable[ToolCall]) -> dict[str, Any]:
-    """The context changes of finished calls that are not merged yet; the last in call order wins."""
-    changes: dict[str, Any] = {}
-    for call in calls:
-        if call.outcome and call.outcome.result and not call.merged:
-            changes.update(call.outcome.result.context_variables)
-    return changes
-
-
-def _handed_to(calls: Iterable[ToolCall]) -> Agent | None:
-    """The agent that takes over: of several handoffs the last in call order."""
-    target: Agent | None = None
-    for call in calls:
-        if call.outcome and (agent := call.outcome.agent):
-            target = agent
-    return target
-
-
-def _unknown_calls(calls: Iterable[ToolCall]) -> list[UnknownCall]:
-    """The calls that began and have no outcome, and those whose outcome says that it is not known."""
-    found: list[UnknownCall] = []
-    for call in calls:
-        outcome = call.outcome
-        if call.started if outcome is None else outcome.unknown or outcome.still_running:
-            found.append(call.as_unknown)
-    return found
-
-
-def _answers(calls: list[ToolCall]) -> list[Message]:
-    """The tool messages of the calls, in call order, as of now."""
-    messages: list[Message] = []
-    previous: Agent | None = None
-    open_calls: set[ToolCall] | None = None
-    for call in calls:
-        if call.outcome:
-            note = _replaced(call.outcome.agent, previous)
-            messages.append(
-                tool_message(call.message, _with_note(call.outcome.content, note) if note else call.outcome.content)
-            )
-            previous = call.outcome.agent or previous
-            continue
-        open_calls = _open_calls(calls) if open_calls is None else open_calls
-        if call not in open_calls:
-            messages.append(tool_message(call.message, _text_without_outcome(call)))
-    return messages
-
-
-def _open_calls(calls: list[ToolCall]) -> set[ToolCall]:
-    """The calls that get no answer, so that they can be resumed: those that never started, or are repeatable.
-
-    No call stays open once a handoff of the same turn has finished: the new agent may not even have that function. And no
-    call before an answered one of the same id and name: a resumed run would take that answer for this call's.
-    """
-    found: set[ToolCall] = set()
-    answered: set[tuple[str, str]] = set()
-    for call in () if _handed_to(calls) else reversed(calls):
-        key = (call.id, call.name)
-        if call.outcome or key in answered or (call.started and not call.is_repeatable):
-            answered.add(key)
-        else:
-            found.add(call)
-    return found
-
-
-def _text_without_outcome(call: ToolCall) -> str:
-    if not call.started:
-        return INTERRUPTED
-    was_left = call.tool is not None and call.tool.abandon_on_cancel
-    return OUTCOME_UNKNOWN + ("; it may still be running" if was_left else "")
-
-
-def _with_note(content: str | list[dict[str, Any]], note: str) -> str | list[dict[str, Any]]:
-    return content + note if isinstance(content, str) else [*content, text_part(note)]
-
-
-def _replaced(agent: Agent | None, previous: Agent | None) -> str:
-    # Recorded results never change, so the later handoff says which one it replaces.
-    if agent is None or previous is None or agent is previous:
-        return ""
-    return f" (replaces the handoff to {previous.name})"

@@ -22,6 +22,7 @@ from typing import (
     Literal,
     ParamSpec,
     Protocol,
+    TypeAlias,
     TypeVar,
     Union,
     cast,
@@ -31,7 +32,7 @@ from typing import (
 )
 
 from aswarm._agent import Result
-from aswarm._errors import ConfigurationError
+from aswarm._errors import ConfigurationError, Hold
 from aswarm._json import is_object, shown
 
 from .hints import annotations_of, name_of
@@ -39,6 +40,11 @@ from .schema import FunctionSchema, ready_schema, schema_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# Gets the arguments, checked and converted, and the context variables to read. Tells whether the call needs an approval;
+# a str is the reason.
+Approval: TypeAlias = bool | Callable[[dict[str, Any], Mapping[str, Any]], bool | str | Awaitable[bool | str]]
+NEEDS_APPROVAL = "needs approval"
+RUNS_ELSEWHERE = "runs outside of this program"
 _EMPTY = inspect.Parameter.empty
 _COPIED = ("__module__", "__qualname__", "__doc__")  # of the function, as functools.update_wrapper copies them
 
@@ -59,7 +65,8 @@ class Limiter(Protocol):
 class Tool(Generic[P, R]):
     """A function and how it runs as a tool. `@tool` and `function_tool` make it; calling it calls the function.
 
-    `parameters` and `description` are those of `function_tool`; None where the function itself tells them.
+    `parameters` and `description` are those of `function_tool`; None where the function itself tells them. `is_external`:
+    it has no function here, see `external_tool`.
     """
 
     function: Callable[P, R]
@@ -70,9 +77,11 @@ class Tool(Generic[P, R]):
     abandon_on_cancel: bool = False
     repeatable: bool = False
     strict: bool = False
+    approve: Approval = False
     name: str | None = None
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
+    is_external: bool = False
     # Whether it stands for an agent in `functions`, and does nothing but return that agent.
     is_handoff: ClassVar[bool] = False
 
@@ -130,6 +139,7 @@ def tool(
     abandon_on_cancel: bool = False,
     repeatable: bool = False,
     strict: bool = False,
+    approve: Approval = False,
     name: str | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
@@ -143,6 +153,9 @@ def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     loop. `abandon_on_cancel=True`: a cancelled run does not wait for the plain function, which then works on a copy of
     the context. `repeatable=True`: running the function twice does no harm, so a call that was cut in the middle runs
     again when the run is resumed, or when a batch continues from its journal. `strict=True`: OpenAI's strict schema.
+    `approve=True`: each call waits until a user has approved it; see `aswarm.waiting`. `approve` may be a plain or async
+    function of the arguments (a dict) and the context variables (to read) that tells whether this call needs that; a str
+    is the reason that the user reads. It runs on the event loop, and an error of it is told to the model.
     `name`: the name that the model sees instead of the function's.
 
     Raises ConfigurationError for a timeout that is not a positive number, and for a limiter of another kind.
@@ -165,6 +178,7 @@ def function_tool(
     thread: bool = True,
     abandon_on_cancel: bool = False,
     repeatable: bool = False,
+    approve: Approval = False,
 ) -> Tool[P, R]:
     """A tool whose schema is given, not read from the function: a tool of another process, a generated client.
 
@@ -176,7 +190,7 @@ def function_tool(
     Raises ConfigurationError for a name that the API refuses, for parameters that are no JSON schema of an object, for
     what cannot be called, and as `@tool` does.
     """
-    running: dict[str, Any] = {"concurrent": concurrent, "limiter": limiter, "timeout": timeout}
+    running: dict[str, Any] = {"concurrent": concurrent, "limiter": limiter, "timeout": timeout, "approve": approve}
     _check_options(running)
     if not callable(function):
         raise ConfigurationError(f"function_tool takes a function, not {function!r}")
@@ -185,6 +199,22 @@ def function_tool(
     made = Tool(function, name=name, description=description, parameters=copied, **running)
     _ = made.schema  # raises for a name that the API refuses
     return made
+
+
+def external_tool(name: str, description: str, parameters: Mapping[str, Any]) -> Tool[..., Any]:
+    """A tool that runs elsewhere: in a browser, behind a webhook, or by a person. Each call of it waits.
+
+    `parameters`: a JSON schema, as `function_tool` takes it. The arguments are not checked. The result comes with
+    `run(..., resume={id: "a text"})`, or `Answer(data)` for other JSON data.
+
+    Raises ConfigurationError for a name that the API refuses, and for parameters that are no JSON schema of an object.
+    """
+    made = function_tool(_no_function, name=name, description=description, parameters=parameters)
+    return dataclasses.replace(made, is_external=True)
+
+
+async def _no_function(**_: Any) -> None:
+    raise ConfigurationError("an external tool has no function in this program")
 
 
 def _checked_parameters(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,6 +236,11 @@ def _check_options(options: Mapping[str, Any]) -> None:
     limiter = options.get("limiter")
     if limiter is not None and not callable(getattr(limiter, "acquire_on_behalf_of", None)):
         raise ConfigurationError(f"limiter must be an anyio.CapacityLimiter, or work like one, not {limiter!r}")
+    approve = options.get("approve", False)
+    if not (isinstance(approve, bool) or callable(approve)):
+        raise ConfigurationError(
+            f"approve must be True, False or a function of the arguments and the context, not {approve!r}"
+        )
 
 
 def _make_tool(options: dict[str, Any], function: Callable[P, R]) -> Tool[P, R]:
@@ -270,6 +305,13 @@ def is_async(function: Any) -> bool:
 def takes_context(tool: Tool[..., Any]) -> bool:
     """Whether the function wants the context variables."""
     return tool.schema.context_hint is not None
+
+
+def standing_hold(tool: Tool[..., Any]) -> Hold | None:
+    """Why every call of the tool waits for a decision, or None."""
+    if tool.is_external:
+        return Hold(RUNS_ELSEWHERE)
+    return Hold(NEEDS_APPROVAL) if tool.approve is True else None
 
 
 def reads_context(tool: Tool[..., Any]) -> bool:

@@ -1,0 +1,102 @@
+"""Calls that wait for a decision, and the decisions: what a user is asked, and what the user may say.
+
+Values only. What a decision does to a run is decided in `_run.resuming`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ._json import is_array, is_object
+from ._messages import WAITING, Message, call_arguments, call_name, last_head, normalize, open_calls
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A tool call without an answer, which `resume=` decides on.
+
+    `index`: its position in the assistant message. `arguments`: JSON text as the model sent it. `agent`: the name of the
+    agent that made the call. `reason`: what the user is asked, or None for a call that only stands behind another one
+    that waits, or that the run was told not to execute. `data`: the JSON data of its `Hold`, or None.
+    """
+
+    index: int
+    id: str
+    name: str
+    arguments: str
+    agent: str
+    reason: str | None = None
+    data: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """Run the call. `arguments`: run it with these in place of the model's; the model is told of the change.
+
+    `expected`: the arguments that the user has seen, as a dict. If the call has others, the run raises
+    ConfigurationError and nothing runs.
+    """
+
+    arguments: Mapping[str, Any] | None = None
+    expected: Mapping[str, Any] | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """Do not run the call. `reason` is told to the model."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to what the call asked for, as JSON data.
+
+    A function that raised `Hold` runs again and finds it in `current_call().answer`. For an external tool it is the
+    result. For an agent as a tool it is the decisions about the calls of that agent.
+    """
+
+    data: Any = None
+    expected: Mapping[str, Any] | None = field(default=None, kw_only=True)
+
+
+# True is Approve(), False is Deny(). A str is told to the model as the result, and nothing runs. A mapping is the JSON
+# form: {"approve": {"arguments": {...}}}, {"deny": "reason"} or {"answer": data}; any other mapping is Answer(mapping).
+Decision: TypeAlias = bool | str | Approve | Deny | Answer | Mapping[str, Any]
+# By the id of the call, or by its index where ids are equal. As JSON has no numbers as keys, "0" is index 0 where no
+# call has that id.
+Decisions: TypeAlias = Mapping[str, Decision] | Mapping[int, Decision] | Mapping[str | int, Decision]
+
+
+def waiting(messages: Sequence[Any]) -> list[OpenCall]:
+    """The calls at the end of a stored history that no tool message answers, in call order.
+
+    Raises ConfigurationError for what is no history, as a run does.
+    """
+    history = normalize(messages)
+    head: Message = history[last_head(history)] if history else {}
+    entries = waiting_entries(history) or {}
+    positions = {id(call): position for position, call in enumerate(head.get("tool_calls") or ())}
+    return [
+        open_call(positions[id(call)], call, str(head.get("sender") or ""), entries.get(positions[id(call)], {}))
+        for call in open_calls(history)
+    ]
+
+
+def open_call(position: int, call: Message, agent: str, entry: Mapping[str, Any]) -> OpenCall:
+    """The call as a user sees it. `entry`: what the history records of it, empty if nothing."""
+    return OpenCall(
+        position, str(call["id"]), call_name(call), call_arguments(call), agent, entry.get("reason"), entry.get("data")
+    )
+
+
+def waiting_entries(messages: Sequence[Message]) -> dict[int, Mapping[str, Any]] | None:
+    """What the history records of the calls that wait at its end, by position; None if the run did not stop for them."""
+    recorded = [each[WAITING] for each in messages[last_head(messages) :] if is_array(each.get(WAITING))]
+    return (
+        {entry["index"]: entry for entries in recorded for entry in entries if _is_entry(entry)} if recorded else None
+    )
+
+
+def _is_entry(entry: Any) -> bool:
+    return is_object(entry) and isinstance(entry.get("index"), int) and isinstance(entry.get("reason"), str)

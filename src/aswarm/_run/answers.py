@@ -1,0 +1,153 @@
+"""What the calls of a turn have left so far: answers, changes of the context, a handoff, and calls that are still open.
+
+Pure functions of the calls, right at any moment of the turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from aswarm._agent import Agent, UnknownCall
+from aswarm._content import Part, text_part
+from aswarm._messages import INTERRUPTED, OUTCOME_UNKNOWN, WAITING, Message, tool_message
+from aswarm._tools.tool import standing_hold
+
+from .plan import ToolCall
+
+
+def changes_of(calls: Iterable[ToolCall]) -> dict[str, Any]:
+    """The context changes of finished calls that are not merged yet; the last in call order wins."""
+    changes: dict[str, Any] = {}
+    for call in calls:
+        if call.outcome and call.outcome.result and not call.merged:
+            changes.update(call.outcome.result.context_variables)
+    return changes
+
+
+def handed_to(calls: Iterable[ToolCall]) -> Agent | None:
+    """The agent that takes over: of several handoffs the last in call order."""
+    target: Agent | None = None
+    for call in calls:
+        if call.outcome and (agent := call.outcome.agent):
+            target = agent
+    return target
+
+
+def unknown_calls_of(calls: Iterable[ToolCall]) -> list[UnknownCall]:
+    """The calls that began and have no outcome, and those whose outcome says that it is not known."""
+    found: list[UnknownCall] = []
+    for call in calls:
+        outcome = call.outcome
+        if call.started if outcome is None else outcome.unknown or outcome.still_running:
+            found.append(call.as_unknown)
+    return found
+
+
+def answers_of(calls: list[ToolCall]) -> list[Message]:
+    """The tool messages of the calls, in call order, as of now."""
+    messages: list[Message] = []
+    previous: Agent | None = None
+    open_ones: set[ToolCall] | None = None
+    for call in calls:
+        if call.outcome:
+            note = _replaced(call.outcome.agent, previous)
+            content = _with_note(call.outcome.content, note) if note else call.outcome.content
+            messages.append(_message(call, content) if call.decided else tool_message(call.message, content))
+            previous = call.outcome.agent or previous
+            continue
+        open_ones = _open_set(calls) if open_ones is None else open_ones
+        if call not in open_ones:
+            messages.append(_message(call, _text_without_outcome(call)))
+    return messages
+
+
+def _open_set(calls: list[ToolCall]) -> set[ToolCall]:
+    """The calls that get no answer, so that they can be resumed: those that never started, or are repeatable.
+
+    No call stays open once a handoff of the same turn has finished: the new agent may not even have that function. And no
+    call before an answered one of the same id and name: a resumed run would take that answer for this call's.
+    """
+    found: set[ToolCall] = set()
+    answered: set[tuple[str, str]] = set()
+    for call in () if handed_to(calls) else reversed(calls):
+        key = (call.id, call.name)
+        if call.outcome or key in answered or (call.started and not call.is_repeatable):
+            answered.add(key)
+        else:
+            found.add(call)
+    return found
+
+
+def _text_without_outcome(call: ToolCall) -> str:
+    if not call.started:
+        return INTERRUPTED
+    was_left = call.tool is not None and call.tool.abandon_on_cancel
+    return OUTCOME_UNKNOWN + ("; it may still be running" if was_left else "")
+
+
+def _message(call: ToolCall, content: str | list[Part]) -> Message:
+    """The tool message; it says so if the user has changed the arguments: the assistant message is never rewritten."""
+    if call.decided is not None and call.decided.arguments is not None:
+        note = f"(run with arguments changed by the user: {call.arguments})"
+        content = f"{note}\n{content}" if isinstance(content, str) else [text_part(note), *content]
+    return tool_message(call.message, content)
+
+
+def _with_note(content: str | list[Part], note: str) -> str | list[Part]:
+    return content + note if isinstance(content, str) else [*content, text_part(note)]
+
+
+def _replaced(agent: Agent | None, previous: Agent | None) -> str:
+    # Recorded results never change, so the later handoff says which one it replaces.
+    if agent is None or previous is None or agent is previous:
+        return ""
+    return f" (replaces the handoff to {previous.name})"
+
+
+# --- calls that wait for a decision -----------------------------------------------------------------------------------
+
+
+def open_calls_of(calls: list[ToolCall]) -> list[ToolCall]:
+    """The calls that have no answer and can be resumed, in call order."""
+    open_ones = _open_set(calls)
+    return [call for call in calls if call in open_ones]
+
+
+def stays_open(calls: Iterable[ToolCall]) -> bool:
+    """Whether the turn stays open because a call waits. Prepares its calls for that, at any moment of the turn.
+
+    Handoffs to agents are taken back: the calls that wait must belong to the active agent. A function that has handed
+    off cannot be taken back, and then no call waits.
+    """
+    waits = handed_off = False
+    for call in calls:
+        waits = waits or call.hold is not None
+        handed_off = handed_off or _has_handed_off(call)
+    if not waits or handed_off:
+        return False
+    for call in calls:
+        if call.tool is not None and call.tool.is_handoff:
+            call.outcome, call.started = None, False
+        elif call.outcome is None and not call.started and call.decided is None and call.hold is None:
+            # The run does not reach it any more, but a user should be asked about all calls at once.
+            call.hold = standing_hold(call.tool) if call.tool is not None else None
+    return True
+
+
+def _has_handed_off(call: ToolCall) -> bool:
+    is_ready = call.tool is not None and call.tool.is_handoff
+    return call.outcome is not None and call.outcome.agent is not None and not is_ready
+
+
+def entry_of(call: ToolCall) -> Message | None:
+    """What the history records of a call that waits; None for another one."""
+    if call.hold is None:
+        return None
+    data = {} if call.hold.data is None else {"data": call.hold.data}
+    return {"index": call.position, "reason": call.hold.reason, **data}
+
+
+def waiting_message(call: ToolCall, entry: Message) -> Message:
+    """A tool message that is no answer: what a call of an earlier run waits for now."""
+    return {**tool_message(call.message, entry["reason"]), WAITING: [entry]}

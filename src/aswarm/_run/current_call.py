@@ -1,0 +1,77 @@
+"""The tool call that code runs in: what a function, or a middleware around it, may know of its own call."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+from aswarm._agent import Agent
+from aswarm._errors import ConfigurationError
+
+from .plan import Decided, ToolCall
+
+# Each call sets it in the task of its own, so that no other call sees it.
+running_call: ContextVar[ToolCall | None] = ContextVar("aswarm_running_call", default=None)
+_UNDECIDED = Decided()
+
+
+class CurrentCall:
+    """The call that the code runs in. `current_call()` gives it."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: ToolCall) -> None:
+        self._call = call
+
+    @property
+    def index(self) -> int:
+        """The position of the call in its assistant message."""
+        return self._call.position
+
+    @property
+    def id(self) -> str:
+        """The id of the call."""
+        return self._call.id
+
+    @property
+    def name(self) -> str:
+        """The name that the model called."""
+        return self._call.name
+
+    @property
+    def arguments(self) -> str:
+        """The arguments as JSON text, with the changes of a user or a middleware."""
+        return self._call.arguments
+
+    @property
+    def agent(self) -> Agent:
+        """The agent that made the call."""
+        return self._call.agent
+
+    @property
+    def is_approved(self) -> bool:
+        """Whether a user has decided that this call may run, or has answered what it asked."""
+        return self._call.decided is not None
+
+    @property
+    def answer(self) -> Any:
+        """The data of the `Answer` to what the call asked with `Hold`; None without one."""
+        return (self._call.decided or _UNDECIDED).answer
+
+    @property
+    def data(self) -> Any:
+        """The data of the `Hold` with which this call asked; None without one."""
+        return (self._call.decided or _UNDECIDED).data
+
+
+def current_call() -> CurrentCall:
+    """The tool call that this code runs in: its function, what that calls, or a middleware around it.
+
+    Raises ConfigurationError where no call runs.
+    """
+    call = running_call.get()
+    if call is None:
+        raise ConfigurationError(
+            "current_call() works only while a tool call runs: in its function, or in a middleware"
+        )
+    return CurrentCall(call)

@@ -1,0 +1,172 @@
+"""What the decisions of a user mean for the calls that a resumed run begins with.
+
+Decides which calls run, which are answered at once, and which stay open. Nothing in the history can approve a call: the
+history only says what each call waits for. Never waits, and runs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aswarm._decisions import Answer, Approve, Decision, Decisions, Deny
+from aswarm._errors import ConfigurationError, Hold, ToolArgumentsError
+from aswarm._json import is_object, shown
+from aswarm._tools.conversion import as_result, parse_arguments
+
+from .plan import Decided, ToolCall, ToolOutcome
+
+DENIED = "not run: denied by the user"
+UNDECIDED = "not decided"
+_SHOWN = 200
+_SHOWN_IDS = 5  # how many open calls an error text names
+
+# What the history records of a call: its `reason`, and its `data` if there is any.
+Entry = Mapping[str, Any]
+
+
+def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapping[int, Entry] | None) -> None:
+    """Apply the decisions to the open calls at the end of a history: set their `decided`, `outcome` or `hold`.
+
+    `decisions`: True runs all calls that can run here. `entries`: what the history records of the calls by position, or
+    None if it says nothing. A call without a decision stays open; only one that stands behind a call that waits runs in
+    its turn, because nothing was asked about it.
+
+    Raises ConfigurationError for a decision that fits no open call, or not this one.
+    """
+    recorded = entries or {}
+    if isinstance(decisions, bool):
+        for call in calls:
+            if not (call.tool and call.tool.is_external):
+                call.decided = Decided(data=recorded.get(call.position, {}).get("data"))
+        return
+    given = _by_position(calls, decisions)
+    undecided: set[tuple[str, str]] = set()
+    for call in calls:
+        key, entry = (call.id, call.name), recorded.get(call.position)
+        # Answers are matched to calls of equal ids by their order, so an earlier one must not stay open.
+        if call.position in given and key not in undecided:
+            _apply(call, given[call.position], (entry or {}).get("data"))
+        else:
+            undecided.add(key)
+            call.hold = None if entry is None and entries is not None else _hold_of(entry or {})
+
+
+def _hold_of(entry: Entry) -> Hold:
+    return Hold(entry.get("reason", UNDECIDED), data=entry.get("data"))
+
+
+def _by_position(calls: Sequence[ToolCall], decisions: Decisions) -> dict[int, Decision]:
+    found: dict[int, Decision] = {}
+    for key, decision in decisions.items():
+        position = _position_of(key, calls)
+        if position in found:
+            raise ConfigurationError(f"resume decides twice on the call {key!r}: by its id and by its index")
+        found[position] = decision
+    return found
+
+
+def _position_of(key: object, calls: Sequence[ToolCall]) -> int:
+    named = [call.position for call in calls if call.id == key]
+    if len(named) > 1:
+        indexes = " and ".join(map(str, named))
+        raise ConfigurationError(f"resume names {key!r}, the id of several open calls; use their indexes: {indexes}")
+    index = int(key) if isinstance(key, str) and key.isdecimal() else key
+    found = named or [call.position for call in calls if call.position == index and not isinstance(index, bool)]
+    if not found:
+        raise ConfigurationError(
+            f"resume names {key!r}, which is no open call; open are: {named_ids([call.id for call in calls])}"
+        )
+    return found[0]
+
+
+def named_ids(ids: Sequence[str]) -> str:
+    """The ids for an error text; the history, and so their number and length, may come from a browser."""
+    more = f", and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
+    return ", ".join(shown(each, 40) for each in ids[:_SHOWN_IDS]) + more
+
+
+# --- one decision -----------------------------------------------------------------------------------------------------
+
+
+def _apply(call: ToolCall, decision: object, data: Any) -> None:
+    match _said(decision):
+        case str() as text:
+            call.outcome = ToolOutcome(text)
+        case Deny(reason):
+            call.outcome = ToolOutcome(f"{DENIED}: {reason}" if reason else DENIED)
+        case Approve(arguments, expected=expected):
+            _check_expected(call, expected)
+            _check_can_run(call)
+            if arguments is not None:
+                _change_arguments(call, arguments)
+            call.decided = Decided(arguments, data=data)
+        case Answer(answer, expected=expected):
+            _check_expected(call, expected)
+            if call.tool is not None and call.tool.is_external:
+                call.outcome = ToolOutcome(as_result(answer).value)
+            else:
+                call.decided = Decided(answer=answer, data=data)
+        case _:
+            raise ConfigurationError(
+                f"resume says {shown(decision, _SHOWN)} of the call {call.id!r}; a decision is True, False, a str that the "
+                "model is told, Approve, Deny, Answer, or JSON data"
+            )
+
+
+def _said(decision: object) -> object:
+    """The decision as a str or one of the three classes. Anything else comes back as it is."""
+    if isinstance(decision, bool):
+        return Approve() if decision else Deny()
+    if not is_object(decision):
+        return decision
+    form, said = next(iter(decision.items()), ("", None))
+    read = _JSON_FORMS.get(form)
+    return (read(said) if read and len(decision) == 1 else None) or Answer(decision)
+
+
+def _approval(said: object) -> object:
+    if is_object(said) and said.keys() <= {"arguments", "expected"}:
+        return Approve(said.get("arguments"), expected=said.get("expected"))
+    return _said(said) if isinstance(said, bool) else None
+
+
+_JSON_FORMS: Mapping[str, Callable[[object], object]] = {
+    "approve": _approval,
+    "deny": lambda said: Deny(said) if isinstance(said, str) else None,
+    "answer": Answer,
+}
+
+
+def _check_expected(call: ToolCall, expected: Mapping[str, Any] | None) -> None:
+    if expected is None:
+        return
+    try:
+        arguments: object = parse_arguments(call.arguments)
+    except ToolArgumentsError:
+        arguments = call.arguments
+    if arguments != expected:
+        raise ConfigurationError(
+            f"the decision on the call {call.id!r} was made for the arguments {shown(expected, _SHOWN)}, but the call has "
+            f"{shown(arguments, _SHOWN)}; ask again"
+        )
+
+
+def _check_can_run(call: ToolCall) -> None:
+    if call.tool is not None and call.tool.is_external:
+        raise ConfigurationError(
+            f"the call {call.id!r} is one of the external tool {call.name!r}, which has no function to approve; pass its "
+            "result as a str or Answer(data), or False"
+        )
+
+
+def _change_arguments(call: ToolCall, arguments: Mapping[str, Any]) -> None:
+    if call.tool is not None:
+        try:
+            call.tool.schema.validate(dict(arguments))
+        except ToolArgumentsError as error:
+            raise ConfigurationError(
+                f"the changed arguments of the call {call.id!r} cannot be used: {error}"
+            ) from error
+    call.arguments = json.dumps(arguments, ensure_ascii=False)

@@ -1,0 +1,378 @@
+"""Calls that wait for a decision: what runs beside them, what a user is told, and what each decision does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from aswarm import (
+    Agent,
+    Answer,
+    Approve,
+    AsyncSwarm,
+    CallWaiting,
+    ConfigurationError,
+    Deny,
+    Hold,
+    OpenCall,
+    Response,
+    current_call,
+    external_tool,
+    tool,
+    waiting,
+)
+from aswarm.testing import ScriptedModel, call, check_history
+
+pytestmark = pytest.mark.anyio
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+
+class Shop:
+    """An agent with functions of every kind, and what ran."""
+
+    def __init__(self, *steps: Any) -> None:
+        self.ran: list[Any] = []
+        self.other = Agent(name="Other")
+        self.model = ScriptedModel(steps)
+        self.swarm = AsyncSwarm(self.model.client())
+
+        @tool(approve=True)
+        async def refund(order: int) -> str:
+            self.ran.append(("refund", order))
+            return f"refunded {order}"
+
+        @tool(approve=lambda arguments, context: "large" if arguments["amount"] > context["limit"] else False)
+        async def pay(amount: int) -> str:
+            self.ran.append(("pay", amount))
+            return f"paid {amount}"
+
+        async def ask(what: str) -> str:
+            if current_call().answer is None:
+                raise Hold(f"Which {what}?", data={"of": what})
+            self.ran.append(("ask", current_call().answer, current_call().data))
+            return f"took {current_call().answer}"
+
+        async def look(at: str = "") -> str:
+            self.ran.append(("look", at))
+            return "seen"
+
+        def note(text: str) -> str:
+            self.ran.append(("note", text))
+            return "noted"
+
+        def leave() -> Agent:
+            self.ran.append("leave")
+            return self.other
+
+        browser = external_tool("browser", "Opens a page.", PARAMETERS)
+        self.agent = Agent(name="A", functions=[refund, pay, ask, look, note, leave, browser, self.other])
+
+    async def run(self, messages: Any = "Go", **options: Any) -> Response:
+        """A run with the limit of 10."""
+        return await self.swarm.run(self.agent, messages, {"limit": 10}, **options)
+
+
+def stored(response: Response, before: Any = ({"role": "user", "content": "Go"},)) -> list[Any]:
+    """The history as it comes back from a storage."""
+    history: list[Any] = json.loads(json.dumps([*before, *response.messages]))
+    return history
+
+
+def told(response: Response) -> list[str]:
+    """The answers to calls."""
+    return [each["content"] for each in response.messages if each["role"] == "tool"]
+
+
+async def test_a_call_that_needs_approval_stays_open() -> None:
+    """The run stops; the call is listed, is no message, and nothing ran."""
+    shop = Shop([call("refund", order=7)])
+    response = await shop.run()
+    open_call = OpenCall(0, response.waiting[0].id, "refund", '{"order": 7}', "A", "needs approval", None)
+    assert (response.stop, response.waiting, shop.ran) == ("waiting", [open_call], [])
+    assert waiting(stored(response)) == response.waiting
+    check_history(response.messages, allow_open=True)
+
+
+async def test_an_approved_call_runs_and_the_model_goes_on() -> None:
+    """True is Approve(): the function runs with the model's arguments, and nothing of ours is sent."""
+    shop = Shop([call("refund", call_id="call_1", order=7)], "Done.")
+    history = stored(await shop.run())
+    response = await shop.run(history, resume={"call_1": True})
+    assert (response.text, shop.ran, response.waiting) == ("Done.", [("refund", 7)], [])
+    assert "waiting" not in json.dumps(shop.model.requests[-1].body)
+    check_history([*history, *response.messages])
+
+
+@pytest.mark.parametrize(
+    ("decision", "text"),
+    [
+        (False, "not run: denied by the user"),
+        (Deny("too old"), "not run: denied by the user: too old"),
+        ({"deny": "too old"}, "not run: denied by the user: too old"),
+        ({"approve": False}, "not run: denied by the user"),
+        ("It was refunded already.", "It was refunded already."),
+    ],
+    ids=["False", "Deny", "deny", "approve False", "text"],
+)
+async def test_what_is_told_in_place_of_running(decision: Any, text: str) -> None:
+    """A denied call is answered at once and never runs."""
+    shop = Shop([call("refund", call_id="call_1", order=7)], "Done.")
+    history = stored(await shop.run())
+    response = await shop.run(history, resume={"call_1": decision})
+    assert (told(response), shop.ran, response.text) == ([text], [], "Done.")
+
+
+@pytest.mark.parametrize(
+    "decision", [Approve({"order": 8}), {"approve": {"arguments": {"order": 8}}}], ids=["Approve", "JSON"]
+)
+async def test_changed_arguments(decision: Any) -> None:
+    """The function gets them, the tool message says so, and the assistant message stays as it is."""
+    shop = Shop([call("refund", call_id="call_1", order=7)], "Done.")
+    history = stored(await shop.run())
+    before = json.dumps(history)
+    response = await shop.run(history, resume={"call_1": decision})
+    assert shop.ran == [("refund", 8)]
+    assert told(response) == ['(run with arguments changed by the user: {"order": 8})\nrefunded 8']
+    assert json.dumps(history) == before
+
+
+async def test_approve_as_a_function_gets_arguments_and_context() -> None:
+    """A small amount runs at once; a large one waits with the reason that the function gave."""
+    shop = Shop([call("pay", amount=5), call("pay", amount=50)])
+    response = await shop.run()
+    assert shop.ran == [("pay", 5)]
+    assert [(each.index, each.reason) for each in response.waiting] == [(1, "large")]
+
+
+async def test_a_function_that_asks_gets_the_answer() -> None:
+    """Hold keeps its data in the history; the function runs again and finds the answer and its own data."""
+    shop = Shop([call("ask", call_id="call_1", what="account")], "Done.")
+    first = await shop.run()
+    assert (first.waiting[0].reason, first.waiting[0].data) == ("Which account?", {"of": "account"})
+    response = await shop.run(stored(first), resume={"call_1": Answer("the second")})
+    assert shop.ran == [("ask", "the second", {"of": "account"})]
+    assert told(response) == ["took the second"]
+
+
+async def test_a_function_may_ask_again() -> None:
+    """The new question is in the messages of the resumed run, and the history says it after JSON."""
+    shop = Shop([call("ask", call_id="call_1", what="account")], "Done.")
+    before = stored(await shop.run())
+
+    async def ask(what: str) -> str:
+        raise Hold("And which bank?", data=current_call().data["of"])
+
+    shop.agent.functions = [ask]
+    second = await shop.run(before, resume={"call_1": Answer(1)})
+    history = stored(second, before)
+    assert [(each.reason, each.data) for each in waiting(history)] == [("And which bank?", "account")]
+    assert second.waiting == waiting(history)
+    third = await shop.run(history, resume={"call_1": "none"})
+    assert third.text == "Done."
+    assert [each["role"] for each in shop.model.requests[-1].messages] == ["system", "user", "assistant", "tool"]
+
+
+async def test_external_tools_have_a_result_from_elsewhere() -> None:
+    """A str or JSON data is the result; there is nothing that True could run."""
+    shop = Shop([call("browser", call_id="call_1", city="Oslo"), call("browser", call_id="call_2")], "Done.")
+    history = stored(await shop.run())
+    with pytest.raises(ConfigurationError, match="external tool 'browser'"):
+        await shop.run(history, resume={"call_1": True})
+    response = await shop.run(history, resume={"call_1": "opened", "call_2": Answer({"title": "Ø"})})
+    assert told(response) == ["opened", '{"title": "Ø"}']
+    assert (await shop.run(history, resume=True)).stop == "waiting"
+
+
+async def test_what_runs_and_what_waits() -> None:
+    """Calls before the one that waits run, and those beside it; those after it do not, and neither do handoffs."""
+    shop = Shop(
+        [call("note", text="1"), call("look", at="1"), call("refund", call_id="call_1", order=7), call("look", at="2"),
+         call("transfer_to_other"), call("note", text="2")],
+        "Done.",
+    )  # fmt: skip
+    response = await shop.run()
+    assert sorted(shop.ran) == [("look", "1"), ("look", "2"), ("note", "1")]
+    assert [(each.index, each.reason) for each in response.waiting] == [(2, "needs approval"), (4, None), (5, None)]
+    assert response.agent is shop.agent
+    check_history(response.messages, allow_open=True, ordered=False)
+    end = await shop.run(stored(response), resume={"call_1": True})
+    assert (end.agent, end.text, shop.ran[3:]) == (shop.other, "Done.", [("refund", 7), ("note", "2")])
+
+
+async def test_a_function_that_hands_off_closes_the_calls_that_wait() -> None:
+    """Its effect cannot be taken back, and the new agent may not have the function."""
+    shop = Shop([call("leave"), call("refund", order=7)], "Done.")
+    response = await shop.run()
+    assert (response.stop, response.agent, told(response)[1]) == ("answer", shop.other, "not run: interrupted")
+
+
+async def test_undecided_calls_stay_open() -> None:
+    """Each decision may come in a run of its own, in any order."""
+    shop = Shop([call("refund", call_id="a", order=1), call("refund", call_id="b", order=2)], "Done.")
+    history = stored(await shop.run())
+    second = await shop.run(history, resume={"b": True})
+    assert (second.stop, [each.id for each in second.waiting], shop.ran) == ("waiting", ["a"], [("refund", 2)])
+    history = stored(second, history)
+    third = await shop.run(history, resume={"a": False})
+    assert (third.text, shop.ran) == ("Done.", [("refund", 2)])
+    check_history([*history, *third.messages], ordered=False)
+
+
+async def test_a_history_that_was_not_executed_is_decided_call_by_call() -> None:
+    """After execute_tools=False an undecided call stays open, whatever its function: nobody was asked about it."""
+    shop = Shop([call("note", call_id="a", text="1"), call("note", call_id="b", text="2")], "Done.")
+    first = await shop.run(execute_tools=False)
+    assert (first.stop, [each.id for each in first.waiting]) == ("tool_calls", ["a", "b"])
+    second = await shop.run(stored(first), resume={"a": True})
+    assert (second.stop, shop.ran, [each.reason for each in second.waiting]) == (
+        "waiting",
+        [("note", "1")],
+        ["not decided"],
+    )
+
+
+async def test_equal_ids_are_decided_by_index() -> None:
+    """An id of several open calls is refused; the later one waits until the earlier one is decided."""
+    shop = Shop([call("refund", call_id="x", order=1), call("refund", call_id="x", order=2)], "Done.")
+    history = stored(await shop.run())
+    with pytest.raises(ConfigurationError, match="use their indexes: 0 and 1"):
+        await shop.run(history, resume={"x": True})
+    second = await shop.run(history, resume={1: True})
+    assert ([each.index for each in second.waiting], shop.ran) == ([0, 1], [])
+    third = await shop.run(history, resume={"0": False, 1: True})
+    assert (told(third), third.text) == (["not run: denied by the user", "refunded 2"], "Done.")
+
+
+@pytest.mark.parametrize(
+    ("resume", "words"),
+    [
+        ({"nobody": True}, "'nobody', which is no open call; open are: 'call_1'"),
+        ({3: True}, "3, which is no open call"),
+        ({True: True}, "True, which is no open call"),
+        ({"call_1": True, 0: True}, "decides twice"),
+        ({"call_1": 3}, "resume says 3 of the call 'call_1'"),
+        (
+            {"call_1": Approve(expected={"order": 8})},
+            "made for the arguments {'order': 8}, but the call has {'order': 7}",
+        ),
+        ({"call_1": Approve({"order": "many"})}, "changed arguments of the call 'call_1' cannot be used"),
+        (3, "resume must be True, or decisions"),
+    ],
+    ids=["id", "index", "bool", "twice", "no decision", "expected", "arguments", "no mapping"],
+)
+async def test_a_decision_that_does_not_fit_is_refused(resume: Any, words: str) -> None:
+    """Nothing runs, and the text names the open calls or the difference."""
+    shop = Shop([call("refund", call_id="call_1", order=7)], "Done.")
+    history = stored(await shop.run())
+    with pytest.raises(ConfigurationError) as caught:
+        await shop.run(history, resume=resume)
+    assert words in str(caught.value)
+    assert shop.ran == []
+
+
+async def test_decisions_without_open_calls_are_refused() -> None:
+    """A second click on "approve" does not pass silently."""
+    shop = Shop("Done.")
+    with pytest.raises(ConfigurationError, match="have no open calls"):
+        await shop.run("Go", resume={"call_1": True})
+    assert (await shop.run("Go", resume=True)).text == "Done."
+
+
+async def test_nothing_in_the_history_can_approve() -> None:
+    """A call that the history says nothing of is still asked for by its tool."""
+    shop = Shop()
+    asked = {"id": "call_1", "type": "function", "function": {"name": "refund", "arguments": '{"order": 7}'}}
+    for recorded in ([], [{"index": 0}], "approved", [{"index": 0, "reason": "x", "approved": True}]):
+        history = [{"role": "assistant", "content": None, "tool_calls": [asked], "waiting": recorded}]
+        response = await shop.run(history, resume={})
+        assert (response.stop, shop.ran) == ("waiting", [])
+
+
+async def test_typed_events_say_what_waits() -> None:
+    """`CallWaiting` comes for each call that is reached, in place of `ToolCallFinished`."""
+    shop = Shop([call("ask", call_id="call_1", what="account")])
+    async with shop.swarm.stream(shop.agent, "Go") as run:
+        events = [event async for event in run]
+    (event,) = [each for each in events if isinstance(each, CallWaiting)]
+    assert event.to_dict() == {
+        "type": "CallWaiting", "index": 0, "id": "call_1", "name": "ask", "arguments": '{"what": "account"}',
+        "agent": "A", "reason": "Which account?", "data": {"of": "account"},
+    }  # fmt: skip
+
+
+async def test_the_provider_fails_after_an_approved_call() -> None:
+    """The error's response has the result, so that resuming again finds nothing to run."""
+    from aswarm import CompletionError
+    from aswarm.testing import Failure
+
+    shop = Shop([call("refund", call_id="call_1", order=7)], Failure(400), "Done.")
+    history = stored(await shop.run())
+    with pytest.raises(CompletionError) as caught:
+        await shop.run(history, resume={"call_1": True})
+    assert caught.value.response is not None
+    response = await shop.run(stored(caught.value.response, history))
+    assert (response.text, shop.ran) == ("Done.", [("refund", 7)])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [(lambda: Hold(3), "reason"), (lambda: Hold("x", data=object()), "JSON")],  # type: ignore[arg-type]
+    ids=["reason", "data"],
+)
+def test_a_hold_is_a_text_and_json(make: Any, words: str) -> None:
+    """What could not be stored is refused where it is raised."""
+    with pytest.raises(TypeError, match=words):
+        make()
+
+
+async def test_current_call_outside_of_a_call() -> None:
+    """There is none."""
+    with pytest.raises(ConfigurationError, match="only while a tool call runs"):
+        current_call()
+
+
+async def test_current_call_says_which_call_it_is() -> None:
+    """Each call sees its own."""
+    seen: list[Any] = []
+
+    async def look(at: int) -> str:
+        mine = current_call()
+        seen.append(
+            (mine.index, mine.id, mine.name, mine.arguments, mine.agent.name, mine.is_approved, mine.answer, mine.data)
+        )
+        return "x"
+
+    model = ScriptedModel([[call("look", call_id="a", at=1), call("look", call_id="b", at=2)], "Done."])
+    await AsyncSwarm(model.client()).run(Agent(name="A", functions=[look]), "Go")
+    assert sorted(seen) == [
+        (0, "a", "look", '{"at": 1}', "A", False, None, None),
+        (1, "b", "look", '{"at": 2}', "A", False, None, None),
+    ]
+
+
+def test_approve_must_be_a_bool_or_a_function() -> None:
+    """A str would be a mistake that approves nothing."""
+    with pytest.raises(ConfigurationError, match="approve must be"):
+
+        @tool(approve="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        def refund() -> None: ...
+
+
+async def test_an_async_approve_and_one_that_fails() -> None:
+    """`approve` may be async; if it raises, the model is told and nothing runs."""
+    ran: list[str] = []
+
+    async def check(arguments: dict[str, Any], variables: Mapping[str, Any]) -> bool:
+        return bool(1 / arguments["divisor"])
+
+    @tool(approve=check)
+    def act(divisor: int) -> str:
+        ran.append("act")
+        return "x"
+
+    model = ScriptedModel([[call("act", divisor=0)], [call("act", divisor=1)], "Done."])
+    response = await AsyncSwarm(model.client()).run(Agent(functions=[act]), "Go")
+    assert (response.stop, told(response), ran) == ("waiting", ["Error: ZeroDivisionError: division by zero"], [])
