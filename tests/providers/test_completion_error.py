@@ -78,14 +78,15 @@ def test_an_exception_of_an_sdk(
 
 
 @pytest.mark.anyio
-async def test_the_code_of_the_provider_is_in_the_text() -> None:
-    """openai 3 has the message only, and openai 2 has both; a code that the text has is not repeated."""
-    for message in ("not this one", "model_not_found: not this one"):
-        swarm = AsyncSwarm(ScriptedModel([Failure(400, message, code="model_not_found")]).client())
-        with pytest.raises(CompletionError) as caught:
-            await swarm.run(Agent(model="m"), "Hi")
-        assert str(caught.value).count("model_not_found") == 1
-        assert "the server does not have this model" in str(caught.value)
+@pytest.mark.parametrize(("message", "added"), [("not this one", True), ("model_not_found: not this one", False)])
+async def test_the_code_of_the_provider_is_in_the_text(message: str, added: bool) -> None:
+    """openai 3 has the message only, and openai 2 has all that the provider said; a code in the text is not repeated."""
+    swarm = AsyncSwarm(ScriptedModel([Failure(400, message, code="model_not_found")]).client())
+    with pytest.raises(CompletionError) as caught:
+        await swarm.run(Agent(model="m"), "Hi")
+    assert ("(code model_not_found)" in str(caught.value)) is (added and not openai.__version__.startswith("2."))
+    assert "model_not_found" in str(caught.value)
+    assert "the server does not have this model" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_args
 
 import anyio
 import httpx
 import pytest
+from openai.types import responses
+from openai.types.responses import ResponseStreamEvent
+from pydantic import TypeAdapter
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionFinished, StreamInterrupted
 from aswarm.testing import (
@@ -23,6 +27,7 @@ from aswarm.testing import (
     chunks,
     completion,
     response,
+    response_events,
 )
 
 APIS = pytest.mark.parametrize("api", ["chat", "responses"])
@@ -287,6 +292,21 @@ async def test_an_answer_gives_the_same_messages_over_both_apis(name: str, strea
     sent = {api: [shape(message) for message in left[api][2].requests[-1].messages] for api in left}
     assert sent["chat"] == sent["responses"]
     assert all(request.is_responses for request in left["responses"][2].requests)
+
+
+EVENT_TYPES = {
+    get_args(kind.model_fields["type"].annotation)[0]: kind for kind in get_args(get_args(ResponseStreamEvent)[0])
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_responses_and_events_fit_the_types_of_the_sdk(name: str) -> None:
+    """Code that reads them through openai finds what it expects. The usage is that of the script."""
+    answer = replace(ANSWERS[name], usage=None)
+    TypeAdapter(responses.Response).validate_python(response(answer))
+    for number, event in enumerate(response_events(answer, 2)):
+        kind = EVENT_TYPES[event["type"]]
+        assert kind.model_validate(event).sequence_number == number
 
 
 def shape(message: Mapping[str, Any]) -> tuple[Any, ...]:

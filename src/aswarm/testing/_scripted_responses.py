@@ -15,6 +15,8 @@ Json = dict[str, Any]
 _CALL_TYPES: Mapping[CallKind, str] = {"function": "function_call", "custom": "custom_tool_call"}
 _CALL_KINDS: Mapping[str, CallKind] = {name: kind for kind, name in _CALL_TYPES.items()}
 _CONTENT = ("arguments", "content", "input", "summary")  # keys of items that come piece by piece
+# What a response repeats of its request; clients of openai's own types expect it.
+_ASKED: Json = {"created_at": 0, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -25,6 +27,7 @@ def response(answer: Answer) -> Json:
         "id": "scripted",
         "object": "response",
         "model": "scripted",
+        **_ASKED,
         "status": "incomplete" if reason else "completed",
         "error": None,
         "incomplete_details": {"reason": reason} if reason else None,
@@ -99,15 +102,16 @@ def _content_events(item: Json, cut: Cut) -> Iterator[Json]:
         kind = part["type"]
         where = {"content_index": index}
         key = "refusal" if kind == "refusal" else "text"
+        logprobs: Json = {"logprobs": []} if kind == "output_text" else {}
         yield {"type": "response.content_part.added", "part": {**part, key: ""}, **where}
-        yield from _deltas(f"response.{kind}", part[key], cut, key, **where)
+        yield from _deltas(f"response.{kind}", part[key], cut, key, **where, **logprobs)
         yield {"type": "response.content_part.done", "part": part, **where}
 
 
-def _deltas(kind: str, text: str, cut: Cut, key: str, **where: int) -> Iterator[Json]:
+def _deltas(kind: str, text: str, cut: Cut, key: str, **more: Any) -> Iterator[Json]:
     for piece in pieces(text, cut):
-        yield {"type": f"{kind}.delta", "delta": piece, **where}
-    yield {"type": f"{kind}.done", key: text, **where}
+        yield {"type": f"{kind}.delta", "delta": piece, **more}
+    yield {"type": f"{kind}.done", key: text, **more}
 
 
 # --- what a request asked ---------------------------------------------------------------------------------------------
