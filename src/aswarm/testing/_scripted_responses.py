@@ -90,7 +90,8 @@ def _item_events(item: Json, cut: Cut) -> Iterator[Json]:
 
 def _content_events(item: Json, cut: Cut) -> Iterator[Json]:
     if item["type"] == "function_call":
-        yield from _deltas("response.function_call_arguments", item["arguments"], cut, "arguments")
+        *deltas, done = _deltas("response.function_call_arguments", item["arguments"], cut, "arguments")
+        yield from (*deltas, {**done, "name": item["name"]})
     elif item["type"] == "custom_tool_call":
         yield from _deltas("response.custom_tool_call_input", item["input"], cut, "input")
     for index, part in enumerate(item.get("summary", ())):
