@@ -181,6 +181,33 @@ async def test_an_error_of_the_client_keeps_its_status() -> None:
     assert isinstance(caught.value.__cause__, Busy)
 
 
+@pytest.mark.parametrize(("status", "retryable"), [(400, False), (429, True)])
+@pytest.mark.parametrize("begun", [False, True])
+async def test_an_error_at_the_first_step_of_a_stream_keeps_its_status(
+    begun: bool, status: int, retryable: bool
+) -> None:
+    """LiteLLM sends a request to Gemini at the first step of the stream: a 400 there is no broken stream."""
+
+    class Refused(Exception):
+        status_code = status
+
+    async def create(**_: Any) -> AsyncIterator[dict[str, Any]]:
+        async def stream() -> AsyncIterator[dict[str, Any]]:
+            if begun:
+                yield {"choices": [{"delta": {"content": "Hel"}}]}
+            raise Refused("not so")
+
+        return stream()
+
+    client = SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create)))
+    with pytest.raises(CompletionError, match="not so") as caught:
+        await through(client, "stream")
+    error = caught.value
+    assert isinstance(error, StreamInterrupted) == begun
+    assert (error.status_code, error.retryable) == ((None, True) if begun else (status, retryable))
+    assert ("model 'gpt-6-luna'" in str(error)) != begun
+
+
 async def test_a_mocks_stream_that_breaks_keeps_the_text() -> None:
     """A generator that raises half way is a StreamInterrupted with the text so far in `partial`."""
 

@@ -79,7 +79,7 @@ class CompatibleClientSource:
         is_blocking = not hasattr(reply, "__aiter__") or (
             not was_awaited and self._call is not call_directly and hasattr(reply, "__iter__")
         )
-        async with aclosing(_chunks(reply, self._call, is_blocking=is_blocking)) as events:
+        async with aclosing(_chunks(reply, self._call, request, is_blocking=is_blocking)) as events:
             async for event in events:
                 for chunk in read(event):
                     choices: Iterable[Any] = chunk.get("choices") or ()
@@ -155,14 +155,21 @@ def _is_whole(reply: Any) -> bool:
     return is_completion or not isinstance(reply, AsyncIterable | Iterable)
 
 
-async def _chunks(reply: Any, call: BlockingCall, *, is_blocking: bool) -> AsyncGenerator[Mapping[str, Any], None]:
+async def _chunks(
+    reply: Any, call: BlockingCall, request: CompletionRequest, *, is_blocking: bool
+) -> AsyncGenerator[Mapping[str, Any], None]:
     stream: AsyncIterable[Any] = _iterate(reply, call) if is_blocking else reply
+    has_begun = False
     try:
         async for chunk in stream:
+            has_begun = True
             yield _as_chunk(chunk)
     except AswarmError:
         raise
     except Exception as error:
+        # Some libraries, LiteLLM for Gemini among them, send the request at the first step of the stream.
+        if not has_begun and getattr(failed := failed_request(error, request), "status_code", None) is not None:
+            raise failed from error
         raise StreamInterrupted(f"the stream broke: {error_text(error)}") from error
     finally:
         await close_reply(reply, call)
