@@ -180,6 +180,21 @@ def layers(session: nox.Session) -> None:
 
 
 @nox.session
+def providers(session: nox.Session) -> None:
+    """Clients and a server that others made: any-llm and LiteLLM with their recipes, openai's own, against aimock of npm."""
+    if not (shutil.which("node") and shutil.which("npm")):
+        session.skip("aimock runs on Node.js: install node and npm for these tests")
+    session.install(".", *group("test"), "any-llm-sdk[anthropic,gemini]>=1.40", "litellm[mcp]>=1.80")
+    folder = Path(session.create_tmp()).absolute()
+    session.run(
+        "npm", "install", f"--prefix={folder}", "--no-audit", "--no-fund", "@copilotkit/aimock@1.43", external=True
+    )
+    session.env["AIMOCK"] = os.fspath(folder / "node_modules/@copilotkit/aimock/dist/cli.js")
+    session.env["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise it fetches a list of prices first
+    session.run("pytest", "tests/interoperability", *session.posargs)
+
+
+@nox.session
 def examples(session: nox.Session) -> None:
     """Every example against its scripted model: it does what its README shows. Installs what the examples need."""
     requirements = [f"--requirement={path}" for path in sorted(Path("examples").glob("*/requirements.txt"))]

@@ -42,6 +42,13 @@ class APITimeoutError(Exception):
     """As every SDK that was generated like openai's names it."""
 
 
+def with_status(**fields: Any) -> Exception:
+    """As an SDK has it that calls the status something else."""
+    error = Exception("from another")
+    vars(error).update(fields)
+    return error
+
+
 def of_openai(status: int, **headers: str) -> openai.APIStatusError:
     answer = httpx.Response(status, headers=headers, request=REQUEST)
     return openai.APIStatusError("from openai", response=answer, body=None)  # type: ignore[arg-type,unused-ignore]
@@ -56,6 +63,10 @@ def of_openai(status: int, **headers: str) -> openai.APIStatusError:
         (OtherStatusError(400, {"code": "tool_use_failed"}), 400, True, None),
         (OtherStatusError(429, {"code": "insufficient_quota"}), 429, False, None),
         (OtherStatusError("teapot"), None, False, None),
+        (with_status(code=429, status="RESOURCE_EXHAUSTED"), 429, True, None),
+        (with_status(status=503), 503, True, None),
+        (with_status(code=7), None, False, None),
+        (with_status(response=SimpleNamespace(status=400)), 400, False, None),
         (of_openai(500), 500, True, None),
         (of_openai(401), 401, False, None),
         (APITimeoutError("took too long"), None, True, None),

@@ -224,17 +224,20 @@ _LOST = frozenset(
 )
 
 
+_STATUSES = range(100, 600)
+
+
 def completion_error(error: Exception) -> CompletionError | ConfigurationError:
     """The exception of a provider or of its client, as an error of aswarm; an error of aswarm comes back as it is.
 
-    `status_code`: that of the error or of its `response`. `retryable`: 408, 409, 429, 5xx, and a connection that failed or
-    timed out (errors of openai, httpx and Python); the text of the provider and `x-should-retry` can decide otherwise.
-    `retry_after`: from the headers of `response`. The text has the code of the provider. The caller raises it: `raise completion_error(error) from error`.
+    `status_code`: that of the error or of its `response`; google-genai calls it `code`, aiohttp `status`. `retryable`: 408,
+    409, 429, 5xx, and a connection that failed or timed out (errors of openai, httpx and Python); the text of the
+    provider and `x-should-retry` can decide otherwise. `retry_after`: from the headers of `response`. The text has the
+    code of the provider. The caller raises it: `raise completion_error(error) from error`.
     """
     if isinstance(error, AswarmError):
         return cast("CompletionError", error)
-    status = getattr(error, "status_code", getattr(getattr(error, "response", None), "status_code", None))
-    status = status if isinstance(status, int) else None
+    status = _status_of(error)
     body = getattr(error, "body", None)
     code = body.get("code") if is_object(body) else None
     headers = headers_of(error)
@@ -247,6 +250,16 @@ def completion_error(error: Exception) -> CompletionError | ConfigurationError:
         retryable=may_pass(f"{error} {code}", status, code, True if is_lost else should_retry(headers)),
         retry_after=retry_after(headers),
     )
+
+
+def _status_of(error: Exception) -> int | None:
+    """The HTTP status: `status_code` (openai and most others), `code` (google-genai) or `status` (aiohttp)."""
+    for owner in (error, getattr(error, "response", None)):
+        for name in ("status_code", "code", "status"):
+            status = getattr(owner, name, None)
+            if isinstance(status, int) and status in _STATUSES:
+                return status
+    return None
 
 
 def failed_request(error: Exception, request: CompletionRequest) -> CompletionError | ConfigurationError:
