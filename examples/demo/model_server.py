@@ -101,7 +101,7 @@ def serve(model: str) -> None:
     params.chat_template = CHAT_TEMPLATE.read_text(encoding="utf-8")
     params.n_ctx = CONTEXT_TOKENS
     params.cache_ram_mib = 0  # by default it may keep 8 GiB of old prompts
-    params.webui = False
+    setattr(params, "ui" if hasattr(params, "ui") else "webui", False)  # its name changed in 2026
     server = xllamacpp.Server(params)  # on a free port of 127.0.0.1, by its defaults
     print(server.listening_address, flush=True)
     threading.Event().wait()

@@ -222,7 +222,7 @@ def test_an_image_may_be_a_url_alone() -> None:
 def test_spoken_answers_are_sent_as_their_text() -> None:
     """The API takes no audio of the assistant; the transcript says the same."""
     spoken = {"role": "assistant", "content": None, "audio": {"id": "a1", "transcript": "Hello."}}
-    assert input_of(USER, spoken, USER)[1] == {"role": "assistant", "content": "Hello."}
+    assert input_of(USER, spoken, USER)[1] == {"type": "message", "role": "assistant", "content": "Hello."}
 
 
 @pytest.mark.parametrize(

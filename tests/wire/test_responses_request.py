@@ -213,7 +213,7 @@ def test_calls_and_answers_of_another_provider_become_items() -> None:
     custom = {"id": "c2", "type": "custom", "custom": {"name": "g", "input": "raw"}}
     history = [asking(made_call(long_id), custom, content="One moment"), answer(long_id), answer("c2")]
     assert input_of(USER, *history)[1:] == [
-        {"role": "assistant", "content": "One moment"},
+        {"type": "message", "role": "assistant", "content": "One moment"},
         {"type": "function_call", "call_id": long_id[-64:], "name": "f", "arguments": "{}"},
         {"type": "custom_tool_call", "call_id": "c2", "name": "g", "input": "raw"},
         {"type": "function_call_output", "call_id": long_id[-64:], "output": "done"},
@@ -224,7 +224,7 @@ def test_calls_and_answers_of_another_provider_become_items() -> None:
 def test_a_refusal_is_sent_as_text() -> None:
     """The message of another provider has no item that could hold it."""
     message = {"role": "assistant", "content": None, "refusal": "No."}
-    assert input_of(USER, message)[1:] == [{"role": "assistant", "content": "No."}]
+    assert input_of(USER, message)[1:] == [{"type": "message", "role": "assistant", "content": "No."}]
 
 
 def replayed(**changes: Any) -> list[Any]:
@@ -282,7 +282,7 @@ def test_a_model_that_does_not_reason_gets_no_reasoning(model: str) -> None:
     message = asking(made_call(), content="Hello", **{OUTPUT_ITEMS: [REASONING, TEXT, FUNCTION_CALL]})
     body = body_of(USER, message, answer(), model=model)
     assert "include" not in body
-    assert [item.get("type") for item in body["input"]] == [None, None, "function_call", "function_call_output"]
+    assert [item.get("type") for item in body["input"]] == [None, "message", "function_call", "function_call_output"]
     plain = asking(made_call(), content="Hello", **{OUTPUT_ITEMS: [TEXT, FUNCTION_CALL]})
     assert input_of(USER, plain, answer(), model=model)[1:-1] == [TEXT, FUNCTION_CALL]
 

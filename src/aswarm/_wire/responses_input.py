@@ -111,7 +111,7 @@ def _plain_items(message: Message) -> Iterator[Item]:
             f"the message out, or use {_USE_CHAT}"
         )
     if text:
-        yield {"role": "assistant", "content": text}
+        yield {"type": "message", "role": "assistant", "content": text}  # llama.cpp knows it by its type alone
     namespaces = _namespaces(message.get(OUTPUT_ITEMS)) if calls else {}
     for call in calls:
         yield {**_call_item(call), **namespaces.get(call["id"], {})}
