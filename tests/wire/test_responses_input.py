@@ -212,6 +212,13 @@ def test_a_part_that_cannot_be_sent_is_named(part: dict[str, Any], named: str, r
         input_of(USER, asking(made_call()), message)
 
 
+def test_each_message_of_the_assistant_has_its_type() -> None:
+    """llama.cpp refuses one without it; those of other roles stay as they are."""
+    said = {"role": "assistant", "content": "Hello."}
+    assert input_of(USER, said, {**said, "refusal": "No."})[1:] == [{"type": "message", **said}] * 2
+    assert input_of(USER, SYSTEM) == [USER, SYSTEM]
+
+
 def test_an_image_may_be_a_url_alone() -> None:
     """As some servers take it."""
     part = {"type": "image_url", "image_url": "https://a.example/b.png"}

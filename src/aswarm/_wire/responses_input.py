@@ -19,7 +19,7 @@ from .responses_items import OUTPUT_ITEMS, Item, items_to_replay
 
 _LONGEST_CALL_ID = 64  # the API refuses a longer one
 _SHOWN = 80
-_TEXT_ROLES = frozenset({"user", "assistant", "system", "developer"})
+_ROLES = frozenset({"user", "assistant", "system", "developer"})
 _OUTPUTS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 _USE_CHAT = 'AsyncSwarm(api="chat")'
 
@@ -45,8 +45,9 @@ class InputHistory:
         items, outputs = list(self.items), self.outputs
         for message in messages[len(self.messages) :]:
             role, content = message["role"], message.get("content")
-            if len(message) == 2 and content and isinstance(content, str) and role in _TEXT_ROLES:  # noqa: PLR2004
-                items.append(message)  # most messages of a long history
+            if len(message) == 2 and content and isinstance(content, str) and role in _ROLES:  # noqa: PLR2004
+                # Most messages of a long history.
+                items.append(_said(content) if role == "assistant" else message)
             elif role == "assistant":
                 replayed = items_to_replay(message, self.readable)
                 items += _plain_items(message) if replayed is None else replayed
@@ -99,6 +100,10 @@ def _only_caller(item: Item) -> Item:
     return {"caller": item["caller"]} if item.get("caller") else {}
 
 
+def _said(text: str) -> Item:
+    return {"type": "message", "role": "assistant", "content": text}  # llama.cpp knows it by its type alone
+
+
 def _plain_items(message: Message) -> Iterator[Item]:
     """The items of a message that came over another API, or was edited."""
     audio: Any = message.get("audio")
@@ -111,7 +116,7 @@ def _plain_items(message: Message) -> Iterator[Item]:
             f"the message out, or use {_USE_CHAT}"
         )
     if text:
-        yield {"type": "message", "role": "assistant", "content": text}  # llama.cpp knows it by its type alone
+        yield _said(text)
     namespaces = _namespaces(message.get(OUTPUT_ITEMS)) if calls else {}
     for call in calls:
         yield {**_call_item(call), **namespaces.get(call["id"], {})}
