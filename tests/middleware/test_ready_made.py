@@ -20,6 +20,7 @@ from aswarm import (
     ConfigurationError,
     File,
     Image,
+    Response,
     ResponsesSource,
     StreamInterrupted,
     Swarm,
@@ -43,16 +44,20 @@ WAYS = pytest.mark.parametrize("way", ["run", "run(stream=True)", "stream"])
 
 async def texts(swarm: AsyncSwarm, way: str = "run", agent: Agent | None = None, message: str = "Hi") -> str:
     """The answer of one run, in one of the three ways."""
-    agent = agent or Agent()
+    return (await finished(swarm, way, agent or Agent(), message)).text
+
+
+async def finished(swarm: AsyncSwarm, way: str, agent: Agent, message: str = "Hi") -> Response:
+    """The response of one run, in one of the three ways."""
     if way == "run":
-        return (await swarm.run(agent, message)).text
+        return await swarm.run(agent, message)
     if way == "stream":
         async with swarm.stream(agent, message) as run:
             async for _ in run:
                 pass
-        return run.response.text
+        return run.response
     found = [event["response"] async for event in swarm.run(agent, message, stream=True) if "response" in event]
-    return found[0].text
+    return found[0]
 
 
 def lookup(x: str = "") -> str:
@@ -328,6 +333,22 @@ async def test_a_recording_answers_in_place_of_the_model(way: str, tmp_path: Pat
     assert [json.loads(line)["request"]["model"] for line in path.read_text().splitlines()] == [agent.model] * 2
 
 
+@pytest.mark.anyio
+@WAYS
+@pytest.mark.parametrize("kind", ["recording", "cache"])
+async def test_items_of_the_responses_api_come_back(way: str, kind: str, tmp_path: Path) -> None:
+    """Reasoning and calls, in order; so the next request of a real run would send them as they came."""
+    path, agent = tmp_path / "file", Agent(functions=[lookup])
+    answer = Answer(calls=[call("lookup", x="a")], extra={"reasoning_content": "Hm"})
+    first, second = (record(path), replay) if kind == "recording" else (cache(path), cache)
+    model = ScriptedModel([answer, "Done"], cut=2, api="responses")
+    expected = await finished(AsyncSwarm(model.client(), middleware=[first]), way, agent)
+    again = ScriptedModel([], api="responses")
+    found = await finished(AsyncSwarm(again.client(), middleware=[second(path)]), way, agent)
+    assert found.messages == expected.messages
+    assert [item["type"] for item in found.messages[0]["responses_output"]] == ["reasoning", "function_call"]
+
+
 async def recorded(path: Path, *steps: Any) -> Agent:
     """Record one run with these steps."""
     agent = Agent(functions=[lookup])
@@ -412,11 +433,12 @@ async def test_recordings_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_what_matches_never_reaches_the_provider() -> None:
+@WAYS
+async def test_what_matches_never_reaches_the_provider(way: str) -> None:
     """In messages, arguments and results; the history and the function have it, and ids and names stay."""
     model = ScriptedModel([call("lookup", x="4111-1111", call_id="4111-1111"), "Done"])
     swarm = AsyncSwarm(model.client(), middleware=[redact([re.compile(r"\d{4}-\d{4}")])])
-    response = await swarm.run(Agent(functions=[lookup]), "My card is 4111-1111")
+    response = await finished(swarm, way, Agent(functions=[lookup]), "My card is 4111-1111")
     sent = model.requests[1].messages
     assert sent[1]["content"] == "My card is [redacted]"
     assert sent[2]["tool_calls"][0]["function"] == {"name": "lookup", "arguments": '{"x": "[redacted]"}'}
@@ -526,7 +548,8 @@ def test_a_pattern_that_is_none() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_long_result_keeps_its_head_and_its_tail() -> None:
+@WAYS
+async def test_a_long_result_keeps_its_head_and_its_tail(way: str) -> None:
     """And says how much there was; a short one stays."""
     model = ScriptedModel([[call("lookup", x="a"), call("short")], "Done"])
 
@@ -534,7 +557,7 @@ async def test_a_long_result_keeps_its_head_and_its_tail() -> None:
         return "short"
 
     swarm = AsyncSwarm(model.client(), middleware=[clip_results(200)])
-    response = await swarm.run(Agent(functions=[lookup, short]), "Hi")
+    response = await finished(swarm, way, Agent(functions=[lookup, short]))
     clipped, whole = response.messages[1]["content"], response.messages[2]["content"]
     assert len(clipped) <= 200
     assert clipped.startswith("found a")
