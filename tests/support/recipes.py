@@ -1,7 +1,7 @@
 """The recipes of `docs/providers.md` as programs, and a server that stands in for each of their providers.
 
 Every request comes to it as to an HTTP proxy, so the code of a recipe runs with the address that it shows; only `https` is
-`http`. The server refuses what the provider of that address would refuse, in the words of its errors.
+`http`. The server refuses what the provider of that address would refuse, with the texts of its errors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A request of Chat Completions, said in the words of the Responses API."""
+"""A request of Chat Completions, in the form of the Responses API."""
 
 from __future__ import annotations
 
