@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import anyio
 import openai
 import pytest
-from leave_points import MOMENTS, check_left, scene_of
+from leave_points import MOMENTS, Api, check_left, scene_of
 from run_scenes import Journey, nothing_left_behind, settle, until
 
 from aswarm import Agent, AsyncSwarm
@@ -126,10 +126,21 @@ ASYNCIO_WAYS: dict[str, Way] = {
 WAYS = ASYNCIO_WAYS | ANYIO_WAYS
 
 
-async def leave_and_check(way: str, moment_name: str, face: str) -> None:
+def pairs(ways: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Each way at each moment, once; the faces take turns, so each of them meets each way and each moment."""
+    return [
+        (way, moment, FACES[(number + place) % len(FACES)])
+        for number, way in enumerate(ways)
+        for place, moment in enumerate(MOMENTS)
+    ]
+
+
+async def leave_and_check(way: str, moment_name: str, face: str, api: Api = "chat") -> None:
     """Reach the moment, leave, and check what is left."""
     moment = MOMENTS[moment_name]
-    async with scene_of(moment) as scene, nothing_left_behind():
+    if way == "by_cancelling_again_and_again" and moment.holds_response and openai.VERSION < "3":
+        pytest.skip("httpcore 1 gives up closing a connection when it is cancelled a second time; httpcore2 does not")
+    async with scene_of(moment, api) as scene, nothing_left_behind():
         journey = Journey(scene, face)
 
         async def ready() -> None:
@@ -147,8 +158,6 @@ async def leave_and_check(way: str, moment_name: str, face: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 async def test_leaving_on_asyncio(way: str, moment: str, face: str) -> None:
     """Whoever leaves, however and whenever: all is closed and ended, the history is valid, and can be gone on from."""
-    if way == "by_cancelling_again_and_again" and MOMENTS[moment].holds_response and openai.VERSION < "3":
-        pytest.skip("httpcore 1 gives up closing a connection when it is cancelled a second time; httpcore2 does not")
     await leave_and_check(way, moment, face)
 
 
@@ -160,6 +169,21 @@ async def test_leaving_on_asyncio(way: str, moment: str, face: str) -> None:
 async def test_leaving_on_trio(way: str, moment: str, face: str) -> None:
     """The same on trio."""
     await leave_and_check(way, moment, face)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS))
+async def test_leaving_over_the_responses_api_on_asyncio(way: str, moment: str, face: str) -> None:
+    """The same over the other API of OpenAI."""
+    await leave_and_check(way, moment, face, "responses")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+@pytest.mark.parametrize(("way", "moment", "face"), pairs(ANYIO_WAYS))
+async def test_leaving_over_the_responses_api_on_trio(way: str, moment: str, face: str) -> None:
+    """The same on trio."""
+    await leave_and_check(way, moment, face, "responses")
 
 
 @pytest.mark.asyncio

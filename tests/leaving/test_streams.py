@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import pytest
 from leave_at_events import EVENTS, Held
-from leave_points import check_continues, check_kept, scene_of
+from leave_points import Api, check_continues, check_kept, scene_of
 from loopback import Reply, serve, sse
 from run_scenes import BOUND, USER, Scene, nothing_left_behind, settle, until
 
@@ -176,10 +176,10 @@ async def after_collection(scene: Scene, left: list[_State]) -> Response:
 WAYS = (by_break, by_aclose, by_exception, by_closing_own_generator, by_dropping, by_dropping_a_cycle)
 
 
-async def leave_and_check(way: Way, held_event: str) -> None:
+async def leave_and_check(way: Way, held_event: str, api: Api = "chat") -> None:
     """Read up to the event, leave, and check what is left."""
     face, make_held, moment = EVENTS[held_event]
-    async with scene_of(moment) as scene, nothing_left_behind():
+    async with scene_of(moment, api) as scene, nothing_left_behind():
         response = await way(scene, face, make_held())
         left_at = min(scene.left_at, anyio.current_time())
         await until(lambda: scene.server.open_now == 0)
@@ -229,6 +229,24 @@ async def test_leaving_at_an_event_on_asyncio(way: Way, held_event: str) -> None
 async def test_leaving_at_an_event_on_trio(way: Way, held_event: str) -> None:
     """The same on trio, which warns of generators that are dropped rather than closed."""
     await leave_and_check(way, held_event)
+
+
+BACKENDS = ("asyncio", "trio")
+# Each way at each event, on one of the backends in turn.
+OVER_RESPONSES = [
+    (way, held_event, BACKENDS[(number + place) % 2])
+    for number, way in enumerate(WAYS)
+    for place, held_event in enumerate(EVENTS)
+]
+
+
+@pytest.mark.anyio
+@pytest.mark.filterwarnings("ignore:Async generator 'tests.leaving.test_streams.own_generator:ResourceWarning")
+@pytest.mark.filterwarnings("ignore:Async generator 'aswarm:ResourceWarning")
+@pytest.mark.parametrize(("way", "held_event", "anyio_backend"), OVER_RESPONSES)
+async def test_leaving_at_an_event_over_the_responses_api(way: Way, held_event: str) -> None:
+    """The same over the other API of OpenAI."""
+    await leave_and_check(way, held_event, "responses")
 
 
 BREAKS_OUT = """

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from leave_points import Moment, asked, in_tools, says
-from loopback import Reply, sse
+from leave_points import Body, Moment, asked, first_half, in_tools, says
+from loopback import Reply, spoken
 from run_scenes import HANDOFF, INTERRUPTED, UNKNOWN
 
 from aswarm import (
@@ -44,9 +44,10 @@ def nth(count: int, held: Held) -> Held:
     return check
 
 
-def half_then_more(stream: bool) -> Reply:
+def half_then_more(body: Body) -> Reply:
     """Text that does not end while the client reads."""
-    return Reply([*sse(Answer("Hello, world"), cut=5).pieces[:2], *[b": more\n\n"] * 50], pause=0.005, end="stall")
+    half = first_half(spoken(Answer("Hello, world"), body, cut=5))
+    return Reply([*half, *[b": more\n\n"] * 50], pause=0.005, end="stall")
 
 
 ALL = ("fast", "slow", "later")

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import anyio
-from loopback import Reply, serve, sse, whole
+from loopback import Reply, serve, spoken
 from run_scenes import (
     BOUND,
     HANDOFF,
@@ -31,30 +31,38 @@ from aswarm.testing import Answer, call, check_history
 
 # --- moments ----------------------------------------------------------------------------------------------------------
 
-Speech = Callable[[bool], Reply]  # from "is it streamed" to what the server says
+Api = Literal["chat", "responses"]
+Body = dict[str, Any]
+Speech = Callable[[Body], Reply]  # from a request of either API to what the server says
 
 
 def says(answer: Answer) -> Speech:
     """A correct answer."""
-    return lambda stream: sse(answer) if stream else whole(answer)
+    return lambda body: spoken(answer, body)
 
 
-def says_nothing(stream: bool) -> Reply:
+def says_nothing(_: Body) -> Reply:
     """The request is read, and nothing follows."""
     return Reply([], silent=True)
 
 
-def says_only_the_head(stream: bool) -> Reply:
+def says_only_the_head(_: Body) -> Reply:
     """Status and headers, and no byte of the body."""
     return Reply([], end="stall")
 
 
-def says_half(stream: bool) -> Reply:
+def says_half(body: Body) -> Reply:
     """An answer that stops in the middle of its text."""
-    text = Answer("Hello, world")
-    if stream:
-        return Reply(sse(text, cut=5).pieces[:2], end="stall")
-    return Reply([whole(text).pieces[0][:40]], end="stall", content_type="application/json")
+    reply = spoken(Answer("Hello, world"), body, cut=5)
+    if body.get("stream"):
+        return Reply(first_half(reply), end="stall")
+    return Reply([reply.pieces[0][:40]], end="stall", content_type="application/json")
+
+
+def first_half(reply: Reply) -> list[bytes]:
+    """The pieces of a stream up to the one that says "Hello"."""
+    said = next(number for number, piece in enumerate(reply.pieces) if b"Hello" in piece)
+    return list(reply.pieces[: said + 1])
 
 
 @dataclass(frozen=True)
@@ -121,22 +129,23 @@ MOMENTS: dict[str, Moment] = {
 
 
 @asynccontextmanager
-async def scene_of(moment: Moment) -> AsyncIterator[Scene]:
-    """The scene of a moment. The first request gets its speech, every other one "done"."""
+async def scene_of(moment: Moment, api: Api = "chat") -> AsyncIterator[Scene]:
+    """The scene of a moment, over one of the APIs. The first request gets its speech, every other one "done"."""
 
-    def reply(body: dict[str, Any]) -> Reply:
+    def reply(body: Body) -> Reply:
         speech = moment.speech if len(server.requests) == 1 else says(Answer("done"))
-        return speech(bool(body.get("stream")))
+        return speech(body)
 
     deeds = Deeds()
     async with serve(reply) as server, client_of(server) as client:
-        scene = Scene(server, AsyncSwarm(client), deeds, Agent(name="first", functions=deeds.tools()))
+        scene = Scene(server, AsyncSwarm(client, api=api), deeds, Agent(name="first", functions=deeds.tools()))
         if moment is MOMENTS["between turns"]:
             scene.agent.instructions = scene.instructions
         deeds.token.acquire_on_behalf_of_nowait(scene)
         await settle()
         scene.tasks = len(anyio.get_running_tasks())
         yield scene
+        assert {"input" in body for body in server.requests} == {api == "responses"}
 
 
 async def check_left(scene: Scene, moment: Moment, journey: Journey, finished_at: float) -> None:

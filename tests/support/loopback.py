@@ -56,6 +56,14 @@ def whole_response(answer: Answer) -> Reply:
     return Reply([json.dumps(response(answer)).encode()], content_type="application/json")
 
 
+def spoken(answer: Answer, body: dict[str, Any], *, cut: int | None = None) -> Reply:
+    """A correct answer to a request of either API, whole or streamed."""
+    is_chat = "messages" in body
+    if body.get("stream"):
+        return sse(answer, cut=cut) if is_chat else sse_response(answer, cut=cut)
+    return whole(answer) if is_chat else whole_response(answer)
+
+
 @dataclass
 class LoopbackServer:
     """What the server saw. `heads`: request lines and headers of `requests`. `closed_at`: times (anyio's clock) at which a client left before its answer had ended."""
