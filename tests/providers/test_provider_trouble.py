@@ -1,9 +1,8 @@
-"""Everything a provider can do wrong ends in one class of error, which says what, whether to retry, and keeps the run."""
+"""Everything a provider can do wrong, over either API, ends in one class of error, which says what, and keeps the run."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import socket
 from typing import Any, Literal
 
@@ -11,12 +10,13 @@ import anyio
 import httpx
 import openai
 import pytest
-from loopback import Reply, serve, sse, whole
+from loopback import Reply, serve, spoken
 
 from aswarm import Agent, AsyncSwarm, CompletionError, RunError, StreamInterrupted
-from aswarm.testing import Answer, Failure, RawAnswer, ScriptedModel, call, check_history, chunks
+from aswarm.testing import Answer, Failure, RawAnswer, ScriptedModel, call, check_history
 
-pytestmark = pytest.mark.anyio
+Api = Literal["chat", "responses"]
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("api", ["chat", "responses"])]
 
 Face = Literal["run", "classic", "stream"]
 FACES: tuple[Face, ...] = ("run", "classic", "stream")
@@ -26,9 +26,9 @@ def look() -> str:
     return "seen"
 
 
-async def through(client: Any, face: Face, agent: Agent | None = None) -> Any:
+async def through(client: Any, face: Face, api: Api, agent: Agent | None = None) -> Any:
     """One run through one face; its response, or its error."""
-    swarm, agent = AsyncSwarm(client=client), agent or Agent(functions=[look])
+    swarm, agent = AsyncSwarm(client=client, api=api), agent or Agent(functions=[look])
     with anyio.fail_after(20):
         if face == "run":
             return await swarm.run(agent, "Go")
@@ -40,15 +40,21 @@ async def through(client: Any, face: Face, agent: Agent | None = None) -> Any:
         return run.response
 
 
-async def trouble(client: Any, face: Face, agent: Agent | None = None) -> CompletionError:
+async def trouble(client: Any, face: Face, api: Api, agent: Agent | None = None) -> CompletionError:
     """The error of a run, after the checks that hold for every one."""
     with pytest.raises(RunError) as caught:
-        await through(client, face, agent)
+        await through(client, face, api, agent)
     error = caught.value
     assert isinstance(error, CompletionError)
     assert error.response is not None and error.response.stop == "error"
     check_history(error.response.messages)
     return error
+
+
+def up_to(text: str, body: dict[str, Any]) -> list[bytes]:
+    """A streamed answer up to the piece that says this."""
+    pieces = spoken(Answer("Hello there"), body, cut=6).pieces
+    return list(pieces[: next(number for number, piece in enumerate(pieces) if text.encode() in piece) + 1])
 
 
 def real_client(base_url: str, **options: Any) -> openai.AsyncOpenAI:
@@ -72,9 +78,9 @@ def real_client(base_url: str, **options: Any) -> openai.AsyncOpenAI:
         (529, True, openai.InternalServerError),
     ],
 )
-async def test_a_status(status: int, retryable: bool, cause: type[Exception], face: Face) -> None:
+async def test_a_status(status: int, retryable: bool, cause: type[Exception], face: Face, api: Api) -> None:
     """An HTTP error is a CompletionError with its status, in its words, caused by the SDK's exception."""
-    error = await trouble(ScriptedModel([Failure(status, "these words")]).client(), face)
+    error = await trouble(ScriptedModel([Failure(status, "these words")]).client(), face, api)
     assert type(error) is CompletionError
     assert (error.status_code, error.retryable, error.partial) == (status, retryable, "")
     assert "these words" in str(error)
@@ -82,67 +88,66 @@ async def test_a_status(status: int, retryable: bool, cause: type[Exception], fa
 
 
 @pytest.mark.parametrize("face", FACES)
-async def test_a_failure_in_the_second_turn_keeps_the_first(face: Face) -> None:
+async def test_a_failure_in_the_second_turn_keeps_the_first(face: Face, api: Api) -> None:
     """What had happened before the failure is in `.response`, so that the run can go on from there."""
     model = ScriptedModel([call("look"), Failure(500), "Done"])
-    error = await trouble(model.client(), face)
+    error = await trouble(model.client(), face, api)
     assert error.response is not None
     assert [message["role"] for message in error.response.messages] == ["assistant", "tool"]
     assert error.response.usage.requests == 1
     history = [{"role": "user", "content": "Go"}, *error.response.messages]
-    response = await AsyncSwarm(client=model.client()).run(Agent(functions=[look]), history)
+    response = await AsyncSwarm(client=model.client(), api=api).run(Agent(functions=[look]), history)
     assert response.text == "Done"
 
 
 @pytest.mark.parametrize("face", FACES)
-async def test_429_with_retry_after_then_success(face: Face) -> None:
+async def test_429_with_retry_after_then_success(face: Face, api: Api) -> None:
     """The SDK waits as long as the server says and tries again; the run does not notice."""
     model = ScriptedModel(
         [Failure(429, headers={"retry-after-ms": "20"}), Failure(429, headers={"retry-after": "0.02"}), "Hi"]
     )
     before = anyio.current_time()
-    assert (await through(model.client(max_retries=2), face)).text == "Hi"
+    assert (await through(model.client(max_retries=2), face, api)).text == "Hi"
     assert len(model.requests) == 3
     assert anyio.current_time() - before > 0.03
 
 
 @pytest.mark.parametrize("face", FACES)
-async def test_500s_until_the_retries_end(face: Face) -> None:
+async def test_500s_until_the_retries_end(face: Face, api: Api) -> None:
     """After the last retry the failure is a retryable CompletionError."""
     model = ScriptedModel([Failure(500, headers={"retry-after-ms": "1"})] * 3)
-    error = await trouble(model.client(max_retries=2), face)
+    error = await trouble(model.client(max_retries=2), face, api)
     assert (len(model.requests), error.status_code, error.retryable) == (3, 500, True)
 
 
 @pytest.mark.parametrize("face", FACES)
-async def test_groq_tool_use_failed(face: Face) -> None:
+async def test_groq_tool_use_failed(face: Face, api: Api) -> None:
     """Groq's 400 for a call that did not parse is worth another attempt: retryable."""
     failure = Failure(400, "Failed to call a function.", code="tool_use_failed")
-    error = await trouble(ScriptedModel([failure]).client(), face)
+    error = await trouble(ScriptedModel([failure]).client(), face, api)
     assert (error.status_code, error.retryable) == (400, True)
 
 
 @pytest.mark.parametrize("face", FACES)
-async def test_connection_refused(face: Face) -> None:
+async def test_connection_refused(face: Face, api: Api) -> None:
     """A server that is not there is a retryable CompletionError without a status."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         async with real_client(f"http://127.0.0.1:{free.getsockname()[1]}/v1") as client:
-            error = await trouble(client, face)
+            error = await trouble(client, face, api)
     assert not isinstance(error, StreamInterrupted)
     assert (error.status_code, error.retryable) == (None, True)
     assert isinstance(error.__cause__, openai.APIConnectionError)
 
 
 @pytest.mark.parametrize("face", ["classic", "stream"])
-async def test_reset_in_the_middle_of_a_stream(face: Face) -> None:
+async def test_reset_in_the_middle_of_a_stream(face: Face, api: Api) -> None:
     """A reset connection is a StreamInterrupted; the text so far is in `partial`, in no message."""
-    pieces = [f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks(Answer("Hello there"), 6)]
     async with (
-        serve(lambda _: Reply(pieces[:2], pause=0.01, end="reset")) as server,
+        serve(lambda body: Reply(up_to("Hello ", body), pause=0.01, end="reset")) as server,
         real_client(server.base_url, max_retries=3) as client,
     ):
-        error = await trouble(client, face)
+        error = await trouble(client, face, api)
     assert isinstance(error, StreamInterrupted)
     assert (error.partial, error.status_code, error.retryable) == ("Hello ", None, True)
     _check_cause_of_reset(error)
@@ -151,10 +156,10 @@ async def test_reset_in_the_middle_of_a_stream(face: Face) -> None:
 
 
 @pytest.mark.parametrize("face", FACES)
-async def test_reset_before_the_answer(face: Face) -> None:
+async def test_reset_before_the_answer(face: Face, api: Api) -> None:
     """A connection that is reset before any event of the answer is a retryable CompletionError."""
     async with serve(lambda _: Reply([], end="reset")) as server, real_client(server.base_url, timeout=5) as client:
-        error = await trouble(client, face)
+        error = await trouble(client, face, api)
     assert (error.partial, error.status_code, error.retryable) == ("", None, True)
     _check_cause_of_reset(error)
 
@@ -166,27 +171,26 @@ def _check_cause_of_reset(error: CompletionError) -> None:
 
 @pytest.mark.parametrize("face", ["classic", "stream"])
 @pytest.mark.parametrize("where", ["client", "settings"])
-async def test_a_stall_beyond_the_read_timeout(where: str, face: Face) -> None:
+async def test_a_stall_beyond_the_read_timeout(where: str, face: Face, api: Api) -> None:
     """A stream that says no more is a StreamInterrupted after the read timeout, and its connection is closed."""
-    pieces = [f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks(Answer("Hello"), 5)]
     async with (
-        serve(lambda _: Reply(pieces[:2], end="stall")) as server,
+        serve(lambda body: Reply(up_to("Hello ", body), end="stall")) as server,
         real_client(server.base_url, **({"timeout": 0.2} if where == "client" else {})) as client,
     ):
         settings = {"timeout": 0.2} if where == "settings" else {}
-        error = await trouble(client, face, Agent(model_settings=settings))
+        error = await trouble(client, face, api, Agent(model_settings=settings))
         with anyio.fail_after(2):
             while server.open_now:
                 await anyio.sleep(0.005)
     assert isinstance(error, StreamInterrupted)
-    assert (error.partial, error.retryable) == ("Hello", True)
+    assert (error.partial, error.retryable) == ("Hello ", True)
     assert type(error.__cause__).__name__ == "ReadTimeout"
 
 
-async def test_a_stall_of_a_plain_request() -> None:
+async def test_a_stall_of_a_plain_request(api: Api) -> None:
     """A plain request that is not answered in time is a retryable CompletionError caused by the SDK's timeout."""
     async with serve(lambda _: Reply([], silent=True)) as server, real_client(server.base_url, timeout=0.2) as client:
-        error = await trouble(client, "run")
+        error = await trouble(client, "run", api)
     assert error.retryable
     assert isinstance(error.__cause__, openai.APITimeoutError)
 
@@ -204,14 +208,15 @@ async def test_a_stall_of_a_plain_request() -> None:
         (b'"text"', "application/json"),
         (b'{"choices": []}', "application/json"),
         (b'data: {"choices": [{"delta": {"content": "Hi"}}]}\n\n', "text/event-stream"),
+        (b'data: {"type": "response.output_text.delta", "delta": "Hi"}\n\n', "text/event-stream"),
         (b'data: {"error": {"message": "overloaded", "code": 529}}\n\n', "text/event-stream"),
         (b'{"error": {"message": "overloaded", "code": 529}}', "application/json"),
     ],
     ids=lambda value: value.decode()[:24] if isinstance(value, bytes) else "",
 )
-async def test_an_answer_that_is_none(body: bytes, content_type: str, face: Face) -> None:
+async def test_an_answer_that_is_none(body: bytes, content_type: str, face: Face, api: Api) -> None:
     """A 200 that holds no whole completion is a CompletionError, never an empty answer."""
-    error = await trouble(ScriptedModel([RawAnswer([body] if body else [], content_type)]).client(), face)
+    error = await trouble(ScriptedModel([RawAnswer([body] if body else [], content_type)]).client(), face, api)
     assert error.response is not None and error.response.messages == []
     if b"error" in body:
         assert "overloaded" in str(error)
@@ -220,36 +225,37 @@ async def test_an_answer_that_is_none(body: bytes, content_type: str, face: Face
         assert isinstance(error, StreamInterrupted | CompletionError)
 
 
-async def test_an_error_in_the_middle_of_a_stream() -> None:
+async def test_an_error_in_the_middle_of_a_stream(api: Api) -> None:
     """An error event after text is a CompletionError with the provider's code; the text so far is in `partial`."""
-    pieces = [
-        b'data: {"choices": [{"delta": {"content": "Half"}}]}\n\n',
-        b'data: {"error": {"message": "no", "code": 502}}\n\n',
-    ]
-    error = await trouble(ScriptedModel([RawAnswer(pieces)]).client(), "stream")
+    half = {
+        "chat": b'data: {"choices": [{"delta": {"content": "Half"}}]}\n\n',
+        "responses": b'data: {"type": "response.output_text.delta", "delta": "Half"}\n\n',
+    }
+    pieces = [half[api], b'data: {"error": {"message": "no", "code": 502}}\n\n']
+    error = await trouble(ScriptedModel([RawAnswer(pieces)]).client(), "stream", api)
     assert (error.partial, error.status_code, error.retryable) == ("Half", 502, True)
 
 
-async def test_a_broken_stream_closes_its_response() -> None:
+async def test_a_broken_stream_closes_its_response(api: Api) -> None:
     """Whatever breaks a stream, its response is closed."""
     model = ScriptedModel([Answer("Hello", break_after=2), RawAnswer([b"data: {broken\n\n"] * 3)])
     for _ in range(2):
-        await trouble(model.client(), "stream")
+        await trouble(model.client(), "stream", api)
         assert model.open_streams == 0
 
 
-async def test_the_loopback_answers_at_all() -> None:
+async def test_the_loopback_answers_at_all(api: Api) -> None:
     """The same client and server without trouble: both wires give the answer."""
     answer = Answer("Hi")
     async with (
-        serve(lambda body: sse(answer, cut=1) if body["stream"] else whole(answer)) as server,
+        serve(lambda body: spoken(answer, body, cut=1)) as server,
         real_client(server.base_url) as client,
     ):
-        assert [(await through(client, face)).text for face in FACES] == ["Hi"] * 3
+        assert [(await through(client, face, api)).text for face in FACES] == ["Hi"] * 3
 
 
-async def test_an_exception_of_the_transport_is_the_cause() -> None:
+async def test_an_exception_of_the_transport_is_the_cause(api: Api) -> None:
     """An exception below the SDK is in the text, and reachable through the causes."""
-    error = await trouble(ScriptedModel([httpx.ConnectError("name not resolved")]).client(), "run")
+    error = await trouble(ScriptedModel([httpx.ConnectError("name not resolved")]).client(), "run", api)
     assert "name not resolved" in str(error)
     assert isinstance(error.__cause__, openai.APIConnectionError)
