@@ -34,12 +34,13 @@ from ._events import (
     ToolCallDelta,
     ToolCallFinished,
     ToolCallStarted,
+    ToolProgress,
     TurnStarted,
 )
 from ._providers.compatible import completion_error
 from ._providers.openai import ResponsesSource
 from ._rate_limits.policy import RateLimits
-from ._run.current_call import CurrentCall, current_call
+from ._run.current_call import CurrentCall, Progress, current_call, progress
 from ._run.execution import ToolFailure
 from ._run.streams import ClassicStream, EventStream
 from ._swarm import AsyncSwarm
@@ -75,6 +76,7 @@ __all__ = [
     "Image",
     "Limiter",
     "OpenCall",
+    "Progress",
     "RateLimits",
     "ReasoningDelta",
     "RefusalDelta",
@@ -96,6 +98,7 @@ __all__ = [
     "ToolError",
     "ToolFailure",
     "ToolNotFound",
+    "ToolProgress",
     "ToolTimeout",
     "TurnStarted",
     "UnknownCall",
@@ -106,6 +109,7 @@ __all__ = [
     "external_tool",
     "function_to_json",
     "function_tool",
+    "progress",
     "tool",
     "waiting",
 ]

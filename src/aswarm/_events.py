@@ -1,7 +1,7 @@
 """What `stream()` yields: a closed union of frozen events, in the order in which things happen.
 
     TurnStarted · (TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta)* · CompletionFinished
-    · (ToolCallStarted | ToolCallFinished | CallWaiting)* · HandedOff?      once per turn
+    · (ToolCallStarted | ToolProgress | ToolCallFinished | CallWaiting)* · HandedOff?      once per turn
     RunFinished                                               last, once, when the run ended by itself
 
 `to_dict()` of each is its form as JSON data, for logs and for a browser.
@@ -32,6 +32,8 @@ class _Event:
 
 
 def _json_form(value: Any) -> Any:
+    if isinstance(value, _Event):
+        return value.to_dict()
     if isinstance(value, Agent):
         return value.name
     if isinstance(value, Response):
@@ -99,6 +101,19 @@ class ToolCallStarted(_Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ToolProgress(_Event):
+    """A function that runs says how far it is, with `progress(value)` or `yield Progress(value)`.
+
+    `index`: the call's position in its message. `value`: anything; of an agent as a tool, a typed event of its run.
+    """
+
+    index: int
+    id: str
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCallFinished(_Event):
     """A call has ended; events come in completion order, messages are recorded in call order.
 
@@ -163,6 +178,7 @@ Event: TypeAlias = (
     | ToolCallDelta
     | CompletionFinished
     | ToolCallStarted
+    | ToolProgress
     | ToolCallFinished
     | CallWaiting
     | HandedOff

@@ -188,7 +188,7 @@ def test_what_is_not_callable_is_refused(thing: object) -> None:
 
 
 class Counter:
-    async def __call__(self, city: str) -> Any:
+    def __call__(self, city: str) -> Any:
         yield city
 
     def count(self, city: str) -> Any:
@@ -196,7 +196,7 @@ class Counter:
 
 
 @tool
-async def count(city: str) -> Any:
+def count(city: str) -> Any:
     """Count."""
     yield city
 

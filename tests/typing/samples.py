@@ -33,6 +33,7 @@ from aswarm import (
     ToolCallStarted,
     ToolError,
     ToolFailure,
+    ToolProgress,
     ToolTimeout,
     TurnStarted,
     UnknownCall,
@@ -122,6 +123,8 @@ def show(event: Event) -> str:
             return name
         case ToolCallFinished(name=name, content=content):
             return f"{name}: {content}"
+        case ToolProgress(name=name, value=value):
+            return f"{name}: {value}"
         case CallWaiting(name=name, reason=reason):
             return f"{name}: {reason}"
         case HandedOff(source, target):

@@ -25,6 +25,7 @@ from aswarm import (
     ToolCallDelta,
     ToolCallFinished,
     ToolCallStarted,
+    ToolProgress,
     TurnStarted,
     Usage,
 )
@@ -137,6 +138,7 @@ def test_the_union_of_events_is_closed_and_public() -> None:
         "ToolCallStarted",
         "CallWaiting",
         "ToolCallFinished",
+        "ToolProgress",
         "HandedOff",
         "RunFinished",
     }
@@ -174,6 +176,11 @@ EVENTS: list[tuple[Event, dict[str, Any]]] = [
     (
         ToolCallFinished(0, "c", "look", "Error", ValueError("no"), True),
         {"index": 0, "id": "c", "name": "look", "content": "Error", "error": "ValueError: no", "still_running": True},
+    ),
+    (ToolProgress(0, "c", "look", 0.5), {"index": 0, "id": "c", "name": "look", "value": 0.5}),
+    (
+        ToolProgress(1, "c", "research", TextDelta("a")),
+        {"index": 1, "id": "c", "name": "research", "value": {"type": "TextDelta", "text": "a"}},
     ),
     (
         CallWaiting(0, "c", "pay", "{}", AGENT, "needs approval", {"to": 7}),

@@ -1,12 +1,19 @@
-"""The tool call that code runs in: what a function, or a middleware around it, may know of its own call."""
+"""The tool call that code runs in: what a function, or a middleware around it, may know and say of its own call."""
 
 from __future__ import annotations
 
+import functools
+from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
+
+import anyio.from_thread
+import sniffio
 
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
+from aswarm._events import ToolProgress
 
 from .plan import Decided, ToolCall
 
@@ -75,3 +82,37 @@ def current_call() -> CurrentCall:
             "current_call() works only while a tool call runs: in its function, or in a middleware"
         )
     return CurrentCall(call)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What an async generator function yields to say how far it is. Its last value of another type is its result."""
+
+    value: Any
+
+
+def progress(value: Any) -> None:
+    """Say how far this tool call is: `stream()` yields `ToolProgress` with the value at once.
+
+    For the function of a tool and what it calls, on the event loop, in the thread of a plain function, and in threads of
+    anyio. It does nothing where no call runs, and after the call has ended. Neither the model nor the history sees it.
+    """
+    call = running_call.get()
+    if call is None or call.emit is None or call.outcome is not None:
+        return
+    emit = functools.partial(call.emit, ToolProgress(call.position, call.id, call.name, value))
+    if call.call_soon is not None:
+        with suppress(RuntimeError):  # the event loop is closed: the function was left
+            call.call_soon(emit)
+    elif _is_on_event_loop():
+        emit()
+    else:
+        anyio.from_thread.run_sync(emit)
+
+
+def _is_on_event_loop() -> bool:
+    try:
+        sniffio.current_async_library()
+    except sniffio.AsyncLibraryNotFoundError:
+        return False
+    return True

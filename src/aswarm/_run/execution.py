@@ -10,10 +10,11 @@ import functools
 import inspect
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import anyio
 import anyio.lowlevel
@@ -30,7 +31,7 @@ from aswarm._tools.tool import NEEDS_APPROVAL, Tool, standing_hold, takes_contex
 from aswarm._tools.toolbox import toolbox
 from aswarm._wire.failures import hide_header_values
 
-from .current_call import running_call
+from .current_call import Progress, progress, running_call
 from .handlers import Started, ToolHandler
 from .plan import ToolCall, ToolOutcome
 from .tool_limiter import hold_token
@@ -122,6 +123,7 @@ class ToolCaller:
         own = copy_containers(before) if may_be_left else context
         work = functools.partial(_call, tool, bind_context(tool, arguments, own))
         slot = await self._function_runner.acquire(own_thread=_needs_own_thread(tool))
+        call.call_soon = slot.call_soon
         try:
             deadline = await _mark_started(tool, started)
             value = await slot.run(work, deadline=deadline, abandon_on_cancel=tool.abandon_on_cancel)
@@ -233,12 +235,26 @@ def _call(tool: Tool[..., Any], arguments: dict[str, Any]) -> Any:
 async def _await_value(tool: Tool[..., Any], value: Any, deadline: float) -> Any:
     """The value, awaited if it is awaitable. Raises ToolTimeout when the deadline passes first."""
     if not inspect.isawaitable(value):
-        return value
+        if not inspect.isasyncgen(value):
+            return value
+        value = _result_of(cast("AsyncGenerator[Any, None]", value))
     if deadline == math.inf:
         return await value
     with anyio.CancelScope(deadline=deadline):
         return await value
     raise _timed_out(tool)
+
+
+async def _result_of(items: AsyncGenerator[Any, None]) -> Any:
+    """The last value that the generator of a function yields. What it yields as `Progress` is progress."""
+    result: Any = None
+    async with aclosing(items):
+        async for item in items:
+            if isinstance(item, Progress):
+                progress(item.value)
+            else:
+                result = item
+    return result
 
 
 async def _mark_started(tool: Tool[..., Any], started: Started) -> float:
@@ -267,6 +283,7 @@ async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler:
 
     async def run_one(call: ToolCall) -> None:
         running_call.set(call)
+        call.emit = emit
         try:
             if call.hold is not None:  # the user has not decided
                 raise call.hold

@@ -4,12 +4,13 @@ Decides the groups; never runs them. The rule: context, active agent and history
 after another, in the order the model gave, would have left.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from aswarm._agent import Agent, Result, UnknownCall
 from aswarm._errors import Hold
+from aswarm._events import ToolProgress
 from aswarm._messages import Message, call_arguments, call_name
 from aswarm._tools.tool import Tool, may_return_result, reads_context, runs_together, writes_context
 
@@ -53,7 +54,8 @@ class ToolCall:
     `arguments`: JSON text as the model sent it (empty for no arguments); a middleware may set it before the call runs,
     the history keeps what the model sent. `agent` made the call. `tool` is None where the agent has no such function.
     `started` and `outcome` are set while it runs. `decided`: a user has decided that it may run. `hold`: why it stays open,
-    once it is known that it waits for a decision.
+    once it is known that it waits for a decision. `emit` takes the events of its progress, on the event loop; `call_soon`
+    gets there from the thread that the function runs in, if there is one.
     """
 
     message: Message
@@ -65,6 +67,8 @@ class ToolCall:
     merged: bool = False
     decided: Decided | None = None
     hold: Hold | None = None
+    emit: Callable[[ToolProgress], None] | None = None
+    call_soon: Callable[[Callable[[], None]], object] | None = None
     arguments: str = field(init=False)
 
     def __post_init__(self) -> None:

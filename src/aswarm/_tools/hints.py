@@ -41,6 +41,15 @@ def behind_partials(function: Any) -> Any:
     return function
 
 
+def has_code_flag(function: object, flag: int) -> bool:
+    """Whether the code that calling the function runs has this flag of `inspect`, such as CO_ASYNC_GENERATOR."""
+    called: Any = behind_partials(function)
+    call = None if isinstance(called, type) else getattr(called, "__call__", None)  # noqa: B004 - what calling it gives
+    # `inspect.isgeneratorfunction` would evaluate the hints of a callable object, which may name a class defined later.
+    codes = (getattr(each, "__code__", None) for each in (called, call))
+    return any(code is not None and code.co_flags & flag for code in codes)
+
+
 def bound_by_partials(function: object) -> set[str]:
     """The names of the parameters that partials bind. The developer has chosen their values."""
     return {name for partial in partials_of(function) for name in partial.keywords}

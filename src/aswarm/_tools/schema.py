@@ -29,6 +29,7 @@ from .hints import (
     EMPTY,
     behind_partials,
     bound_by_partials,
+    has_code_flag,
     name_of,
     resolve_hints,
     signature_of,
@@ -164,19 +165,12 @@ def _checked_name(name: str, function: Callable[..., Any]) -> str:
 
 
 def _refuse_generator(function: Any, name: str) -> None:
-    called: Any = behind_partials(function)
-    call = None if isinstance(called, type) else getattr(called, "__call__", None)  # noqa: B004 - what calling it gives
-    if _makes_generator(called) or _makes_generator(call):
+    if has_code_flag(function, inspect.CO_GENERATOR):
         raise ConfigurationError(
             f"function {name!r} is a generator function, and the model would not see its items; "
-            "return the whole result, for example a list"
+            "return the whole result, for example a list, or make it an `async def` that yields Progress(...) and its "
+            "result last"
         )
-
-
-def _makes_generator(function: Any) -> bool:
-    # `inspect.isgeneratorfunction` would evaluate the hints of a callable object, which may name a class defined later.
-    code: Any = getattr(function, "__code__", None)
-    return code is not None and bool(code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR))
 
 
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD

@@ -13,7 +13,7 @@ import inspect
 import json
 import types
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from typing import (
     Annotated,
     Any,
@@ -35,7 +35,7 @@ from aswarm._agent import Result
 from aswarm._errors import ConfigurationError, Hold
 from aswarm._json import is_object, shown
 
-from .hints import annotations_of, name_of
+from .hints import annotations_of, has_code_flag, name_of
 from .schema import FunctionSchema, ready_schema, schema_of
 
 P = ParamSpec("P")
@@ -121,8 +121,8 @@ class Tool(Generic[P, R]):
 
     @functools.cached_property
     def is_async(self) -> bool:
-        """Whether calling it gives a coroutine. A tool that does not runs in a thread."""
-        return is_async(self.function)
+        """Whether calling it gives a coroutine or an async generator. A tool that gives neither runs in a thread."""
+        return is_async(self.function) or has_code_flag(self.function, inspect.CO_ASYNC_GENERATOR)
 
 
 @overload
@@ -343,7 +343,9 @@ def _admits_result(hint: Any) -> bool:
     origin = get_origin(hint)
     if origin is Annotated:
         return _admits_result(get_args(hint)[0])
-    if origin in (Union, types.UnionType) or (isinstance(origin, type) and issubclass(origin, Awaitable)):
+    if origin in (Union, types.UnionType) or (
+        isinstance(origin, type) and issubclass(origin, Awaitable | AsyncIterable)
+    ):
         return any(map(_admits_result, get_args(hint)))
     if hint is None or origin is Literal:
         return False
