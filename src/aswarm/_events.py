@@ -199,10 +199,14 @@ def typed_events(delta: dict[str, Any]) -> Iterator[Event]:
     reasoning = delta.get("reasoning_content") or delta.get("reasoning")
     if reasoning and (text := text_of(reasoning)):
         yield ReasoningDelta(text)
-    if is_array(content) and (text := _thinking(content)):
-        yield ReasoningDelta(text)
-    if content and (text := text_of(content)):
-        yield TextDelta(text)
+    if isinstance(content, str):
+        if content:
+            yield TextDelta(content)
+    elif is_array(content):
+        if text := _thinking(content):
+            yield ReasoningDelta(text)
+        if text := text_of(content):
+            yield TextDelta(text)
     if refusal := delta.get("refusal"):
         yield RefusalDelta(refusal)
     for call in delta["tool_calls"] or ():

@@ -36,10 +36,10 @@ Api = Literal["chat", "responses"]
 
 CALLS_PER_TURN = 202
 CALLS_PER_CHUNK = {
-    ("classic", "chat"): 20,
-    ("typed", "chat"): 24,
-    ("classic", "responses"): 24,
-    ("typed", "responses"): 28,
+    ("classic", "chat"): 17,
+    ("typed", "chat"): 20,
+    ("classic", "responses"): 20,
+    ("typed", "responses"): 23,
 }
 STEPS_PER_MESSAGE = {"chat": 38, "responses": 42}  # of the history, in a whole run
 

@@ -122,14 +122,16 @@ class Accumulator:
         return delta
 
     def _take_content(self, content: Any) -> None:
-        self._text.append(text_of(content))
-        if is_array(content):
+        if isinstance(content, str):
+            self._text.append(content)
+            if self._parts is not None:
+                merge_parts(self._parts, [{"type": "text", "text": content}])
+        elif is_array(content):
             if self._parts is None:
-                earlier = "".join(self._text[:-1])
+                earlier = self.text
                 self._parts = [{"type": "text", "text": Pieces([earlier])}] if earlier else []
+            self._text.append(text_of(content))
             merge_parts(self._parts, content)
-        elif self._parts is not None:
-            merge_parts(self._parts, [{"type": "text", "text": content}])
 
     def finish(self) -> Completion:
         """The whole completion. Raises StreamInterrupted if no finish reason has come."""

@@ -95,7 +95,7 @@ class ResponseReader:
         try:
             kind = event.get("type")
             # Most events are of these: a generator for each would be a third of the cost.
-            return (self._text(event["delta"], _TEXT[kind]),) if kind in _TEXT else list(self._read(event, kind))
+            return self._text(event["delta"], _TEXT[kind]) if kind in _TEXT else list(self._read(event, kind))
         except (AttributeError, KeyError, TypeError) as error:
             raise CompletionError(f"the provider sent an event that cannot be read: {shown(event, _SHOWN)}") from error
 
@@ -117,10 +117,11 @@ class ResponseReader:
             yield _whole(event)
         # Other types say nothing of the answer: what hosted tools do, "keepalive", and what the API will have tomorrow.
 
-    def _text(self, delta: str, key: str) -> Chunk:
-        before, self._next_message = self._next_message, ""
+    def _text(self, delta: str, key: str) -> Sequence[Chunk]:
+        if self._next_message:
+            delta, self._next_message = self._next_message + delta, ""
         self._shown.add("message")
-        return _chunk({key: before + delta})
+        return ({"choices": [{"index": 0, "delta": {key: delta}, "finish_reason": None}]},)
 
     def _payload(self, event: Mapping[str, Any], kind: str) -> Chunk:
         call = self._find(event) or self._last_call or self._new_call(event)

@@ -67,7 +67,10 @@ class AnswerDecoder:
         for line in lines:
             if self.is_done:
                 return
-            if line:
+            if line.startswith(b"data:"):  # most lines
+                self._data.append(line[5:])  # a blank after the colon is white space of JSON
+                self._has_data = True
+            elif line:
                 self._line(line)
             elif (event := self._dispatch()) is not None:
                 yield event
@@ -83,12 +86,9 @@ class AnswerDecoder:
 
     def _line(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
-        if name == b"data":
-            self._data.append(value)  # a blank after the colon is white space of JSON
-            self._has_data = True
-        elif name == b"event":
+        if name == b"event":
             self._event = value.strip()
-        elif name not in (b"", b"id", b"retry") and not self._odd:
+        elif name not in (b"", b"data", b"id", b"retry") and not self._odd:
             self._odd = line
 
     def _dispatch(self) -> dict[str, Any] | None:
