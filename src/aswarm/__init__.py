@@ -6,6 +6,7 @@ loops completion, tool calls, handoff until the model answers. Importing this do
 
 from . import _public
 from ._agent import Agent, Response, Result, UnknownCall
+from ._agent_tool import agent_tool
 from ._blocking.sync_streams import SyncClassicStream, SyncEventStream
 from ._blocking.sync_swarm import Swarm
 from ._content import File, Image
@@ -103,6 +104,7 @@ __all__ = [
     "TurnStarted",
     "UnknownCall",
     "Usage",
+    "agent_tool",
     "completion_error",
     "create_triage_agent",
     "current_call",

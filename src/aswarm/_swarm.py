@@ -21,7 +21,7 @@ from ._providers.default_client import Transport, check_transport, make_client
 from ._providers.openai import OpenAISource, source_for
 from ._rate_limits.policy import RateLimits
 from ._rate_limits.rate_limiter import RateLimiter
-from ._run.current_call import running_call
+from ._run.current_call import OuterRun, running_call
 from ._run.debug import debug_middleware
 from ._run.execution import ToolCaller, ToolErrorHook
 from ._run.handlers import Handlers, Middleware, MiddlewareStack, RunInfo, chain, isolated
@@ -330,16 +330,18 @@ class AsyncSwarm:
             run_id=options.run_id,
         )
         settings = RequestSettings(stream, options.model_override, self._include_usage is not False, self.model)
-        make_handlers = partial(self._make_handlers, options, state, middleware)
+        is_live = deliver is deliver_live
+        start = partial(self._prepare, deliver=deliver, stream=stream and is_live)
+        outer = OuterRun(state, options, start, is_live)
+        make_handlers = partial(self._make_handlers, outer, middleware)
         loop = Loop(state, options, settings, make_handlers, self._instruct, deliver, self._concurrent_tools)
         return state, loop.events()
 
-    def _make_handlers(
-        self, options: RunOptions, state: RunState, middleware: Mapping[str, Middleware | None]
-    ) -> Handlers:
+    def _make_handlers(self, run: OuterRun, middleware: Mapping[str, Middleware | None]) -> Handlers:
+        state, options = run.state, run.options
         source = self._source_of(self.client)
         complete = source.complete if isinstance(source, OpenAISource) else isolated(source.complete)
-        call_tool = ToolCaller(self._function_runner(), self._tool_error, state.id)
+        call_tool = ToolCaller(self._function_runner(), self._tool_error, state.id, run)
         stack = MiddlewareStack(
             debug=debug_middleware(execute_tools=options.execute_tools) if options.debug else None,
             user=self._middleware,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -13,13 +14,30 @@ import sniffio
 
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
-from aswarm._events import ToolProgress
+from aswarm._events import LoopEvent, ToolProgress
 
+from .options import RunOptions
 from .plan import Decided, ToolCall
+from .state import RunState
 
 # Each call sets it in the task of its own, so that no other call sees it.
 running_call: ContextVar[ToolCall | None] = ContextVar("aswarm_running_call", default=None)
+running_run: ContextVar[OuterRun | None] = ContextVar("aswarm_running_run", default=None)
 _UNDECIDED = Decided()
+
+
+@dataclass(frozen=True, slots=True)
+class OuterRun:
+    """The run whose tool this code runs in, as the runs see it that the tool starts.
+
+    `start` begins a run with the same client, limits and middleware: its state, and the events that drive it. `is_live`:
+    a reader gets the events of tools as they come.
+    """
+
+    state: RunState
+    options: RunOptions
+    start: Callable[[RunOptions], tuple[RunState, AsyncGenerator[LoopEvent, None]]]
+    is_live: bool
 
 
 class CurrentCall:

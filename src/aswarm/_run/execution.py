@@ -31,7 +31,7 @@ from aswarm._tools.tool import NEEDS_APPROVAL, Tool, standing_hold, takes_contex
 from aswarm._tools.toolbox import toolbox
 from aswarm._wire.failures import hide_header_values
 
-from .current_call import Progress, progress, running_call
+from .current_call import OuterRun, Progress, progress, running_call, running_run
 from .handlers import Started, ToolHandler
 from .plan import ToolCall, ToolOutcome
 from .tool_limiter import hold_token
@@ -69,14 +69,20 @@ class ToolCaller:
     """Calls tools in this process: the innermost `ToolHandler` of every run."""
 
     def __init__(
-        self, function_runner: FunctionRunner, on_error: ToolErrorHook | None = None, run_id: str = ""
+        self,
+        function_runner: FunctionRunner,
+        on_error: ToolErrorHook | None = None,
+        run_id: str = "",
+        run: OuterRun | None = None,
     ) -> None:
         self._function_runner = function_runner
         self._on_error = on_error
+        self._run = run
         self._log_fields = {"run_id": run_id}
 
     async def __call__(self, call: ToolCall, context: dict[str, Any], started: Started, /) -> ToolOutcome:
         """Carry out one call; see `ToolHandler`. The current task must be the call's own."""
+        running_run.set(self._run)
         try:
             return await self._attempt(call, context, started)
         except _StopIterationRaised as raised:

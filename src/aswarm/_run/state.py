@@ -104,6 +104,11 @@ class RunState:
             self._recorded = entries or {}
             decide(self.calls, resume, entries)
 
+    @property
+    def settled(self) -> list[Message]:
+        """The history on the wire, up to the last message whose calls are all answered."""
+        return self._wire.copy()
+
     # --- the next request ---
 
     @property

@@ -119,7 +119,7 @@ async def _classic(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[Cl
                 yield {"response": event.response}
 
 
-async def _typed(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[Event, None]:
+async def typed(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[Event, None]:
     async with aclosing(events):
         async for event in events:
             if isinstance(event, CompletionDelta):
@@ -261,7 +261,7 @@ class EventStream(_Stream[Event], AsyncIterator[Event]):
     """
 
     def __init__(self, state: RunState, events: AsyncGenerator[LoopEvent, None]) -> None:
-        super().__init__(state, _typed(events))
+        super().__init__(state, typed(events))
         self._is_open = False
 
     async def __aenter__(self) -> Self:

@@ -1,0 +1,292 @@
+"""An agent as a tool: what its run gets, what comes back, and how it waits, fails and ends with the run around it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+import anyio
+import pytest
+
+from aswarm import (
+    Agent,
+    Answer,
+    AsyncSwarm,
+    ConfigurationError,
+    Response,
+    RunFinished,
+    Swarm,
+    TextDelta,
+    ToolCallFinished,
+    ToolProgress,
+    agent_tool,
+    tool,
+)
+from aswarm.middleware import Handlers
+from aswarm.testing import Failure, Request, ScriptedModel, call, check_history
+
+pytestmark = pytest.mark.anyio
+
+
+def model_of(**scripts: list[Any]) -> ScriptedModel:
+    """A model that answers each agent from its own script; an agent is known by its instructions."""
+
+    def script(request: Request) -> Any:
+        return scripts[request.messages[0]["content"]].pop(0)
+
+    return ScriptedModel(script)
+
+
+def researcher(*functions: Any, **options: Any) -> Any:
+    """An agent as a tool."""
+    return agent_tool(Agent(name="Researcher", instructions="inner", functions=list(functions)), **options)
+
+
+def editor(*functions: Any) -> Agent:
+    """The agent around it."""
+    return Agent(name="Editor", instructions="outer", functions=list(functions))
+
+
+def ask(request: str = "Look", call_id: str = "outer_1") -> Any:
+    """The call of the tool."""
+    return call("researcher", call_id=call_id, request=request)
+
+
+def told(response: Response) -> list[str]:
+    """The answers to calls."""
+    return [each["content"] for each in response.messages if each["role"] == "tool"]
+
+
+async def test_the_answer_of_the_agent_is_the_result() -> None:
+    """It gets the request alone, and its messages are in no history of the outer run."""
+    model = model_of(outer=[[ask("Look at Oslo")], "Done."], inner=["It rains."])
+    response = await AsyncSwarm(model.client()).run(editor(researcher()), "Go")
+    assert (told(response), response.text, response.agent.name) == (["It rains."], "Done.", "Editor")
+    assert model.requests[1].messages[1:] == [{"role": "user", "content": "Look at Oslo"}]
+    check_history(response.messages)
+
+
+async def test_it_may_get_the_conversation() -> None:
+    """`history="all"`: what was said, up to the turn before the call, and then the request."""
+    model = model_of(outer=[[ask()], "Done."], inner=["It rains."])
+    await AsyncSwarm(model.client()).run(editor(researcher(history="all")), "Go")
+    assert [each["content"] for each in model.requests[1].messages] == ["inner", "Go", "Look"]
+
+
+@pytest.mark.parametrize(("context", "expected"), [("copy", {"seen": 0}), ("share", {"seen": 1, "new": [1]})])
+async def test_context_variables(context: Any, expected: dict[str, Any]) -> None:
+    """It sees those of the outer run; what it changes comes back only if it shares them."""
+
+    def look(context_variables: MutableMapping[str, Any]) -> str:
+        context_variables["seen"] += 1
+        context_variables["new"] = [1]
+        return "seen"
+
+    model = model_of(outer=[[ask()], "Done."], inner=[[call("look")], "It rains."])
+    response = await AsyncSwarm(model.client()).run(editor(researcher(look, context=context)), "Go", {"seen": 0})
+    assert response.context_variables == expected
+
+
+async def test_calls_fan_out() -> None:
+    """Two calls of one turn run at the same time."""
+    both = anyio.Event()
+    begun: list[str] = []
+
+    async def look() -> str:
+        begun.append("begun")
+        if len(begun) == 2:
+            both.set()
+        with anyio.fail_after(5):
+            await both.wait()
+        return "seen"
+
+    model = model_of(outer=[[ask("a", "1"), ask("b", "2")], "Done."], inner=[[call("look")], [call("look")], "A", "B"])
+    response = await AsyncSwarm(model.client()).run(editor(researcher(look)), "Go")
+    assert sorted(told(response)) == ["A", "B"]
+
+
+async def test_its_events_are_progress() -> None:
+    """Typed events of the inner run, in order, nested, with the deltas; its end is the result."""
+    innermost = agent_tool(Agent(name="Deep", instructions="deep"))
+    model = model_of(outer=[[ask()], "Done."], inner=[[call("deep", request="x")], "It rains."], deep=["Deep."])
+    async with AsyncSwarm(model.client()).stream(editor(researcher(innermost)), "Go") as run:
+        events = [event async for event in run]
+    inner = [event.value for event in events if isinstance(event, ToolProgress)]
+    assert "".join(event.text for event in inner if isinstance(event, TextDelta)) == "It rains."
+    deep = [event.value for event in inner if isinstance(event, ToolProgress)]
+    assert "".join(event.text for event in deep if isinstance(event, TextDelta)) == "Deep."
+    assert not any(isinstance(event, RunFinished) for event in [*inner, *deep])
+    assert json.dumps([event.to_dict() for event in events])
+
+
+async def test_its_run_goes_through_the_middleware() -> None:
+    """And the middleware knows the call that started it."""
+    runs: list[Any] = []
+
+    def watch(handlers: Handlers) -> Handlers:
+        runs.append(handlers.run.tool_call and handlers.run.tool_call.name)
+        return handlers
+
+    model = model_of(outer=[[ask()], "Done."], inner=["It rains."])
+    await AsyncSwarm(model.client(), middleware=[watch]).run(editor(researcher()), "Go")
+    assert runs == [None, "researcher"]
+
+
+async def test_its_error_is_told() -> None:
+    """The outer run goes on."""
+    model = model_of(outer=[[ask()], "Done."], inner=[Failure(400, "no such model")])
+    response = await AsyncSwarm(model.client()).run(editor(researcher()), "Go")
+    assert told(response)[0].startswith("Error: CompletionError: ")
+    assert response.text == "Done."
+
+
+async def test_it_is_cancelled_with_the_outer_run() -> None:
+    """Leaving the outer stream ends the inner tools."""
+    ended: list[str] = []
+
+    async def hang() -> str:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append("hang")
+        return "never"
+
+    model = model_of(outer=[[ask()]], inner=[[call("hang")]])
+    with anyio.fail_after(5):
+        async with AsyncSwarm(model.client()).stream(editor(researcher(hang)), "Go") as run:
+            async for event in run:
+                if isinstance(event, ToolProgress) and type(event.value).__name__ == "ToolCallStarted":
+                    break
+    assert ended == ["hang"]
+    assert told(run.response) == ["cancelled; its outcome is unknown"]
+
+
+class Waiting:
+    """An inner agent with two calls that need approval, after a handoff inside."""
+
+    def __init__(self) -> None:
+        self.ran: list[int] = []
+
+        @tool(approve=True)
+        async def refund(order: int, context_variables: Mapping[str, Any]) -> str:
+            self.ran.append(order)
+            return f"refunded {order} by {context_variables['clerk']}"
+
+        def sign(context_variables: MutableMapping[str, Any]) -> str:
+            context_variables["clerk"] = "Ann"
+            return "signed"
+
+        payer = Agent(name="Payer", instructions="payer", functions=[sign, refund])
+        self.agent = editor(researcher(payer))
+
+    def model(self) -> ScriptedModel:
+        """The whole script; each run of it takes a new one, as in another process."""
+        calls = [call("sign"), call("refund", call_id="a", order=1), call("refund", call_id="b", order=2)]
+        return model_of(outer=[[ask()]], inner=[[call("transfer_to_payer")]], payer=[calls])
+
+    async def begin(self) -> list[Any]:
+        """Run until it waits; the history as it comes back from a storage."""
+        response = await AsyncSwarm(self.model().client()).run(self.agent, "Go")
+        (waits,) = response.waiting
+        assert (response.stop, waits.id, self.ran) == ("waiting", "outer_1", [])
+        assert waits.reason == "Payer: refund needs approval; Payer: refund needs approval"
+        assert [each["id"] for each in waits.data["waiting"]] == ["a", "b"]
+        history: list[Any] = json.loads(json.dumps([{"role": "user", "content": "Go"}, *response.messages]))
+        return history
+
+
+@pytest.mark.parametrize(
+    ("decision", "ran"),
+    [
+        (True, [1, 2]),
+        (Answer({"a": True, "b": False}), [1]),
+        ({"a": True, "b": {"deny": "late"}}, [1]),
+        ({"answer": {"a": True, "b": True}}, [1, 2]),
+        (False, []),
+    ],
+    ids=["True", "Answer", "mapping", "JSON", "False"],
+)
+async def test_it_waits_and_the_outer_call_waits(decision: Any, ran: list[int]) -> None:
+    """The decisions are passed down, in another process; context that the inner run had changed is still there."""
+    shop = Waiting()
+    history = await shop.begin()
+    model = model_of(outer=["Done."], payer=["Refunded."])
+    response = await AsyncSwarm(model.client()).run(shop.agent, history, resume={"outer_1": decision})
+    assert (sorted(shop.ran), response.text) == (ran, "Done.")
+    if ran:
+        assert told(response) == ["Refunded."]
+        assert "refunded 1 by Ann" in str(model.requests[0].messages)
+    check_history([*history, *response.messages])
+
+
+async def test_inner_calls_are_decided_one_by_one() -> None:
+    """The outer call waits again, with what is left."""
+    shop = Waiting()
+    history = await shop.begin()
+    swarm = AsyncSwarm(model_of(outer=["Done."], payer=["Refunded."]).client())
+    second = await swarm.run(shop.agent, history, resume={"outer_1": {"a": True}})
+    assert (second.stop, shop.ran) == ("waiting", [1])
+    assert [each["id"] for each in second.waiting[0].data["waiting"]] == ["b"]
+    history = json.loads(json.dumps([*history, *second.messages]))
+    third = await swarm.run(shop.agent, history, resume={"outer_1": {"b": True}})
+    assert (third.text, shop.ran) == ("Done.", [1, 2])
+
+
+async def test_an_agent_that_is_not_found_is_named() -> None:
+    """The inner run had handed off to an agent that the program no longer has."""
+    shop = Waiting()
+    history = await shop.begin()
+    shop.agent = editor(researcher())
+    model = model_of(outer=["Done."])
+    response = await AsyncSwarm(model.client()).run(shop.agent, history, resume={"outer_1": True})
+    assert "'Payer', and 0 agents of this name can be found from 'Researcher'" in told(response)[0]
+
+
+def test_options_are_checked() -> None:
+    """A value that it does not know would be ignored otherwise."""
+    with pytest.raises(ConfigurationError, match="not 'some' and 'copy'"):
+        researcher(history="some")
+    with pytest.raises(ConfigurationError, match="names of 1 to 64"):
+        researcher(name="my researcher")
+
+
+def test_name_and_description() -> None:
+    """By default those of the agent."""
+    made = agent_tool(Agent(name="Big Boss"))
+    assert made.schema.json["function"]["name"] == "big_boss"
+    assert agent_tool(Agent(name="Ø")).schema.name == "agent"
+    assert agent_tool(Agent(), name="x", description="y").schema.json["function"]["description"] == "y"
+
+
+async def test_options_of_tool_apply() -> None:
+    """`tool(...)` adds to it as to any tool."""
+    waits = tool(approve=True)(researcher())
+    response = await AsyncSwarm(model_of(outer=[[ask()]]).client()).run(editor(waits), "Go")
+    assert response.waiting[0].reason == "needs approval"
+    model = model_of(outer=["Done."], inner=["It rains."])
+    history = [{"role": "user", "content": "Go"}, *response.messages]
+    again = await AsyncSwarm(model.client()).run(editor(waits), history, resume={"outer_1": True})
+    assert told(again) == ["It rains."]
+
+
+async def test_outside_of_a_run_it_says_so() -> None:
+    """Called by itself it has no swarm."""
+    with pytest.raises(ConfigurationError, match="only while a tool call runs"):
+        await researcher()(request="x", context_variables={})
+
+
+def test_in_a_blocking_run() -> None:
+    """`Swarm` runs it too."""
+    model = model_of(outer=[[ask()], "Done."], inner=["It rains."])
+    with Swarm(model.client()).stream(editor(researcher()), "Go") as run:
+        ended = [event.content for event in run if isinstance(event, ToolCallFinished)]
+    assert ended == ["It rains."]
+
+
+def test_in_a_step_of_swarm_it_says_so() -> None:
+    """`handle_tool_calls` carries out calls without a run, so there is none to begin the inner one from."""
+    swarm = Swarm(ScriptedModel([]).client())
+    asked = {"id": "1", "type": "function", "function": {"name": "researcher", "arguments": '{"request": "x"}'}}
+    response = swarm.handle_tool_calls([asked], [researcher()], {}, debug=False)
+    assert "an agent_tool works only as a function of an agent" in response.messages[0]["content"]
