@@ -9,14 +9,20 @@ from anyio import CapacityLimiter
 
 from aswarm import (
     Agent,
+    Answer,
+    Approve,
     AsyncSwarm,
     CallWaiting,
     ClassicStream,
     CompletionError,
     CompletionFinished,
+    Decision,
+    Deny,
     Event,
     EventStream,
     HandedOff,
+    Hold,
+    OpenCall,
     RateLimits,
     ReasoningDelta,
     RefusalDelta,
@@ -38,9 +44,12 @@ from aswarm import (
     TurnStarted,
     UnknownCall,
     Usage,
+    current_call,
+    external_tool,
     function_to_json,
     function_tool,
     tool,
+    waiting,
 )
 from aswarm.testing import ScriptedModel, call, check_history
 
@@ -178,3 +187,41 @@ assert_type(ready(1, {"user": "Ann"}), str)
 
 def still_running(error: ToolError) -> bool:
     return isinstance(error, ToolTimeout) and error.still_running
+
+
+# --- calls that wait for a decision ---
+
+
+@tool(approve=lambda arguments, context: "large" if arguments["amount"] > context["limit"] else False)
+def pay(amount: int) -> str:
+    if current_call().answer is None:
+        raise Hold("Which account?", data={"amount": amount})
+    return str(current_call().answer)
+
+
+async def ask_first(arguments: Mapping[str, Any], context: Mapping[str, Any]) -> bool:
+    return bool(arguments["amount"] > context["limit"])
+
+
+@tool(approve=ask_first)
+async def pay_later(amount: int) -> str:
+    return str(amount)
+
+
+cashier = Agent(functions=[pay, pay_later, external_tool("browser", "Opens a page.", {"type": "object"})])
+later: dict[str, Decision] = {"a": True, "b": "told instead"}
+
+
+async def decided() -> None:
+    first = await swarm.run(cashier, "Pay!")
+    assert_type(first.waiting, list[OpenCall])
+    assert_type(waiting(first.messages), list[OpenCall])
+    await swarm.run(cashier, first.messages, resume={"a": Approve({"amount": 3}), "b": Deny("no"), "c": Answer(4)})
+    await swarm.run(cashier, first.messages, resume={0: False, "b": {"answer": 3}})
+    await swarm.run(cashier, first.messages, resume=later)
+    await swarm.run(cashier, first.messages, resume={each.id: False for each in first.waiting})
+    with Swarm() as plain_swarm:
+        plain_swarm.run(cashier, first.messages, resume={"a": True, "b": Deny("no")})
+        plain_swarm.run(cashier, first.messages, stream=True, resume={0: Approve(expected={"amount": 3})})
+        with plain_swarm.stream(cashier, first.messages, resume=later) as run:
+            assert_type(run.response.waiting, list[OpenCall])
