@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-
 import pytest
-from accumulated import Json, accumulate, json_values, whole
+from accumulated import Json, accumulate, whole
+from drawn_messages import expected_message, interleaved, merged_by_index, messages, pieces_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_cases import chunk, fragment
@@ -14,17 +12,6 @@ from wire_cases import chunk, fragment
 from aswarm._wire.accumulator import Accumulator
 
 pytestmark = pytest.mark.slow
-
-_arguments = st.dictionaries(st.text(max_size=4), json_values, max_size=3).map(
-    lambda value: json.dumps(value, ensure_ascii=False)
-)
-
-
-@st.composite
-def pieces_of(draw: st.DrawFn, text: str) -> list[str]:
-    """The text in any cut."""
-    places = sorted(draw(st.sets(st.integers(1, max(len(text) - 1, 1)), max_size=5))) if text else []
-    return [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
 
 
 @st.composite
@@ -37,24 +24,6 @@ def name_pieces(draw: st.DrawFn, name: str) -> list[str]:
             return [name]
         so_far += piece
     return pieces
-
-
-@st.composite
-def messages(draw: st.DrawFn) -> Json:
-    """A message as a server means it; calls may lack an id."""
-    message: Json = {"role": "assistant", "content": draw(st.none() | st.text(max_size=12))}
-    for key in draw(st.sets(st.sampled_from(["reasoning_content", "refusal", "vendor_key"]))):
-        message[key] = draw(st.text(min_size=1, max_size=12))
-    calls: list[Json] = []
-    for number in range(draw(st.integers(0, 3))):
-        name, arguments = draw(st.from_regex(r"[a-z_]{1,10}", fullmatch=True)), draw(_arguments | st.just(""))
-        made: Json = {"type": "function", "function": {"name": name, "arguments": arguments}}
-        if draw(st.booleans()):
-            made = {"id": f"call_{number}", **made}
-        if draw(st.booleans()):
-            made["extra_content"] = {"google": {"thought_signature": f"s{number}"}}
-        calls.append(made)
-    return {**message, "tool_calls": calls} if calls else message
 
 
 @st.composite
@@ -74,15 +43,6 @@ def fragments_of(draw: st.DrawFn, made: Json) -> list[Json]:
     if "extra_content" in made:
         draw(st.sampled_from(parts))["extra_content"] = made["extra_content"]
     return parts
-
-
-@st.composite
-def interleaved(draw: st.DrawFn, rows: list[list[Json]]) -> list[Json]:
-    """The rows mixed, the order within each kept, and the first of each in the order of the rows."""
-    mixed = [row.pop(0) for row in rows]
-    while rows := [row for row in rows if row]:
-        mixed.append(draw(st.sampled_from(rows)).pop(0))
-    return mixed
 
 
 _noise: st.SearchStrategy[Json] = st.sampled_from(
@@ -128,13 +88,6 @@ def cut(draw: st.DrawFn, message: Json) -> list[Json]:
     return chunks
 
 
-def expected_message(message: Json) -> Json:
-    """The message as it is recorded, with None for ids that are to be made."""
-    calls = [{"id": None, **made} for made in message.get("tool_calls", ())]
-    content = message["content"] or (None if calls or message.get("refusal") else "")
-    return {**message, "content": content, "tool_calls": calls or None}
-
-
 def without_made_ids(accumulated: Json, message: Json) -> Json:
     """The accumulated message with None in place of the ids that had to be made."""
     calls = accumulated["tool_calls"] or []
@@ -173,23 +126,6 @@ def test_sequential_calls_need_no_index(data: st.DataObject) -> None:
         [chunk({"content": message["content"]}), *(chunk({"tool_calls": [part]}) for part in parts), chunk({}, "stop")]
     )
     assert completion.message["tool_calls"] == expected_message(message)["tool_calls"]
-
-
-def merged_by_index(shown: Iterable[Json]) -> Json:
-    """What a consumer in Swarm's manner makes of the deltas: strings concatenated, calls by their index."""
-    merged: Json = {"calls": {}}
-    for delta in shown:
-        for key, value in delta.items():
-            if isinstance(value, str):
-                merged[key] = merged.get(key, "") + value
-        for part in delta["tool_calls"] or ():
-            made = merged["calls"].setdefault(part["index"], {"id": "", "type": "", "name": "", "arguments": ""})
-            for key, value in {**part, **part["function"]}.items():
-                if key in made:
-                    made[key] += value or ""
-                elif key == "extra_content":
-                    made[key] = value
-    return merged
 
 
 @given(st.data())
