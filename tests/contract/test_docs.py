@@ -120,6 +120,12 @@ def test_the_web_endpoint_of_the_readme_answers(page_run: PageRun) -> None:
     assert asyncio.run(ask()) == "Hello! How can I help?"
 
 
+def test_examples_and_the_readme_name_no_model_that_leaves() -> None:
+    """A model of GPT-4 leaves the API of OpenAI in January 2027; pages name one only to say so."""
+    files = [README, *(path for path in (PROJECT / "examples").rglob("*.*") if path.suffix in {".md", ".py"})]
+    assert [path.name for path in files if "gpt-4" in path.read_text(encoding="utf-8")] == []
+
+
 def test_every_page_is_in_the_index() -> None:
     """A page of `docs` can be found from `docs/index.md`, and the index from README."""
     links = set(LINK.findall((PROJECT / "docs/index.md").read_text(encoding="utf-8")))
