@@ -66,3 +66,4 @@ async def test_an_error_keeps_its_status(
     with pytest.raises(CompletionError) as caught:
         await ask(made[0], way, made[1], f"status {status}")
     assert (caught.value.status_code, caught.value.retryable) == (status, retryable)
+    assert "litellm.ai" not in str(caught.value)

@@ -36,6 +36,14 @@ class ReadTimeout(Exception):
 URL = "http://host:8080/v1/chat/completions"
 
 
+def test_the_address_that_litellm_makes_up_is_not_shown() -> None:
+    """Its exceptions have a request to its own site; the advice is not about that."""
+    made = type("NotFoundError", (StatusError,), {"__module__": "litellm.exceptions"})("?", "https://litellm.ai")
+    assert (
+        where_and_why(made, 404, "m") == " (model 'm'; the server knows no such address or no such model; check both)"
+    )
+
+
 @pytest.mark.parametrize(
     ("url", "shown"),
     [

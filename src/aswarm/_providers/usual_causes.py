@@ -77,6 +77,8 @@ def where_and_why(error: Exception, status: int | None, model: object) -> str:
 
 
 def _base_url(error: Exception) -> str:
+    if type(error).__module__.partition(".")[0] == "litellm":
+        return ""  # its requests name the site of LiteLLM, and not the server
     request: Any = None
     with suppress(RuntimeError):  # httpx raises it where an exception has no request
         request = getattr(error, "request", None)
