@@ -24,6 +24,7 @@ from aswarm import (
     tool,
     waiting,
 )
+from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.testing import ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -221,6 +222,45 @@ async def test_undecided_calls_stay_open() -> None:
     check_history([*history, *third.messages], ordered=False)
 
 
+async def test_a_handoff_that_was_denied_stays_denied() -> None:
+    """It was answered while another call still waited, and that answer is not taken back."""
+    shop = Shop([call("refund", call_id="a", order=1), call("transfer_to_other", call_id="b")], "Done.")
+    history = stored(await shop.run())
+    second = await shop.run(history, resume={"b": False})
+    assert ([each.id for each in second.waiting], told(second)) == (["a"], ["not run: denied by the user"])
+    third = await shop.run(stored(second, history), resume={"a": True})
+    assert (third.agent, third.text) == (shop.agent, "Done.")
+
+
+async def test_a_decision_about_a_call_that_was_not_reached() -> None:
+    """It waits again, for the same reason, in the response as in the history."""
+    steps = [call("refund", call_id="a", order=1), call("note", text="1"), call("refund", call_id="b", order=2)]
+    shop = Shop(steps, "Done.")
+    first = await shop.run()
+    second = await shop.run(stored(first), resume={"b": True})
+    assert second.waiting == first.waiting == waiting(stored(second, stored(first)))
+    assert shop.ran == []
+
+
+async def test_a_middleware_that_holds_a_call_that_has_begun() -> None:
+    """Nothing is left to decide: the call is answered as one whose outcome is unknown, and the run goes on."""
+
+    def late(handlers: Handlers) -> Handlers:
+        async def call_tool(made: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+            await handlers.call_tool(made, context, started)
+            raise Hold("Was that right?")
+
+        return Handlers(handlers.complete, call_tool, handlers.run)
+
+    async def pay() -> str:
+        return "paid"
+
+    model = ScriptedModel([call("pay"), "Done."])
+    response = await AsyncSwarm(model.client(), middleware=[late]).run(Agent(functions=[pay]), "Go")
+    assert (response.stop, response.text, response.waiting) == ("answer", "Done.", [])
+    assert [each.name for each in response.unknown_calls] == ["pay"]
+
+
 async def test_a_history_that_was_not_executed_is_decided_call_by_call() -> None:
     """After execute_tools=False an undecided call stays open, whatever its function: nobody was asked about it."""
     shop = Shop([call("note", call_id="a", text="1"), call("note", call_id="b", text="2")], "Done.")
@@ -244,6 +284,18 @@ async def test_equal_ids_are_decided_by_index() -> None:
     assert ([each.index for each in second.waiting], shop.ran) == ([0, 1], [])
     third = await shop.run(history, resume={"0": False, 1: True})
     assert (told(third), third.text) == (["not run: denied by the user", "refunded 2"], "Done.")
+
+
+async def test_a_denied_call_of_an_equal_id_never_runs() -> None:
+    """The decision on the later one counts once the earlier one has run; until then that call waits."""
+    steps = [call("refund", call_id="a", order=1), call("look", call_id="x", at="1"), call("look", call_id="x", at="2")]
+    shop = Shop(steps, "Done.")
+    shop.swarm = AsyncSwarm(shop.model.client(), concurrent_tools=False)
+    history = stored(await shop.run())
+    second = await shop.run(history, resume={"a": True, 2: False})
+    assert ([each.index for each in second.waiting], shop.ran) == ([2], [("refund", 1), ("look", "1")])
+    third = await shop.run(stored(second, history), resume={2: False})
+    assert (told(third), third.text, len(shop.ran)) == (["not run: denied by the user"], "Done.", 2)
 
 
 @pytest.mark.parametrize(

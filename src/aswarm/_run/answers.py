@@ -122,12 +122,14 @@ def stays_open(calls: Iterable[ToolCall]) -> bool:
     """
     waits = handed_off = False
     for call in calls:
-        waits = waits or call.hold is not None
+        # A middleware that raises Hold after the function has begun leaves nothing that could wait.
+        waits = waits or (call.hold is not None and not (call.started and not call.is_repeatable))
         handed_off = handed_off or _has_handed_off(call)
     if not waits or handed_off:
         return False
     for call in calls:
-        if call.tool is not None and call.tool.is_handoff:
+        is_denied = call.outcome is not None and call.outcome.agent is None
+        if call.tool is not None and call.tool.is_handoff and not is_denied:
             call.outcome, call.started = None, False
         elif call.outcome is None and not call.started and call.decided is None and call.hold is None:
             # The run does not reach it any more, but a user should be asked about all calls at once.

@@ -50,7 +50,8 @@ def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapp
             _apply(call, given[call.position], (entry or {}).get("data"))
         else:
             undecided.add(key)
-            call.hold = None if entry is None and entries is not None else _hold_of(entry or {})
+            nothing_asked = entry is None and entries is not None and call.position not in given
+            call.hold = None if nothing_asked else _hold_of(entry or {})
 
 
 def _hold_of(entry: Entry) -> Hold:

@@ -183,7 +183,7 @@ class RunState:
         self._new_messages.extend(messages)
         self._send_pending(messages)
         source, self.agent = self.agent, handed_to(self.calls) or self.agent
-        self.calls = []
+        self.calls, self._recorded = [], {}
         return (source, self.agent) if self.agent is not source else None
 
     def _send_pending(self, answers: list[Message]) -> None:
@@ -236,7 +236,9 @@ class RunState:
         return messages + [waiting_message(call, entry) for call, entry in new]
 
     def _as_open(self, call: ToolCall) -> OpenCall:
-        return open_call(call.position, call.message, self.agent.name, entry_of(call) or {})
+        # A call that was decided, and not reached, waits for what the history says.
+        entry = entry_of(call) or self._recorded.get(call.position, {})
+        return open_call(call.position, call.message, self.agent.name, entry)
 
 
 def _own_context(context_variables: object) -> dict[str, Any]:
