@@ -261,6 +261,14 @@ async def test_a_middleware_that_holds_a_call_that_has_begun() -> None:
     assert [each.name for each in response.unknown_calls] == ["pay"]
 
 
+async def test_a_call_that_waits_before_an_answered_one_of_its_id() -> None:
+    """Nothing could tell that answer from its own, so it does not wait: the model is told, and the run goes on."""
+    shop = Shop([call("refund", call_id="x", order=1), call("refund", call_id="x", order="many")], "Done.")
+    response = await shop.run()
+    assert (response.stop, response.waiting, shop.ran) == ("answer", [], [])
+    assert told(response)[0] == "not run: interrupted"
+
+
 async def test_a_history_that_was_not_executed_is_decided_call_by_call() -> None:
     """After execute_tools=False an undecided call stays open, whatever its function: nobody was asked about it."""
     shop = Shop([call("note", call_id="a", text="1"), call("note", call_id="b", text="2")], "Done.")

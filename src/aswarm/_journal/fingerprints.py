@@ -10,17 +10,21 @@ from typing import Any
 from pydantic_core import to_json
 
 from aswarm._agent import Agent
+from aswarm._decisions import Decisions
 from aswarm._messages import normalize
 from aswarm._wire.request import CompletionRequest
 
 
-def item_fingerprint(agent: Agent, messages: Any, context_variables: Mapping[str, Any] | None) -> str:
-    """The fingerprint of an item: its messages, its own context variables, the name of its first agent.
+def item_fingerprint(
+    agent: Agent, messages: Any, context_variables: Mapping[str, Any] | None, resume: bool | Decisions = False
+) -> str:
+    """The fingerprint of an item: its messages, its own context variables, its decisions, the name of its first agent.
 
     Raises ConfigurationError for invalid messages.
     """
     own = [_variables(context_variables)] if context_variables else []
-    return _digest([agent.name, normalize(messages), *own])
+    decided = [{"resume": resume if isinstance(resume, bool) else dict(resume)}] if resume is not False else []
+    return _digest([agent.name, normalize(messages), *own, *decided])
 
 
 def request_fingerprint(request: CompletionRequest) -> dict[str, str]:

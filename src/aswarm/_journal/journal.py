@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from aswarm._agent import Agent, Response
+from aswarm._decisions import Decisions
 from aswarm._errors import AswarmError, ConfigurationError
 from aswarm._run.handlers import Middleware
 from aswarm._run.options import RunOptions
@@ -63,7 +64,9 @@ class Journal:
         `own_context`: those of the context variables in `options` that identify the item. Raises what `begin`, `run`
         and `JournalEntry.finish` raise.
         """
-        entry = await self.begin(item_id, options.agent, options.messages, options.context_variables, own_context)
+        entry = await self.begin(
+            item_id, options.agent, options.messages, options.context_variables, own_context, options.resume
+        )
         if (recorded := entry.response) is not None:
             return recorded
         response = await run(options, journal_middleware(entry))
@@ -81,19 +84,20 @@ class Journal:
         messages: Any,
         context_variables: Mapping[str, Any] | None = None,
         own_context: Mapping[str, Any] | None = None,
+        resume: bool | Decisions = False,
     ) -> JournalEntry:
         """Find the item in the file, or add it. The caller must not change `context_variables` until the item ends.
 
-        Raises ConfigurationError if the item was recorded with other messages, another agent or another `own_context`,
+        Raises ConfigurationError if the item was recorded with other messages, another agent, `own_context` or `resume`,
         and for an id that is not valid text or that this batch has had before; RunError if the file cannot be written.
         """
         _check_id(item_id)
-        content = item_fingerprint(agent, messages, own_context)
+        content = item_fingerprint(agent, messages, own_context, resume)
         stored = await self._writer.find(item_id, content)
         if stored.content != content:
             raise ConfigurationError(
                 f"the item {item_id!r} differs from the one that the journal {self.path} has under this id: in its "
-                "messages, its context variables or the name of its agent. Give the item another id, or the batch "
+                "messages, its context variables, its decisions or the name of its agent. Give the item another id, or the batch "
                 "another journal"
             )
         if stored.is_repeated:

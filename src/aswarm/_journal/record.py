@@ -14,6 +14,7 @@ from pydantic_core import to_jsonable_python
 
 from aswarm._agent import Agent, Response, Result, UnknownCall
 from aswarm._context import changes, copy_containers
+from aswarm._decisions import OpenCall
 from aswarm._errors import ConfigurationError, ToolError
 from aswarm._json import shown
 from aswarm._messages import OUTCOME_UNKNOWN
@@ -157,8 +158,8 @@ def response_data(response: Response, context: Mapping[str, Any]) -> str:
         "stop": response.stop,
         "run_id": response.run_id,
     }
-    unknown_calls = [asdict(call) for call in response.unknown_calls]
-    return _write({**record, "unknown_calls": unknown_calls} if unknown_calls else record)
+    calls: dict[str, list[Any]] = {"unknown_calls": response.unknown_calls, "waiting": response.waiting}
+    return _write({**record, **{key: list(map(asdict, found)) for key, found in calls.items() if found}})
 
 
 def recorded_response(record: Mapping[str, Any], agent: Agent, context: Mapping[str, Any]) -> Response:
@@ -173,6 +174,7 @@ def recorded_response(record: Mapping[str, Any], agent: Agent, context: Mapping[
         stop=record["stop"],
         run_id=record.get("run_id", ""),  # the first journals have none
         unknown_calls=[UnknownCall(**call) for call in record.get("unknown_calls", ())],
+        waiting=[OpenCall(**call) for call in record.get("waiting", ())],
     )
 
 

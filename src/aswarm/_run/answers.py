@@ -63,14 +63,21 @@ def answers_of(calls: list[ToolCall]) -> list[Message]:
 
 
 def _open_set(calls: list[ToolCall]) -> set[ToolCall]:
-    """The calls that get no answer, so that they can be resumed: those that never started, or are repeatable.
+    """The calls that get no answer, so that they can be resumed.
 
-    No call stays open once a handoff of the same turn has finished: the new agent may not even have that function. And no
-    call before an answered one of the same id and name: a resumed run would take that answer for this call's.
+    No call stays open once a handoff of the same turn has finished: the new agent may not even have that function.
+    """
+    return set() if handed_to(calls) else _resumable(calls)
+
+
+def _resumable(calls: list[ToolCall]) -> set[ToolCall]:
+    """The calls that never started, or are repeatable.
+
+    But no call before an answered one of the same id and name: a resumed run would take that answer for this call's.
     """
     found: set[ToolCall] = set()
     answered: set[tuple[str, str]] = set()
-    for call in () if handed_to(calls) else reversed(calls):
+    for call in reversed(calls):
         key = (call.id, call.name)
         if call.outcome or key in answered or (call.started and not call.is_repeatable):
             answered.add(key)
@@ -114,18 +121,15 @@ def open_calls_of(calls: list[ToolCall]) -> list[ToolCall]:
     return [call for call in calls if call in open_ones]
 
 
-def stays_open(calls: Iterable[ToolCall]) -> bool:
+def stays_open(calls: list[ToolCall]) -> bool:
     """Whether the turn stays open because a call waits. Prepares its calls for that, at any moment of the turn.
 
     Handoffs to agents are taken back: the calls that wait must belong to the active agent. A function that has handed
     off cannot be taken back, and then no call waits.
     """
-    waits = handed_off = False
-    for call in calls:
-        # A middleware that raises Hold after the function has begun leaves nothing that could wait.
-        waits = waits or (call.hold is not None and not (call.started and not call.is_repeatable))
-        handed_off = handed_off or _has_handed_off(call)
-    if not waits or handed_off:
+    held = [call for call in calls if call.hold is not None]
+    # A call that a middleware holds once its function has begun cannot be resumed.
+    if not held or any(map(_has_handed_off, calls)) or _resumable(calls).isdisjoint(held):
         return False
     for call in calls:
         is_denied = call.outcome is not None and call.outcome.agent is None

@@ -31,7 +31,8 @@ fewer if the provider accepts other requests meanwhile. A retry repeats one comp
 same file. Items that have finished give their recorded response, and the others continue where they were: a recorded
 completion is not requested again, and a recorded tool call does not run again. A call that had begun, and whose result
 was not recorded, is answered "cancelled; its outcome is unknown" and is in `Outcome.unknown_calls`; a call of
-`@tool(repeatable=True)` runs again. Ids are the caller's; without a journal several items
+`@tool(repeatable=True)` runs again. An item whose calls wait for a decision has finished, with `response.stop == "waiting"`:
+continue it as a new item, with another id, the whole history and `Item(..., resume=decisions)`. Ids are the caller's; without a journal several items
 may have the same id, with a journal each item needs its own.
 
 **Agents in a journal.** The journal records an agent by its name. A rerun looks for the name first in `agents=[...]`,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeGuard, cast
 
 from aswarm._agent import Agent, Response, UnknownCall
+from aswarm._decisions import Decisions
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_array, shown
 from aswarm._run.options import Messages
@@ -22,7 +23,8 @@ class Item:
 
     `messages`: as for `AsyncSwarm.run`. `id`: the caller's name for the item; by default its place in the batch, from
     0. `agent`: used in place of the batch's agent. `context_variables`: laid over those of the batch, key by key.
-    `metadata`: any object; the outcome has it too.
+    `metadata`: any object; the outcome has it too. `resume`: the decisions about the calls that are open at the end of
+    `messages`, as for `AsyncSwarm.run`.
     """
 
     messages: Messages
@@ -30,6 +32,7 @@ class Item:
     agent: Agent | None = None
     context_variables: Mapping[str, Any] | None = None
     metadata: Any = None
+    resume: bool | Decisions = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Completed(Outcome):
-    """The outcome of an item whose run has ended by itself, with an answer or at a limit: see `response.stop`."""
+    """The outcome of an item whose run has ended by itself: see `response.stop`.
+
+    It is "answer", "max_turns", or "waiting": then `Item(..., resume=...)` with the stored history continues.
+    """
 
     response: Response  # pyright: ignore[reportGeneralTypeIssues] - the default of the base class is not for it
     error: None = None

@@ -67,6 +67,7 @@ class BatchSettings:
             self._context(item),
             self.model_override,
             max_turns=self.max_turns,
+            resume=item.resume,
         )
 
     def _context(self, item: Item) -> Mapping[str, Any] | None:

@@ -1,0 +1,127 @@
+"""A batch whose items wait for a decision, and items that begin with decisions."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from batches import Echo, answer, call, outcomes_of, text_of
+
+from aswarm import Agent, ConfigurationError, tool
+from aswarm.batch import Completed, Item
+
+pytestmark = pytest.mark.anyio
+USER = {"role": "user", "content": "x"}
+
+
+class Shop:
+    """An agent that needs an approval to pay, a model that asks it to, and how often it has paid."""
+
+    def __init__(self) -> None:
+        self.paid = 0
+
+        @tool(approve=True)
+        async def pay() -> str:
+            self.paid += 1
+            return "paid"
+
+        self.agent = Agent(functions=[pay])
+        self.source = Echo(self.gate)
+
+    async def gate(self, text: str) -> Any:
+        return answer("", [call("pay")]) if text == "x" else None
+
+
+def stored(outcome: Any) -> list[Any]:
+    """The history as it comes back from a storage."""
+    history: list[Any] = json.loads(json.dumps([USER, *outcome.response.messages]))
+    return history
+
+
+@pytest.mark.parametrize("has_journal", [False, True], ids=["without a journal", "with a journal"])
+async def test_an_item_waits_and_another_one_continues_it(has_journal: bool, tmp_path: Path) -> None:
+    """It is a `Completed` outcome that waits; a new item with the history and a decision ends with the answer."""
+    shop = Shop()
+    journal = tmp_path / "run.sqlite" if has_journal else None
+    [outcome] = await outcomes_of(shop.source, [Item("x", "a")], shop.agent, journal=journal)
+    assert isinstance(outcome, Completed)
+    assert (outcome.response.stop, [each.name for each in outcome.response.waiting]) == ("waiting", ["pay"])
+    if has_journal:
+        [again] = await outcomes_of(Echo(), [Item("x", "a")], shop.agent, journal=journal)
+        assert again.response == outcome.response
+    items = [Item(stored(outcome), "a2", resume={"c1": True}), Item(stored(outcome), "a3", resume={"c1": False})]
+    texts = [text_of(each) for each in await outcomes_of(shop.source, items, shop.agent, journal=journal, ordered=True)]
+    assert texts == ["paid", "not run: denied by the user"]
+    if has_journal:
+        assert texts == [
+            text_of(each) for each in await outcomes_of(Echo(), items, shop.agent, journal=journal, ordered=True)
+        ]
+    assert shop.paid == 1
+
+
+@pytest.mark.parametrize(
+    ("resume", "words"), [({"c2": True}, "no open call"), (3, "resume must be"), (False, "no answer")], ids=str
+)
+async def test_decisions_that_do_not_fit_fail_their_item_alone(resume: Any, words: str) -> None:
+    """The other items run, and nothing of this one does."""
+    shop = Shop()
+    [outcome] = await outcomes_of(shop.source, ["x"], shop.agent)
+    first, second = await outcomes_of(
+        shop.source, [Item(stored(outcome), resume=resume), "y"], shop.agent, ordered=True
+    )
+    assert isinstance(first.error, ConfigurationError)
+    assert words in str(first.error)
+    assert (text_of(second), shop.paid) == ("y", 0)
+
+
+PROGRAM = """
+import asyncio, os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from batches import Echo
+from aswarm import Agent, tool
+from aswarm.batch import Item
+
+folder = Path(sys.argv[2])
+
+@tool(approve=True)
+async def pay() -> str:
+    with (folder / "paid").open("a") as file:
+        file.write("paid ")
+    return "paid"
+
+@tool(approve=True)
+def ship() -> str:
+    with (folder / "shipped").open("a") as file:
+        file.write("shipped ")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def made(name):
+    return {"id": name, "type": "function", "function": {"name": name, "arguments": "{}"}}
+
+asking = {"role": "assistant", "content": None, "tool_calls": [made("pay"), made("ship")]}
+history = [{"role": "user", "content": "x"}, asking]
+item = Item(history, "a", resume={"pay": True, "ship": True})
+
+async def main():
+    async with Echo().swarm().batch(Agent(functions=[pay, ship]), [item], journal=folder / "run.sqlite") as outcomes:
+        async for outcome in outcomes:
+            print(outcome.error or outcome.response.text)
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_that_is_killed_in_an_approved_call_runs_none_twice(tmp_path: Path) -> None:
+    """The rerun answers both from the journal: the one that ended, and the one whose outcome is unknown."""
+    support = Path(__file__).parents[1] / "support"
+    command = [sys.executable, "-c", PROGRAM, str(support), str(tmp_path)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    again = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert again.stdout.strip() == "cancelled; its outcome is unknown"
+    assert [(tmp_path / name).read_text() for name in ("paid", "shipped")] == ["paid ", "shipped "]

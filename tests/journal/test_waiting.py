@@ -1,0 +1,133 @@
+"""Calls that wait for a decision, in a journal: the question is kept, and no call runs twice."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from journaled import BATCH, Died, Json, Script, calls, dies, rerun, says
+from one_turn import contents
+
+from aswarm import Agent, Answer, Approve, AsyncSwarm, ConfigurationError, Hold, Response, current_call, tool, waiting
+from aswarm._journal import Journal
+from aswarm._journal.middleware import journal_middleware
+from aswarm._run.options import RunOptions
+from aswarm.testing import check_history
+
+pytestmark = pytest.mark.anyio
+USER = {"role": "user", "content": "Hi"}
+
+
+class Shop:
+    """An agent that asks before it pays, and what ran."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.ran: list[Any] = []
+
+        async def look() -> str:
+            self.ran.append("look")
+            return "seen"
+
+        async def pay() -> str:
+            if current_call().answer is None:
+                self.asked += 1
+                raise Hold("From which account?", data={"accounts": [1, 2]})
+            self.ran.append(("pay", current_call().answer, current_call().data))
+            return "paid"
+
+        @tool(approve=True)
+        async def refund() -> str:
+            self.ran.append("refund")
+            return "refunded"
+
+        self.agent = Agent(functions=[look, pay, refund])
+
+
+def stored(response: Response) -> list[Json]:
+    """The history as it comes back from a storage."""
+    history: list[Json] = json.loads(json.dumps([USER, *response.messages]))
+    return history
+
+
+def kinds(path: Path) -> list[str]:
+    """The kinds of the steps in the file, in order."""
+    with closing(sqlite3.connect(path)) as file:
+        return [kind for (kind,) in file.execute("SELECT kind FROM step ORDER BY seq")]
+
+
+async def decide(path: Path, item: str, model: Any, agent: Agent, history: Any, resume: Any) -> Response:
+    """An item that begins with decisions."""
+    swarm = AsyncSwarm(model)
+    async with Journal(path, BATCH) as journal:
+        return await journal.run(item, RunOptions(agent, history, resume=resume), swarm._run_to_end)
+
+
+async def test_an_item_that_waits_comes_back_as_it_was(path: Path) -> None:
+    """`waiting` is in the record: the rerun asks no model and no function, and its response is equal."""
+    shop = Shop()
+    first = await rerun(path, Script(calls("look", "pay", "refund")), shop.agent)
+    second = await rerun(path, Script(), shop.agent)
+    assert (first.stop, [each.name for each in first.waiting]) == ("waiting", ["pay", "refund"])
+    assert first.waiting[0].data == {"accounts": [1, 2]}
+    assert second == first
+    assert second.waiting == waiting(stored(second))
+    assert (shop.asked, shop.ran) == (1, ["look"])
+
+
+async def test_a_hold_of_a_function_is_withdrawn_in_the_journal(path: Path) -> None:
+    """The function had begun, and has done nothing: a rerun after a kill asks again, and does not call it unknown."""
+    shop = Shop()
+
+    swarm = AsyncSwarm(Script(calls("pay")))
+    async with Journal(path, BATCH) as journal:
+        entry = await journal.begin("a", shop.agent, "Hi")
+        await swarm._run_to_end(RunOptions(shop.agent, "Hi"), journal_middleware(entry))  # and dies before `finish`
+    assert kinds(path) == ["completion", "started", "withdrawn"]
+    response = await rerun(path, Script(), shop.agent)
+    assert (response.stop, [each.name for each in response.waiting], shop.asked) == ("waiting", ["pay"], 2)
+    assert response.unknown_calls == []
+
+
+async def test_decisions_continue_a_stored_history_and_are_recorded(path: Path) -> None:
+    """A process that dies after the approved calls runs none of them again, and denied ones never."""
+    shop = Shop()
+    history = stored(await rerun(path, Script(calls("look", "pay", "refund")), shop.agent))
+    decisions = {"pay-1": Answer(2), "refund-2": Approve(expected={})}
+    with pytest.raises(Died):
+        await decide(path, "b", Script(dies()), shop.agent, history, decisions)
+    response = await decide(path, "b", Script(says("Done")), shop.agent, history, decisions)
+    assert (response.text, contents(response)) == ("Done", ["paid", "refunded"])
+    assert shop.ran[0] == "look"
+    assert sorted(shop.ran[1:], key=str) == [("pay", 2, {"accounts": [1, 2]}), "refund"]
+    check_history([*history, *response.messages])
+
+
+async def test_a_call_that_was_changed_says_so_in_a_rerun_too(path: Path) -> None:
+    """The recorded outcome is what the function returned; the note about the arguments is made again."""
+
+    @tool(approve=True)
+    async def refund(order: int) -> str:
+        return f"refunded {order}"
+
+    agent = Agent(functions=[refund])
+    history = stored(await rerun(path, Script(calls("refund", refund='{"order": 7}')), agent))
+    with pytest.raises(Died):
+        await decide(path, "b", Script(dies()), agent, history, {"refund-0": Approve({"order": 8})})
+    response = await decide(path, "b", Script(says("Done")), agent, history, {"refund-0": Approve({"order": 8})})
+    assert contents(response) == ['(run with arguments changed by the user: {"order": 8})\nrefunded 8']
+
+
+@pytest.mark.parametrize("others", [{"pay-0": False}, {"pay-0": Answer(2)}, True, {}], ids=str)
+async def test_an_item_with_other_decisions_is_another_item(path: Path, others: Any) -> None:
+    """Under the same id it is refused: the record would be that of the first decisions."""
+    shop = Shop()
+    history = stored(await rerun(path, Script(calls("pay")), shop.agent))
+    await decide(path, "b", Script(says("Done")), shop.agent, history, {"pay-0": Answer(1)})
+    with pytest.raises(ConfigurationError, match="its decisions"):
+        await decide(path, "b", Script(says("Done")), shop.agent, history, others)
+    assert len(shop.ran) == 1
