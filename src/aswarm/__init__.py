@@ -9,10 +9,12 @@ from ._agent import Agent, Response, Result, UnknownCall
 from ._agent_tool import agent_tool
 from ._blocking.sync_streams import SyncClassicStream, SyncEventStream
 from ._blocking.sync_swarm import Swarm
+from ._budget import Budget
 from ._content import File, Image
 from ._decisions import Answer, Approve, Decision, Decisions, Deny, OpenCall, waiting
 from ._errors import (
     AswarmError,
+    BudgetError,
     CompletionError,
     ConfigurationError,
     Hold,
@@ -58,6 +60,8 @@ __all__ = [
     "Approve",
     "AswarmError",
     "AsyncSwarm",
+    "Budget",
+    "BudgetError",
     "CallWaiting",
     "ClassicStream",
     "CompletionError",

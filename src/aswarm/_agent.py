@@ -28,7 +28,7 @@ from ._json import is_object, jsonable
 from ._messages import Message, text_of
 from ._usage import Usage
 
-StopReason = Literal["answer", "max_turns", "tool_calls", "waiting", "cancelled", "error"]
+StopReason = Literal["answer", "max_turns", "tool_calls", "waiting", "budget", "cancelled", "error"]
 TOOLBOX_SLOT = "_aswarm_toolbox"
 Instructions = str | Callable[..., Any] | None
 
@@ -202,7 +202,8 @@ class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that ma
     `agent`: the active agent, which every run sets. Its type says that it is an Agent, but in a `Response` that code made
     without an agent it is None: type checkers do not find `Response().agent.name`. `context_variables`: the context as it is now. `usage`: tokens, summed over the run.
     `stop`: why it ended: "answer", "max_turns", "tool_calls" (`execute_tools=False` left calls open), "waiting" (a call
-    waits for a decision), "cancelled" (left early), "error". `run_id`: the id of the run; empty for a `Response` that no run made.
+    waits for a decision), "budget" (a limit of its `Budget` was reached, and `spent` names it: "tool_calls"), "cancelled"
+    (left early), "error". `run_id`: the id of the run; empty for a `Response` that no run made.
     `unknown_calls`: the calls of this run whose function began and that have no outcome, also if they are repeatable. They
     were cancelled in the middle, a journal has their start and not their end, or their function could not be stopped and
     may still be running. `waiting`: the open calls, which `run(..., resume={id: decision})` decides on.
@@ -220,6 +221,7 @@ class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that ma
     run_id: str = Field(default="", exclude=True)
     unknown_calls: list[UnknownCall] = []
     waiting: list[OpenCall] = []
+    spent: str | None = None
 
     def __eq__(self, other: object) -> bool:
         """Equal fields, whatever the `run_id`."""

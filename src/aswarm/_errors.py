@@ -3,6 +3,7 @@
     AswarmError
     ├── ConfigurationError      the caller's mistake, found before any request where possible
     └── RunError                the run ended early; `.response` is what happened until then
+        ├── BudgetError         a limit of `Budget(..., then="raise")` was reached
         └── CompletionError     the provider refused or failed; `.status_code`, `.retryable`, `.retry_after`
             └── StreamInterrupted   a stream that broke, or ended without a finish
 
@@ -52,6 +53,10 @@ class RunError(AswarmError):
     """The run ended early. `response`: what had happened until then. `partial`: the text of the unfinished completion."""
 
     partial: str = ""
+
+
+class BudgetError(RunError):
+    """A limit of `Budget(..., then="raise")` was reached. `response.spent` says which; `response` is valid, as of any error."""
 
 
 class CompletionError(RunError):

@@ -34,6 +34,7 @@ _NEVER_SENT = _OWN_KEYS | _ANSWER_KEYS
 _SUBSTANCE = ("content", "refusal", "audio", "function_call", "responses_output")
 INTERRUPTED = "not run: interrupted"
 OUTCOME_UNKNOWN = "cancelled; its outcome is unknown"
+STILL_RUNNING = "; it may still be running"
 
 
 def normalize(messages: object) -> list[Message]:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 from ._agent import Agent, Response, default_model
+from ._budget import Budget, checked_budget
 from ._decisions import Decisions
 from ._errors import ConfigurationError
 from ._events import LoopEvent
@@ -21,13 +22,15 @@ from ._providers.default_client import Transport, check_transport, make_client
 from ._providers.openai import OpenAISource, source_for
 from ._rate_limits.policy import RateLimits
 from ._rate_limits.rate_limiter import RateLimiter
-from ._run.current_call import OuterRun, running_call
+from ._run.current_call import OuterRun, running_call, running_run
+from ._run.cutting import budget_middleware
 from ._run.debug import debug_middleware
 from ._run.execution import ToolCaller, ToolErrorHook
 from ._run.handlers import Handlers, Middleware, MiddlewareStack, RunInfo, chain, isolated
 from ._run.instructions import resolve_instructions
 from ._run.loop import Loop
 from ._run.options import MAX_TURNS, Messages, RunOptions
+from ._run.spending import Spending
 from ._run.state import RunState
 from ._run.streams import ClassicStream, EventDelivery, EventStream, deliver_after, deliver_live, to_end
 from ._runtime.backend import PerLoop
@@ -74,6 +77,7 @@ class AsyncSwarm:
     clients of openai's are, and others whose `create` names that parameter; True asks every client, False none.
     `empty_content=""` for servers that refuse null as the content of a message with tool calls. `limits`: over all runs of this swarm.
     `middleware`: functions that wrap the handlers of every run, the first outermost; see `aswarm.middleware`.
+    `budget`: how much a run may use that has no budget of its own.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class AsyncSwarm:
         empty_content: Literal[""] | None = None,
         limits: RateLimits | None = None,
         middleware: Iterable[Middleware] = (),
+        budget: Budget | None = None,
     ) -> None:
         if max_threads < 1:
             raise ConfigurationError(f"max_threads must be at least 1, not {max_threads}")
@@ -107,6 +112,7 @@ class AsyncSwarm:
         self._threads = PerLoop(partial(ThreadPool, max_threads))
         self._rate_limiter = RateLimiter(limits)
         self._middleware = chain(middleware)
+        self._budget = checked_budget(budget)
 
     @property
     def client(self) -> Any:
@@ -129,6 +135,7 @@ class AsyncSwarm:
         *,
         resume: bool | Decisions = False,
         run_id: str | None = None,
+        budget: Budget | None = None,
     ) -> Coroutine[Any, Any, Response]: ...
 
     @overload
@@ -145,6 +152,7 @@ class AsyncSwarm:
         execute_tools: bool = True,
         resume: bool | Decisions = False,
         run_id: str | None = None,
+        budget: Budget | None = None,
     ) -> ClassicStream: ...
 
     @overload
@@ -161,6 +169,7 @@ class AsyncSwarm:
         *,
         resume: bool | Decisions = False,
         run_id: str | None = None,
+        budget: Budget | None = None,
     ) -> ClassicStream: ...
 
     @overload
@@ -177,6 +186,7 @@ class AsyncSwarm:
         *,
         resume: bool | Decisions = False,
         run_id: str | None = None,
+        budget: Budget | None = None,
     ) -> Coroutine[Any, Any, Response] | ClassicStream: ...
 
     def run(
@@ -192,6 +202,7 @@ class AsyncSwarm:
         *,
         resume: bool | Decisions = False,
         run_id: str | None = None,
+        budget: Budget | None = None,
     ) -> Coroutine[Any, Any, Response] | ClassicStream:
         """Run until the model answers. `await` it for the `Response`; with `stream=True`, iterate over Swarm's events.
 
@@ -203,12 +214,13 @@ class AsyncSwarm:
         end of `messages` first; only for a history that comes from storage you trust. `resume={id: decision}` decides on
         each of them, see `aswarm.waiting`; a call without a decision stays open. `debug=True`: print and log.
         `run_id`: the id of this run in `Response`, in middleware and in log records; a new one by default.
+        `budget`: how much this run may use, with the runs inside its tools; by default that of the swarm.
 
         Raises ConfigurationError (a mistake of the caller), CompletionError (the provider failed) or RunError. Each has
         `.response`: what had happened until then. So has the cancellation exception of a plain run that is cancelled.
         """
         options = RunOptions(
-            agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume, run_id
+            agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume, run_id, budget
         )
         return self._classic_stream(options) if stream else self._run_to_end(options)
 
@@ -224,11 +236,21 @@ class AsyncSwarm:
         *,
         resume: bool | Decisions = False,
         run_id: str | None = None,
+        budget: Budget | None = None,
     ) -> ClassicStream:
         """Swarm's name for `run(..., stream=True)`."""
         return self._classic_stream(
             RunOptions(
-                agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume, run_id
+                agent,
+                messages,
+                context_variables,
+                model_override,
+                debug,
+                max_turns,
+                execute_tools,
+                resume,
+                run_id,
+                budget,
             )
         )
 
@@ -244,6 +266,7 @@ class AsyncSwarm:
         *,
         resume: bool | Decisions = False,
         run_id: str | None = None,
+        budget: Budget | None = None,
         deltas: bool = True,
     ) -> EventStream:
         """Run with typed events, live: `async with swarm.stream(...) as run: async for event in run: ...`.
@@ -252,7 +275,7 @@ class AsyncSwarm:
         `deltas=False` asks for completions whole; tools are live all the same.
         """
         options = RunOptions(
-            agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume, run_id
+            agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume, run_id, budget
         )
         return EventStream(*self._prepare(options, deliver_live, stream=deltas))
 
@@ -270,6 +293,7 @@ class AsyncSwarm:
         max_turns: float = MAX_TURNS,
         journal: str | PathLike[str] | None = None,
         agents: Iterable[Agent] = (),
+        budget: Budget | None = None,
     ) -> Batch:
         """Run many conversations: `async with swarm.batch(...) as outcomes: async for outcome in outcomes: ...`.
 
@@ -279,7 +303,7 @@ class AsyncSwarm:
         no item begins after an outcome with an error. `attempts`: requests at most for one completion that fails
         retryably; 429s do not count. `journal`: the path of a file that records every step, so that a rerun after a
         crash continues there. `agents`: agents that the journal looks up by name before it searches `aswarm.graph`. The
-        other arguments are those of `run`, but `max_turns` is 100 here. `aswarm.batch` describes the details.
+        other arguments are those of `run`, for each item (`budget` too), but `max_turns` is 100 here. `aswarm.batch` describes the details.
 
         The failure of an item is the `error` of its outcome. An exception from reading the items is raised after all
         outcomes. Raises ConfigurationError for a mistake in the arguments: here, or for the journal when the block is
@@ -295,6 +319,7 @@ class AsyncSwarm:
             model_override,
             max_turns,
             agents_by_name(agents),
+            budget,
         )
         return Batch(
             items,
@@ -328,6 +353,7 @@ class AsyncSwarm:
             resume=options.resume,
             empty_content=self._empty_content,
             run_id=options.run_id,
+            spending=self._spending(options),
         )
         settings = RequestSettings(stream, options.model_override, self._include_usage is not False, self.model)
         is_live = deliver is deliver_live
@@ -337,12 +363,22 @@ class AsyncSwarm:
         loop = Loop(state, options, settings, make_handlers, self._instruct, deliver, self._concurrent_tools)
         return state, loop.events()
 
+    def _spending(self, options: RunOptions) -> Spending | None:
+        budget = self._budget if options.budget is None else options.budget
+        call, run = running_call.get(), running_run.get()
+        # A task that a tool has left running belongs to no call any more.
+        outer = None if run is None or call is None or call.outcome is not None else run.state.spending
+        return None if budget is None and outer is None else Spending(budget, outer)
+
     def _make_handlers(self, run: OuterRun, middleware: Mapping[str, Middleware | None]) -> Handlers:
-        state, options = run.state, run.options
+        state, options, budget = run.state, run.options, run.state.budget
         source = self._source_of(self.client)
         complete = source.complete if isinstance(source, OpenAISource) else isolated(source.complete)
         call_tool = ToolCaller(self._function_runner(), self._tool_error, state.id, run)
+        if budget is not None:
+            budget.provider_url = str(getattr(self.client, "base_url", "")) or None
         stack = MiddlewareStack(
+            budget=None if budget is None else budget_middleware(state, budget),
             debug=debug_middleware(execute_tools=options.execute_tools) if options.debug else None,
             user=self._middleware,
             rate_limits=self._rate_limiter.middleware(source),

@@ -157,6 +157,7 @@ def test_a_response_as_json() -> None:
         "stop": "answer",
         "unknown_calls": [],
         "waiting": [],
+        "spent": None,
     }
     assert response.model_dump()["agent"]["functions"] == [look]
     assert response.model_dump()["context_variables"]["client"] is client
@@ -166,7 +167,16 @@ def test_a_response_as_json() -> None:
 def test_the_schema_of_what_is_written() -> None:
     """Web frameworks show it as documentation. An agent is its name; a container that contains itself is text."""
     written = Response.model_json_schema(mode="serialization")["properties"]
-    assert list(written) == ["messages", "agent", "context_variables", "usage", "stop", "unknown_calls", "waiting"]
+    assert list(written) == [
+        "messages",
+        "agent",
+        "context_variables",
+        "usage",
+        "stop",
+        "unknown_calls",
+        "waiting",
+        "spent",
+    ]
     types = {name: [kind["type"] for kind in written[name]["anyOf"]] for name in list(written)[:3]}
     assert types == {
         "messages": ["array", "string"],

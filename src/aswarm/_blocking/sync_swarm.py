@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from aswarm._agent import Agent, Response, Result
+from aswarm._budget import Budget
 from aswarm._decisions import Decisions
 from aswarm._providers.apis import ApiName
 from aswarm._rate_limits.policy import RateLimits
@@ -65,6 +66,7 @@ class Swarm:
         empty_content: Literal[""] | None = None,
         limits: RateLimits | None = None,
         middleware: Iterable[Middleware] = (),
+        budget: Budget | None = None,
     ) -> None:
         self._engine = BlockingEngine(
             client,
@@ -77,6 +79,7 @@ class Swarm:
             empty_content=empty_content,
             limits=limits,
             middleware=middleware,
+            budget=budget,
         )
         self._lock = threading.Lock()
         self._streams: weakref.WeakSet[SyncClassicStream | SyncEventStream] = weakref.WeakSet()
@@ -106,6 +109,7 @@ class Swarm:
         *,
         resume: bool | Decisions = False,
         run_id: str | None = None,
+        budget: Budget | None = None,
     ) -> Response: ...
 
     @overload
@@ -122,6 +126,7 @@ class Swarm:
         execute_tools: bool = True,
         resume: bool | Decisions = False,
         run_id: str | None = None,
+        budget: Budget | None = None,
     ) -> SyncClassicStream: ...
 
     @overload
@@ -138,6 +143,7 @@ class Swarm:
         *,
         resume: bool | Decisions = False,
         run_id: str | None = None,
+        budget: Budget | None = None,
     ) -> SyncClassicStream: ...
 
     @overload
@@ -154,6 +160,7 @@ class Swarm:
         *,
         resume: bool | Decisions = False,
         run_id: str | None = None,
+        budget: Budget | None = None,
     ) -> Response | SyncClassicStream: ...
 
     def run(
@@ -169,6 +176,7 @@ class Swarm:
         *,
         resume: bool | Decisions = False,
         run_id: str | None = None,
+        budget: Budget | None = None,
     ) -> Response | SyncClassicStream:
         """Run until the model answers and return the `Response`; with `stream=True`, a generator of Swarm's events.
 
@@ -186,9 +194,10 @@ class Swarm:
                 execute_tools,
                 resume=resume,
                 run_id=run_id,
+                budget=budget,
             )
         begin = functools.partial(self._engine.run, agent, messages, context_variables, model_override, False)
-        run = functools.partial(begin, debug, max_turns, execute_tools, resume=resume, run_id=run_id)
+        run = functools.partial(begin, debug, max_turns, execute_tools, resume=resume, run_id=run_id, budget=budget)
         return _wait_for(self._caller(), run)
 
     def run_and_stream(
@@ -203,10 +212,11 @@ class Swarm:
         *,
         resume: bool | Decisions = False,
         run_id: str | None = None,
+        budget: Budget | None = None,
     ) -> SyncClassicStream:
         """Swarm's name for `run(..., stream=True)`."""
         begin = functools.partial(self._engine.run_and_stream, agent, messages, context_variables, model_override)
-        stream = begin(debug, max_turns, execute_tools, resume=resume, run_id=run_id)
+        stream = begin(debug, max_turns, execute_tools, resume=resume, run_id=run_id, budget=budget)
         return self._open(SyncClassicStream(stream, self._caller()))
 
     def stream(
@@ -221,6 +231,7 @@ class Swarm:
         *,
         resume: bool | Decisions = False,
         run_id: str | None = None,
+        budget: Budget | None = None,
         deltas: bool = True,
     ) -> SyncEventStream:
         """Run with typed events, live: `with swarm.stream(...) as run: for event in run: ...`.
@@ -228,7 +239,7 @@ class Swarm:
         Takes what `AsyncSwarm.stream` takes, and raises what `run` raises. `run.response` is valid however the block ended.
         """
         begin = functools.partial(self._engine.stream, agent, messages, context_variables, model_override)
-        stream = begin(debug, max_turns, execute_tools, resume=resume, run_id=run_id, deltas=deltas)
+        stream = begin(debug, max_turns, execute_tools, resume=resume, run_id=run_id, budget=budget, deltas=deltas)
         return self._open(SyncEventStream(stream, self._caller()))
 
     # --- the steps of a run, for loops of users ---

@@ -10,7 +10,7 @@ from typing import Any
 
 from aswarm._agent import Agent, UnknownCall
 from aswarm._content import Part, text_part
-from aswarm._messages import INTERRUPTED, OUTCOME_UNKNOWN, WAITING, Message, tool_message
+from aswarm._messages import INTERRUPTED, OUTCOME_UNKNOWN, STILL_RUNNING, WAITING, Message, tool_message
 from aswarm._tools.tool import standing_hold
 
 from .plan import ToolCall
@@ -90,7 +90,7 @@ def _text_without_outcome(call: ToolCall) -> str:
     if not call.started:
         return INTERRUPTED
     was_left = call.tool is not None and call.tool.abandon_on_cancel
-    return OUTCOME_UNKNOWN + ("; it may still be running" if was_left else "")
+    return OUTCOME_UNKNOWN + (STILL_RUNNING if was_left else "")
 
 
 def _message(call: ToolCall, content: str | list[Part]) -> Message:

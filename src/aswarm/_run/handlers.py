@@ -90,6 +90,7 @@ Middleware: TypeAlias = Callable[[Handlers], Handlers]
 class MiddlewareStack:
     """The middleware of one run. The order of these fields is the order of wrapping: the first is the outermost."""
 
+    budget: Middleware | None = None
     debug: Middleware | None = None
     journal: Middleware | None = None
     user: Middleware | None = None

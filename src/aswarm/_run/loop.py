@@ -83,6 +83,8 @@ class Loop:
             async for chunk in chunks:
                 if (delta := accumulator.feed(chunk)) is not None:
                     yield CompletionDelta(delta if delta["role"] is None else {**delta, "sender": agent.name})
+        if state.is_cut:
+            return
         completion = accumulator.finish()
         message = state.record_completion(completion)
         yield CompletionFinished(message, completion.finish_reason, completion.usage)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aswarm._agent import Agent
+from aswarm._budget import Budget, checked_budget
 from aswarm._decisions import Decisions
 from aswarm._errors import ConfigurationError
 
@@ -34,6 +35,7 @@ class RunOptions:
     execute_tools: bool = True
     resume: bool | Decisions = False
     run_id: str | None = None
+    budget: Budget | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.max_turns, int | float) and self.max_turns >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -44,6 +46,7 @@ class RunOptions:
             raise ConfigurationError(
                 f"resume must be True, or decisions by the id of their call such as {{'call_1': True}}, not {self.resume!r}"
             )
+        checked_budget(self.budget)
         if self.run_id is not None and not (isinstance(self.run_id, str) and self.run_id):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
                 f"run_id must be a str that is not empty, not {self.run_id!r}; leave it out for a new id"

@@ -18,7 +18,6 @@ from aswarm._json import is_object, shown
 from aswarm._messages import WAITING, Message, match_answers, message_blocks, normalize, open_calls, to_wire
 from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import Toolbox, toolbox
-from aswarm._usage import Usage
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.chat_request import is_chat
 from aswarm._wire.request import CompletionRequest, KnownHistory, RequestSettings, build_request, relaxed
@@ -33,8 +32,10 @@ from .answers import (
     unknown_calls_of,
     waiting_message,
 )
+from .budget_control import BudgetControl
 from .plan import ToolCall, calls_of
 from .resuming import decide, named_ids
+from .spending import Spending
 
 # What an assistant message always has, in this order.
 _FIRST_KEYS: Message = {"role": None, "content": None, "sender": None, "tool_calls": None}
@@ -45,6 +46,7 @@ class RunState:
 
     `agent`: the active agent. `context`: the run's own copy of the context variables. `calls`: the calls of the current
     turn, or the open calls that a resumed run begins with. `stop`: why the run ended; "cancelled" until that is known.
+    `budget`: what the budgets let it do; None without a budget. `is_cut`: the current completion came to no end in time.
     """
 
     def __init__(
@@ -56,13 +58,17 @@ class RunState:
         resume: bool | Decisions = False,
         empty_content: str | None = None,
         run_id: str | None = None,
+        spending: Spending | None = None,
     ) -> None:
         if not isinstance(agent, Agent):
             raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
         self.id = run_id or os.urandom(16).hex()
         self.agent = agent
         self.context = _own_context(context_variables)
-        self.usage = Usage()
+        self.spending = spending or Spending()
+        is_limited = spending is not None and any(each.budget for each in spending.chain())
+        self.budget = BudgetControl(self.spending, agent, self.id) if is_limited else None
+        self.is_cut = self.may_be_cut = False
         self.stop: StopReason = "cancelled"
         self.turns = 0
         self.accumulator: Accumulator | None = None
@@ -127,10 +133,17 @@ class RunState:
         choice = self.agent.tool_choice
         if choice is None:
             choice = self.agent.model_settings.get("tool_choice")
-        if choice is not None and (id(self.agent) in self._with_results or self.agent.name in self._names_with_results):
+        if self.budget is not None and self.budget.is_last:
+            choice = "none"
+        elif choice is not None and (
+            id(self.agent) in self._with_results or self.agent.name in self._names_with_results
+        ):
             choice = relaxed(choice)
         tools = [tool.schema.json for tool in self.tools.values()]
-        return build_request(self.agent, instructions, self._wire, tools, choice, settings, known=self._known)
+        request = build_request(self.agent, instructions, self._wire, tools, choice, settings, known=self._known)
+        if self.budget is not None:
+            self.budget.check_price(request.body["model"])
+        return request
 
     def stop_reason(self, max_turns: float, *, execute_tools: bool) -> StopReason | None:
         """Why the run is over, or None: then it runs `calls`, or asks for a completion if there are no calls."""
@@ -138,10 +151,21 @@ class RunState:
             if self._waits:
                 return "waiting"
             resumed = self.turns == 0  # `resume=True` is the approval
-            return None if execute_tools or resumed else "tool_calls"
+            if not (execute_tools or resumed):
+                return "tool_calls"
+            if self.budget is not None:
+                self.budget.admit_calls(self.calls)
+            return None
+        if self.budget is not None and not self._admits(self.budget, may_ask=self.turns < max_turns):
+            return "budget"
         if self._answered:
             return "answer"
         return None if self.turns < max_turns else "max_turns"
+
+    def _admits(self, budget: BudgetControl, *, may_ask: bool) -> bool:
+        """Whether the budget lets the run end with its answer, or ask for a completion, which `may_ask` says otherwise."""
+        self.is_cut = False
+        return not budget.is_last if self._answered else budget.admit_request(may_ask=may_ask)
 
     # --- recording ---
 
@@ -155,7 +179,11 @@ class RunState:
         message = recorded_form(completion.message, self.agent.name)
         calls = message["tool_calls"]
         self.accumulator = None
-        self.usage += completion.usage
+        self.spending.usage += completion.usage
+        if self.spending.outer is not None:
+            self.spending.outer.add(completion.usage)
+        if self.budget is not None:
+            self.budget.add_price(completion.usage)
         self._new_messages.append(message)
         self._pending = [message]
         self.calls = calls_of(calls or (), self.agent, self.tools)
@@ -178,6 +206,8 @@ class RunState:
             return None
         if self.calls:
             self._with_results[id(self.agent)] = self.agent
+        if self.budget is not None:
+            self.budget.end_turn(self.calls, self.agent, handed_to(self.calls))
         messages = answers_of(self.calls)
         self._unknown_calls += unknown_calls_of(self.calls)
         self._new_messages.extend(messages)
@@ -219,8 +249,9 @@ class RunState:
             messages=messages,
             agent=handed_to(self.calls) or self.agent,
             context_variables=variables,
-            usage=self.usage,
+            usage=self.spending.usage,
             stop=self.stop,
+            spent=None if self.budget is None else self.budget.spent,
             run_id=self.id,
             unknown_calls=[*self._unknown_calls, *unknown_calls_of(self.calls)],
             waiting=waiting,

@@ -203,8 +203,9 @@ class _Stream(Generic[E]):
         reading.check_idle()
         reading.is_running = True
         try:
-            # No generator of ours begins between the chunks of a completion.
-            return await (HiddenGenerators(step()) if self._state.accumulator is None else step())
+            # No generator of ours begins between the chunks of a completion, unless another completion follows its cut.
+            begins = self._state.accumulator is None or self._state.may_be_cut
+            return await (HiddenGenerators(step()) if begins else step())
         except BaseException:
             self._when_dropped.detach()  # the exception has ended the generator
             raise

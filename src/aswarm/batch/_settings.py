@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from aswarm._agent import Agent
+from aswarm._budget import Budget
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_count, is_object
 from aswarm._run.options import MAX_TURNS, RunOptions
@@ -28,6 +29,7 @@ class BatchSettings:
     model_override: str | None = None
     max_turns: float = MAX_TURNS
     agents: Mapping[str, Agent] | None = None  # by name; see `agents_by_name`
+    budget: Budget | None = None
 
     def __post_init__(self) -> None:
         # Check once, here: otherwise every item would fail, and might cost a request, for the same mistake.
@@ -68,6 +70,7 @@ class BatchSettings:
             self.model_override,
             max_turns=self.max_turns,
             resume=item.resume,
+            budget=self.budget,
         )
 
     def _context(self, item: Item) -> Mapping[str, Any] | None:

@@ -18,7 +18,7 @@ middleware is a function that gets the `Handlers` of one run and returns `Handle
 It is called once for each run, in the event loop of the run, so a closure can hold the state of that run. The first in
 the list is the outermost. With what aswarm adds itself, the order is, from the outside in:
 
-    debug > journal > the user's > retries > rate limits > source
+    budget > debug > journal > the user's > retries > rate limits > source
 
 Rules, which `aswarm.testing.check_middleware` proves:
 

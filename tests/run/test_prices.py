@@ -1,0 +1,96 @@
+"""What a completion costs: own prices, those of genai-prices, and models that have none."""
+
+from __future__ import annotations
+
+import sys
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from aswarm import Agent, AsyncSwarm, Budget, ConfigurationError, Usage
+from aswarm._run.prices import price_of
+from aswarm.testing import Answer, ScriptedModel, call
+
+MILLION = 1_000_000
+
+
+def used(prompt: int, completion: int, total: int = 0, **details: Any) -> Usage:
+    """A usage; `details` are the parts of the input."""
+    return Usage(prompt, completion, total, 1, {"prompt_tokens_details": details} if details else {})
+
+
+def test_own_prices() -> None:
+    """Dollars for a million tokens, input and output; they win over those that are known."""
+    prices = {"local": (0.5, 1.5), "gpt-4o": (1.0, 1.0)}
+    assert price_of("local", used(MILLION, MILLION), prices) == 2
+    assert price_of("gpt-4o", used(MILLION, 0), prices) == 1
+    assert price_of("local", used(0, 1), {"local": (0, 0.1)}) == Decimal("1E-7")
+
+
+def test_known_prices() -> None:
+    """gpt-4o costs 2.5 and 10 dollars for a million tokens, and a cached one half."""
+    assert price_of("gpt-4o", used(MILLION, MILLION), {}) == Decimal("12.5")
+    assert price_of("gpt-4o", used(MILLION, 0, cached_tokens=MILLION), {}) == Decimal("1.25")
+    assert price_of("gpt-4o-2024-11-20", used(MILLION, 0), {}) == Decimal("2.5")
+
+
+def test_more_cached_tokens_than_tokens() -> None:
+    """A server that miscounts breaks nothing."""
+    assert price_of("gpt-4o", used(MILLION, 0, cached_tokens=9 * MILLION), {}) == Decimal("1.25")
+    for wrong in ("many", None, -5):
+        assert price_of("gpt-4o", used(MILLION, 0, cached_tokens=wrong), {}) == Decimal("2.5")
+    assert price_of("gpt-4o", Usage(MILLION, details={"prompt_tokens_details": "none"}), {}) == Decimal("2.5")
+
+
+def test_reasoning_beside_the_output_costs_what_output_costs() -> None:
+    """Some providers count it in the total only."""
+    assert price_of("gpt-4o", used(MILLION, MILLION, 3 * MILLION), {}) == Decimal("22.5")
+
+
+def test_the_url_decides_which_provider_it_is() -> None:
+    """A model may cost something else there; a proxy or a server of one's own has the price of the model's vendor."""
+    assert price_of("openai/gpt-4o", used(MILLION, 0), {}, "https://openrouter.ai/api/v1") == Decimal("2.5")
+    assert price_of("gpt-4o", used(MILLION, 0), {}, "http://127.0.0.1:8080/v1/") == Decimal("2.5")
+    with pytest.raises(ConfigurationError, match="knows no price of the model 'nope' at openai"):
+        price_of("nope", used(1, 1), {}, "https://api.openai.com/v1/")
+
+
+def test_a_model_without_a_price() -> None:
+    """The error says what to pass."""
+    with pytest.raises(ConfigurationError, match=r"no price of the model 'llama-of-mine'.*prices=\{'llama-of-mine'"):
+        price_of("llama-of-mine", used(1, 1), {})
+
+
+def test_without_genai_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra is named; own prices need it not."""
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+    with pytest.raises(ConfigurationError, match=r"aswarm\[prices\]"):
+        price_of("gpt-4o", used(1, 1), {})
+    assert price_of("gpt-4o", used(MILLION, 0), {"gpt-4o": (1, 2)}) == 1
+
+
+@pytest.mark.anyio
+async def test_a_run_ends_at_its_cost() -> None:
+    """Before the request after the one that reached it."""
+
+    async def look() -> str:
+        return "seen"
+
+    usage = {"prompt_tokens": 1000, "completion_tokens": 0, "total_tokens": 1000}
+    model = ScriptedModel([Answer(calls=[call("look")], usage=usage) for _ in range(9)])
+    agent = Agent(model="gpt-4o", functions=[look])
+    response = await AsyncSwarm(model.client()).run(agent, "Go", budget=Budget(cost=0.005))
+    assert (response.spent, len(model.requests)) == ("cost", 2)
+
+
+@pytest.mark.anyio
+async def test_an_unknown_price_is_an_error_before_the_request() -> None:
+    """No limit that cannot hold is taken for one."""
+    model = ScriptedModel(["Hi"])
+    swarm = AsyncSwarm(model.client())
+    with pytest.raises(ConfigurationError, match="knows no price"):
+        await swarm.run(Agent(model="llama-of-mine"), "Go", budget=Budget(cost=1))
+    assert model.requests == []
+    budget = Budget(cost=1, prices={"llama-of-mine": (1, 1)})
+    assert (await swarm.run(Agent(model="llama-of-mine"), "Go", budget=budget)).text == "Hi"
