@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ._agent import Agent, Response, Result, slug
 from ._context import changes, copy_containers
-from ._errors import ConfigurationError, Hold
+from ._errors import ConfigurationError, Hold, ToolError
 from ._events import Event, RunFinished
 from ._json import is_object, jsonable
 from ._messages import Message
@@ -88,6 +88,8 @@ class _AgentTool:
         await _report(typed(events), is_live=run.is_live)
         if state.response.stop == "waiting":
             raise _hold_of(options, state.response, context)
+        if state.response.stop == "budget" and not state.response.text:
+            raise ToolError(f"The agent {state.response.agent.name} stopped without an answer: the budget is used up.")
         return state.response
 
     def _new(self, request: str, context: Mapping[str, Any], run: OuterRun) -> RunOptions:

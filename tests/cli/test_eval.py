@@ -50,6 +50,16 @@ def test_the_report_is_on_stdout(api: str) -> None:
     assert result.stderr == ""
 
 
+def test_budget(project: Path) -> None:
+    """It holds for every attempt."""
+    case = {"conversation": "Where is it?", "function": ["look_up", "look_up"], "run": "whole"}
+    write(project / "budget.json", {"agent": "agents:orders", "cases": [case]})
+    with model(call("look_up", order_id=1)) as server:
+        result = invoke("eval", "budget.json", "-c", "user=x", "--budget", "turns=1", server=server)
+    assert result.exit_code == 0
+    assert "was stopped by its budget" in result.stdout
+
+
 def test_context_variables_of_every_case(project: Path) -> None:
     """The variables of a case override those of the command."""
     said = "from aswarm import Agent\ntold = Agent(instructions=lambda context: f\"{context['user']}\")\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -12,6 +13,8 @@ import pytest
 from cli_runs import AGENTS, invoke, model, refused
 from loopback import Reply, sse
 
+from aswarm import Agent, Response, RunFinished, TextDelta, TurnStarted
+from aswarm.cli._event_printer import EventPrinter
 from aswarm.testing import Answer, call, check_history
 
 pytestmark = pytest.mark.usefixtures("project")
@@ -213,6 +216,48 @@ def test_max_turns(stream: str) -> None:
         result = invoke("run", stream, "agents:orders", "?", "-c", "user=x", "--max-turns", "1", server=server)
     assert result.exit_code == 3
     assert result.stderr.endswith("No answer: --max-turns was reached, after 1 completion\n")
+
+
+@pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
+def test_budget(stream: str) -> None:
+    """A run that ends at its budget: exit code 3, and stderr names the limit."""
+    with model([call("look_up", order_id=1), call("look_up", order_id=2)]) as server:
+        options = ("-c", "user=x", "--budget", "tool_calls=1, seconds=60.5")
+        result = invoke("run", stream, "agents:orders", "?", *options, server=server)
+    assert result.exit_code == 3
+    assert result.stderr.endswith("Stopped: the --budget is used up (tool_calls), after 1 completion\n")
+
+
+def test_a_budget_with_a_last_answer() -> None:
+    """The answer is on stdout; the exit code says that the run was stopped."""
+    with model(call("look_up", order_id=1), "As far as I know.") as server:
+        options = ("-c", "user=x", "--budget", "turns=1,then=answer")
+        result = invoke("run", "agents:orders", "?", *options, server=server)
+    assert (result.exit_code, result.stdout) == (3, "As far as I know.\n")
+
+
+def test_a_completion_that_the_budget_cuts_ends_its_line() -> None:
+    """Whether the run ends there or another completion follows."""
+    written = io.StringIO()
+    printer = EventPrinter(written)
+    agent = Agent()
+    for event in (
+        TurnStarted(agent, 1),
+        TextDelta("Hel"),
+        TurnStarted(agent, 2),
+        TextDelta("No"),
+        RunFinished(Response()),
+    ):
+        printer.show(event)
+    assert written.getvalue() == "Hel\nNo\n"
+
+
+@pytest.mark.parametrize("wrong", ["5", "turns=x", "turns=", "trns=5", "turns=0", "then=ask", "prices=3", ""])
+def test_a_budget_that_is_none(wrong: str) -> None:
+    """Exit code 2; the error shows what is expected."""
+    result = invoke("run", *QUESTION, "--budget", wrong)
+    assert result.exit_code == 2
+    assert "expected limits such as" in result.stderr or "of a Budget must be" in result.stderr
 
 
 def test_a_refusal_is_not_an_answer() -> None:

@@ -29,6 +29,7 @@ from aswarm import (
     ToolCallFinished,
     ToolCallStarted,
     TurnStarted,
+    agent_tool,
     tool,
 )
 from aswarm.testing import Answer, ScriptedModel, call, check_history
@@ -341,6 +342,15 @@ async def test_a_completion_is_cut_at_the_deadline(face: str, then: Any) -> None
 
 
 @VIRTUAL
+@pytest.mark.parametrize("then", ["stop", "answer"])
+async def test_swarms_events_of_a_cut_completion(then: Any) -> None:
+    """Each start has its end, also that of the completion that was cut."""
+    run = AsyncSwarm(SlowSource()).run(Agent(), "Hi", stream=True, budget=Budget(seconds=10, then=then))
+    marks = [event["delim"] async for event in run if "delim" in event]
+    assert marks == ["start", "end"] * (1 if then == "stop" else 2)
+
+
+@VIRTUAL
 async def test_the_text_of_a_cut_completion_is_partial() -> None:
     """As after every other end of a run."""
     async with AsyncSwarm(SlowSource()).stream(Agent(), "Hi", budget=Budget(seconds=10)) as run:
@@ -557,6 +567,15 @@ async def test_the_budget_of_the_swarm_holds_for_each_run_and_over_all() -> None
     nested = Nested(call("ask"), looks(1, 2, 3), "Never.", budget=Budget(tool_calls=3))
     response = await nested.swarm.run(nested.agent, "Go")
     assert (sorted(nested.ran), nested.inner[0].spent, response.spent) == ([1, 2], "tool_calls", "tool_calls")
+
+
+async def test_an_agent_as_a_tool_shares_the_budget() -> None:
+    """The outer model is told why there is no answer, and its last completion follows."""
+    shop = Shop(call("inner", request="Look"), looks(1, 2), "Outer answers.")
+    outer = Agent(name="outer", functions=[agent_tool(Agent(name="inner", functions=shop.agent.functions))])
+    response = await shop.swarm.run(outer, "Go", budget=Budget(tool_calls=2, then="answer"))
+    assert told(response) == ["The agent inner stopped without an answer: the budget is used up."]
+    assert (shop.ran, response.text, response.usage.requests) == ([1], "Outer answers.", 3)
 
 
 @VIRTUAL

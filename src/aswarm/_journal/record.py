@@ -158,8 +158,9 @@ def response_data(response: Response, context: Mapping[str, Any]) -> str:
         "stop": response.stop,
         "run_id": response.run_id,
     }
-    calls: dict[str, list[Any]] = {"unknown_calls": response.unknown_calls, "waiting": response.waiting}
-    return _write({**record, **{key: list(map(asdict, found)) for key, found in calls.items() if found}})
+    calls = {"unknown_calls": response.unknown_calls, "waiting": response.waiting}
+    sometimes = {**{key: [asdict(call) for call in found] for key, found in calls.items()}, "spent": response.spent}
+    return _write(record | {key: value for key, value in sometimes.items() if value})
 
 
 def recorded_response(record: Mapping[str, Any], agent: Agent, context: Mapping[str, Any]) -> Response:
@@ -175,6 +176,7 @@ def recorded_response(record: Mapping[str, Any], agent: Agent, context: Mapping[
         run_id=record.get("run_id", ""),  # the first journals have none
         unknown_calls=[UnknownCall(**call) for call in record.get("unknown_calls", ())],
         waiting=[OpenCall(**call) for call in record.get("waiting", ())],
+        spent=record.get("spent"),
     )
 
 

@@ -18,7 +18,7 @@ import anyio
 
 from aswarm._agent import Response
 from aswarm._errors import AswarmError, set_attribute
-from aswarm._events import CompletionDelta, CompletionFinished, Event, LoopEvent, RunFinished, typed_events
+from aswarm._events import CompletionDelta, CompletionFinished, Event, LoopEvent, RunFinished, TurnStarted, typed_events
 from aswarm._runtime.backend import BackgroundTask, HiddenGenerators, Work, task_spawner
 
 from .execution import Emit
@@ -115,8 +115,12 @@ async def _classic(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[Cl
             elif isinstance(event, CompletionFinished):
                 has_begun = False
                 yield {"delim": "end"}
-            elif isinstance(event, RunFinished):
-                yield {"response": event.response}
+            elif isinstance(event, TurnStarted | RunFinished):
+                if has_begun:  # a budget has cut the completion
+                    has_begun = False
+                    yield {"delim": "end"}
+                if isinstance(event, RunFinished):
+                    yield {"response": event.response}
 
 
 async def typed(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[Event, None]:

@@ -14,10 +14,11 @@ from aswarm._swarm import AsyncSwarm
 from ._command import command
 from ._exits import CommandFailed, ExitCode
 from ._load import load_agent, put_on_path
-from ._options import context_option, max_turns_option, provider, provider_options
+from ._options import budget_option, context_option, max_turns_option, provider, provider_options
 from ._output import cannot_write, log_as_notes, reserve_stdout, write
 
 if TYPE_CHECKING:
+    from aswarm._budget import Budget
     from aswarm._providers.apis import ApiName
     from aswarm.evals import Report
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 )
 @click.option("--results", type=click.Path(dir_okay=False), help="A JSON file to append the results to.")
 @max_turns_option
+@budget_option
 @click.option("--judge-model", metavar="NAME", help="The model of the judge. [default: --model, or that of the agent]")
 def evals(
     file: Path,
@@ -55,6 +57,7 @@ def evals(
     model: str | None,
     api: ApiName,
     context: dict[str, Any],
+    budget: Budget | None,
     threshold: float,
     **options: Any,
 ) -> None:
@@ -65,7 +68,7 @@ def evals(
     put_on_path(Path())
     with provider(base_url), log_as_notes(), reserve_stdout() as stdout:
         loaded = None if agent is None else load_agent(agent)
-        options |= {"model_override": model, "swarm": AsyncSwarm(api=api)}
+        options |= {"model_override": model, "swarm": AsyncSwarm(api=api, budget=budget)}
         cases = [
             dataclasses.replace(case, context_variables={**context, **(case.context_variables or {})})
             for case in load_cases(file, agent=loaded)

@@ -10,6 +10,7 @@ from aswarm._events import (
     Event,
     HandedOff,
     RefusalDelta,
+    RunFinished,
     TextDelta,
     ToolCallFinished,
     ToolCallStarted,
@@ -33,6 +34,7 @@ class EventPrinter:
         """Write one event."""
         match event:
             case TurnStarted(agent=agent):
+                self._end_line()
                 self._agent_name = agent.name
             case TextDelta(text=text) | RefusalDelta(text=text):
                 self._write_answer(text)
@@ -43,6 +45,8 @@ class EventPrinter:
                 self._write_detail(f"{agent.name} calls {name}({arguments})")
             case ToolCallFinished(name=name, content=content):
                 self._write_detail(f"{name}: {content}")
+            case RunFinished():
+                self._end_line()
             case HandedOff(source=source, target=target):
                 self._write_detail(f"{source.name} hands over to {target.name}")
             case _:

@@ -10,6 +10,8 @@ from typing import Any, TypeVar, get_args
 
 import click
 
+from aswarm._budget import Budget
+from aswarm._errors import ConfigurationError
 from aswarm._providers.apis import ApiName
 from aswarm._providers.default_client import MissingKeyError
 from aswarm._run.options import MAX_TURNS
@@ -80,6 +82,33 @@ def max_turns_option(function: F) -> F:
         show_default=True,
         help="End a run after this many completions.",
     )(function)
+
+
+def budget_option(function: F) -> F:
+    """`--budget`."""
+    return click.option(
+        "--budget",
+        metavar="LIMIT=NUMBER,...",
+        callback=_budget,
+        help="How much a run may use, such as tool_calls=20,seconds=60: turns, tokens, cost (dollars; needs the extra "
+        "prices), seconds, tool_calls, repeats, handoffs. then=answer asks for an answer at a limit.",
+    )(function)
+
+
+def _budget(_: click.Context, __: click.Parameter, text: str | None) -> Budget | None:
+    if text is None:
+        return None
+    given = dict(part.strip().partition("=")[::2] for part in text.split(","))
+    try:
+        return Budget(**{name: value if name == "then" else _number(value) for name, value in given.items()})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError) as error:
+        raise click.BadParameter(f"expected limits such as tool_calls=20,seconds=60, not {text!r}") from error
+    except ConfigurationError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _number(text: str) -> float:
+    return int(text) if text.isdecimal() else float(text)
 
 
 def _checked_url(_: click.Context, __: click.Parameter, value: str | None) -> str | None:

@@ -10,6 +10,7 @@ import click
 
 from aswarm._agent import Agent, Response
 from aswarm._blocking.sync_swarm import Swarm
+from aswarm._budget import Budget
 from aswarm._errors import AswarmError
 from aswarm._events import Event
 from aswarm._providers.apis import ApiName
@@ -20,7 +21,7 @@ from ._event_printer import EventPrinter
 from ._exits import ExitCode, SetupError
 from ._json_lines import JsonLines
 from ._load import load_agent
-from ._options import AGENT_HELP, context_option, max_turns_option, provider, provider_options
+from ._options import AGENT_HELP, budget_option, context_option, max_turns_option, provider, provider_options
 from ._output import reserve_stdout
 
 
@@ -52,6 +53,7 @@ class EventWriter(Protocol):
 @provider_options
 @context_option
 @max_turns_option
+@budget_option
 @click.option(
     "--stream/--no-stream", default=True, help="Write the text piece by piece, or the last answer when it is complete."
 )
@@ -66,6 +68,7 @@ def run(
     api: ApiName,
     context: dict[str, Any],
     max_turns: float,
+    budget: Budget | None,
     stream: bool,
     as_json: bool,
     verbose: bool,
@@ -75,7 +78,7 @@ def run(
     text = _text(question)
     with provider(base_url):
         asked = _Question(load_agent(agent), text, context, model, max_turns, debug)
-        with reserve_stdout() as stdout, Swarm(api=api) as swarm:
+        with reserve_stdout() as stdout, Swarm(api=api, budget=budget) as swarm:
             writer = _writer(stdout, as_json=as_json, verbose=verbose)
             response = asked.stream(swarm, writer) if stream else asked.ask(swarm, writer)
     _warn_of_unknown_calls(response)
@@ -153,10 +156,7 @@ def _exit_code(response: Response) -> ExitCode:
         if not response.text.strip():
             click.echo("Note: the answer is empty", err=True)
         return unknown or ExitCode.DONE
-    why = (
-        "the model refused"
-        if refused
-        else f"--max-turns was reached, after {counted(response.usage.requests, 'completion')}"
-    )
-    click.echo(f"No answer: {why}", err=True)
+    limit = "--max-turns was reached" if response.spent is None else f"the --budget is used up ({response.spent})"
+    why = "the model refused" if refused else f"{limit}, after {counted(response.usage.requests, 'completion')}"
+    click.echo(f"{'Stopped' if response.spent else 'No answer'}: {why}", err=True)
     return unknown or ExitCode.NO_ANSWER

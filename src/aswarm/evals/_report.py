@@ -51,8 +51,8 @@ class Attempt:
         parts = [f"called {', '.join(map(str, self.calls))}"] if self.calls else []
         if self.text:
             parts.append(f"answered {shown(' '.join(self.text.split()), _ANSWER)}")
-        if self.stop == "max_turns":
-            parts.append("was stopped by max_turns")
+        if self.stop in ("max_turns", "budget"):
+            parts.append(f"was stopped by {self.stop if self.stop == 'max_turns' else 'its budget'}")
         return ", ".join(parts) or ("said nothing" if self.messages else "")
 
     def __str__(self) -> str:

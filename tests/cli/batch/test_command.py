@@ -278,6 +278,17 @@ def test_no_answer() -> None:
     assert "1 ended by --max-turns, 1 refused" in result.stderr
 
 
+def test_budget() -> None:
+    """Each item has a budget of its own; one that is used up is an outcome without an answer."""
+    with model([call("look_up", order_id=7)] * 2, "Fine.") as server:
+        result = batch(
+            server, write({"input": "a"}, {"input": "b"}), "-o", OUT, "--budget", "tool_calls=1", "-c", "user=x"
+        )
+    assert result.exit_code == 3
+    assert statuses() == {1: "budget", 2: "answer"}
+    assert "1 ended by --budget" in result.stderr
+
+
 def test_resuming_an_output() -> None:
     """With --resume only failed items run again; old lines stay, and the last line of an id counts."""
     items = write({"input": "a"}, {"input": "b"}, {"input": "c"})

@@ -20,7 +20,7 @@ from aswarm.batch import Item, Outcome
 from aswarm.cli._command import command
 from aswarm.cli._exits import ExitCode
 from aswarm.cli._load import load_agent
-from aswarm.cli._options import AGENT_HELP, context_option, max_turns_option, provider, provider_options
+from aswarm.cli._options import AGENT_HELP, budget_option, context_option, max_turns_option, provider, provider_options
 from aswarm.cli._output import reserve_stdout
 
 from . import _stopping
@@ -51,7 +51,7 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     f"{AGENT_HELP} INPUT is JSON Lines or CSV, or - for stdin. A line has `messages`, or a text as `input` or "
     "`question`; it can have `id`, `context_variables` and `metadata`. Lines that cannot be used are reported, and kept "
     "in a file beside the output (out.rejected.jsonl for out.jsonl).\n\nAn outcome has id, status (answer, refusal, "
-    "max_turns, error), text, agent, usage, attempts, duration in seconds, error, unknown_calls (the tool calls whose "
+    "max_turns, budget, error), text, agent, usage, attempts, duration in seconds, error, unknown_calls (the tool calls whose "
     "outcome is unknown), metadata, context_variables, input_digest and messages.\n\nAfter --resume, or with --journal, "
     "an output can hold several lines for one id, because failed items run again: the last line of an id counts. A line "
     "that is not JSON was cut off by a crash; skip it.",
@@ -113,6 +113,7 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
 @provider_options
 @context_option
 @max_turns_option
+@budget_option
 def batch(agent: str, base_url: str | None, output: str, **given: Any) -> None:
     """Run all items."""
     options = CommandOptions(output=output, **given)
@@ -164,6 +165,7 @@ class _BatchRun:
                 context_variables=options.context,
                 model_override=options.model,
                 max_turns=options.max_turns,
+                budget=options.budget,
                 journal=options.journal,
             ) as outcomes,
         ):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from aswarm._budget import Budget
 from aswarm._providers.apis import ApiName
 from aswarm._providers.default_client import Transport
 from aswarm.cli._exits import SetupError
@@ -38,6 +39,7 @@ class CommandOptions:
     model: str | None
     context: dict[str, Any]
     max_turns: float
+    budget: Budget | None
 
     @property
     def input_format(self) -> InputFormat:

@@ -38,7 +38,7 @@ def line_of(outcome: Outcome, *, messages: bool) -> bytes:
 
 
 def status_of(response: Response | None, error: BaseException | None) -> str:
-    """How an item ended: "answer", "refusal", "error", or another reason why its run stopped ("max_turns")."""
+    """How an item ended: "answer", "refusal", "error", or another reason why its run stopped ("max_turns", "budget")."""
     if error is not None or response is None:
         return FAILED
     refused = response.messages and response.messages[-1].get("refusal")

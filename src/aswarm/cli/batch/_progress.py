@@ -31,7 +31,13 @@ if TYPE_CHECKING:
 
 _SECONDS_BETWEEN = 10.0
 _SHOWN = 20  # problems of one kind that are printed; the output has all of them
-_WORDS = {"answer": "answered", FAILED: "failed", "refusal": "refused", "max_turns": "ended by --max-turns"}
+_WORDS = {
+    "answer": "answered",
+    FAILED: "failed",
+    "refusal": "refused",
+    "max_turns": "ended by --max-turns",
+    "budget": "ended by --budget",
+}
 
 
 @dataclass(slots=True)
