@@ -158,7 +158,7 @@ def response_data(response: Response, context: Mapping[str, Any]) -> str:
         "stop": response.stop,
         "run_id": response.run_id,
     }
-    calls = {"unknown_calls": response.unknown_calls, "waiting": response.waiting}
+    calls: dict[str, list[Any]] = {"unknown_calls": response.unknown_calls, "waiting": response.waiting}
     sometimes = {**{key: [asdict(call) for call in found] for key, found in calls.items()}, "spent": response.spent}
     return _write(record | {key: value for key, value in sometimes.items() if value})
 
