@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
     DONE = 0, "success"
     FAILED = 1, "failure: stderr says what failed"
     USAGE = 2, "usage or configuration error"
-    NO_ANSWER = 3, "no answer: --max-turns or --budget was reached, or the model refused"
+    NO_ANSWER = 3, "no answer: a call waits for a decision, --max-turns or --budget was reached, or the model refused"
     BELOW_THRESHOLD = 4, "the evals are below --threshold"
     UNKNOWN_CALLS = 5, "nothing failed, but the outcome of a tool call is unknown"
     INTERRUPTED = 130, "interrupted by Ctrl-C"

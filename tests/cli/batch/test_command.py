@@ -83,6 +83,7 @@ def test_a_batch() -> None:
         "duration": first["duration"],
         "error": None,
         "unknown_calls": [],
+        "waiting": [],
         "metadata": {"from": "web"},
         "context_variables": {"user": "Bob", "shop": "1"},
         "input_digest": first["input_digest"],
@@ -110,6 +111,57 @@ def pay(order_id: int) -> str:
 
 payer = Agent(name="Payer", functions=[pay])
 """
+
+
+CASHIER = '''
+from aswarm import tool
+
+@tool(approve=True)
+def refund(order: int) -> str:
+    """Refund an order."""
+    print("refunding", order)
+    return f"refunded {order}"
+
+cashier = Agent(name="Cashier", functions=[refund])
+'''
+
+
+def test_items_that_wait_and_lines_with_decisions() -> None:
+    """A line that waits says for what; a line with its messages and `resume` continues it; both have exit codes and words."""
+    Path("agents.py").write_text(AGENTS + CASHIER, encoding="utf-8")
+    options = ("batch", "agents:cashier")
+    with model(call("refund", call_id="c1", order=7)) as server:
+        result = invoke(*options, write({"id": "a", "input": "Refund!"}), "-o", OUT, server=server)
+    [line] = outcomes()
+    assert (result.exit_code, line["status"], "1 waiting for a decision" in result.stderr) == (3, "waiting", True)
+    assert line["waiting"] == [
+        {"index": 0, "id": "c1", "name": "refund", "arguments": '{"order": 7}', "agent": "Cashier", "reason": "needs approval", "data": None}
+    ]  # fmt: skip
+    history = [{"role": "user", "content": "Refund!"}, *line["messages"]]
+    lines = [
+        {"id": name, "messages": history, "resume": {"c1": decision}}
+        for name, decision in (("b", True), ("c", {"deny": "late"}))
+    ]
+    with model("Yes.", "No.") as server:
+        result = invoke(*options, write(*lines), "-o", "then.jsonl", "--concurrency", "1", server=server)
+    first, second = outcomes(Path("then.jsonl").read_text("utf-8"))
+    assert (result.exit_code, first["text"], second["text"]) == (0, "Yes.", "No.")
+    assert [line["messages"][0]["content"] for line in (first, second)] == [
+        "refunded 7",
+        "not run: denied by the user: late",
+    ]
+    assert result.stderr.count("refunding 7") == 1
+
+
+def test_decisions_that_cannot_be_used() -> None:
+    """A `resume` of another kind is a rejected line; one that names no open call is a failed item."""
+    history = [{"role": "user", "content": "Hi"}]
+    source = write({"messages": history, "resume": 3}, {"messages": history, "resume": {"c1": True}})
+    with model() as server:
+        result = batch(server, source, "-o", OUT)
+    assert (result.exit_code, [line["status"] for line in outcomes()]) == (1, ["error"])
+    assert "'resume' must be true, or an object of decisions by the id of the call, not 3" in result.stderr
+    assert "messages have no open calls" in result.stderr
 
 
 def test_calls_whose_outcome_is_unknown(project: Path) -> None:

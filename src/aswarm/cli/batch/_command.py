@@ -49,10 +49,11 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     ExitCode.TERMINATED,
     text="Run AGENT over every line of INPUT, many at once, and write one outcome for each line as it comes.\n\n"
     f"{AGENT_HELP} INPUT is JSON Lines or CSV, or - for stdin. A line has `messages`, or a text as `input` or "
-    "`question`; it can have `id`, `context_variables` and `metadata`. Lines that cannot be used are reported, and kept "
-    "in a file beside the output (out.rejected.jsonl for out.jsonl).\n\nAn outcome has id, status (answer, refusal, "
-    "max_turns, budget, error), text, agent, usage, attempts, duration in seconds, error, unknown_calls (the tool calls whose "
-    "outcome is unknown), metadata, context_variables, input_digest and messages.\n\nAfter --resume, or with --journal, "
+    "`question`; it can have `id`, `context_variables`, `metadata`, and, where the messages end with open calls, `resume`: "
+    "an object of decisions by the id of the call. Lines that cannot be used are reported, and kept "
+    "in a file beside the output (out.rejected.jsonl for out.jsonl).\n\nAn outcome has id, status (answer, waiting, "
+    "refusal, max_turns, budget, error), text, agent, usage, attempts, duration in seconds, error, unknown_calls (the tool calls whose "
+    "outcome is unknown), waiting (the calls that wait for a decision), metadata, context_variables, input_digest and messages.\n\nAfter --resume, or with --journal, "
     "an output can hold several lines for one id, because failed items run again: the last line of an id counts. A line "
     "that is not JSON was cut off by a crash; skip it.",
 )
@@ -183,7 +184,11 @@ class _BatchRun:
                     self._reporter.update()
                 else:
                     yield Item(
-                        record.messages, id=record.key, context_variables=record.context_variables, metadata=record
+                        record.messages,
+                        id=record.key,
+                        context_variables=record.context_variables,
+                        metadata=record,
+                        resume=record.resume,
                     )
         self._counts.is_read = True
 

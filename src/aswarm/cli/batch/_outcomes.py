@@ -30,6 +30,7 @@ def line_of(outcome: Outcome, *, messages: bool) -> bytes:
         "duration": round(outcome.duration, 3),
         "error": error_of(outcome.error),
         "unknown_calls": jsonable(outcome.unknown_calls),
+        "waiting": jsonable(found.waiting),
         "metadata": jsonable(record.metadata),
         "context_variables": jsonable(found.context_variables),
         "input_digest": record.digest,
@@ -38,7 +39,7 @@ def line_of(outcome: Outcome, *, messages: bool) -> bytes:
 
 
 def status_of(response: Response | None, error: BaseException | None) -> str:
-    """How an item ended: "answer", "refusal", "error", or another reason why its run stopped ("max_turns", "budget")."""
+    """How an item ended: "answer", "refusal", "error", or another reason why its run stopped ("waiting", "max_turns", "budget")."""
     if error is not None or response is None:
         return FAILED
     refused = response.messages and response.messages[-1].get("refusal")

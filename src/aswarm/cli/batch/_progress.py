@@ -37,6 +37,7 @@ _WORDS = {
     "refusal": "refused",
     "max_turns": "ended by --max-turns",
     "budget": "ended by --budget",
+    "waiting": "waiting for a decision",
 }
 
 

@@ -16,13 +16,17 @@ _LINE = 60  # characters of a value in a message
 
 @dataclass(frozen=True, slots=True)
 class InputRecord:
-    """One conversation of the input. `id` is the one that the line gives, or the number of the line."""
+    """One conversation of the input. `id` is the one that the line gives, or the number of the line.
+
+    `resume`: the decisions about the calls that are open at the end of `messages`, or True for all of them.
+    """
 
     line: int
     id: str | int
     messages: str | list[Any]
     context_variables: dict[str, Any] = field(default_factory=dict[str, Any])
     metadata: Any = None
+    resume: bool | dict[str, Any] = False
 
     @property
     def key(self) -> str:
@@ -31,8 +35,9 @@ class InputRecord:
 
     @property
     def digest(self) -> str:
-        """A hash of messages and context variables, 16 hexadecimal digits: it tells two conversations of one id apart."""
-        content = json.dumps([self.messages, self.context_variables], sort_keys=True)
+        """A hash of messages, context variables and decisions, 16 hexadecimal digits: it tells two conversations of one id apart."""
+        decided = [] if self.resume is False else [self.resume]
+        content = json.dumps([self.messages, self.context_variables, *decided], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -83,7 +88,8 @@ def record_of(number: int, fields: Mapping[str, Any], input_format: InputFormat)
         raise ValueError(f"'context_variables' must be an object, not {shown(context, _LINE)}")
     [key] = given
     messages = _messages(fields[key]) if key == "messages" else _text(key, fields[key])
-    return InputRecord(number, _id(number, fields, input_format), messages, dict(context or {}), fields.get("metadata"))
+    item_id, resume = _id(number, fields, input_format), _decisions(fields.get("resume"))
+    return InputRecord(number, item_id, messages, dict(context or {}), fields.get("metadata"), resume)
 
 
 def _is_deep(fields: Mapping[str, Any]) -> bool:
@@ -109,6 +115,16 @@ def _text(key: str, text: Any) -> str:
     if not (isinstance(text, str) and text.strip()):
         raise ValueError(f"{key!r} must be a text, not {shown(text, _LINE)}")
     return text
+
+
+def _decisions(resume: Any) -> bool | dict[str, Any]:
+    if resume is None or isinstance(resume, bool):
+        return bool(resume)
+    if not is_object(resume):
+        raise ValueError(
+            f"'resume' must be true, or an object of decisions by the id of the call, not {shown(resume, _LINE)}"
+        )
+    return dict(resume)
 
 
 def _id(number: int, fields: Mapping[str, Any], input_format: InputFormat) -> str | int:
