@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TextIO
 
 from aswarm._agent import Response
 from aswarm._events import (
+    CallWaiting,
     CompletionFinished,
     Event,
     HandedOff,
@@ -16,6 +18,7 @@ from aswarm._events import (
     ToolCallStarted,
     TurnStarted,
 )
+from aswarm._json import jsonable
 from aswarm._text import one_line
 
 from ._output import write
@@ -45,10 +48,13 @@ class EventPrinter:
                 self._write_detail(f"{agent.name} calls {name}({arguments})")
             case ToolCallFinished(name=name, content=content):
                 self._write_detail(f"{name}: {content}")
-            case RunFinished():
-                self._end_line()
+            case CallWaiting(name=name, reason=reason):
+                self._write_detail(f"{name} waits: {reason}")
             case HandedOff(source=source, target=target):
                 self._write_detail(f"{source.name} hands over to {target.name}")
+            case RunFinished(response=response):
+                self._end_line()
+                self._write_open_calls(response)
             case _:
                 pass
 
@@ -56,10 +62,16 @@ class EventPrinter:
         """Write the last answer of a run that was not streamed."""
         self._write_answer(response.text)
         self._end_line()
+        self._write_open_calls(response)
 
     def show_failure(self, *_: object) -> None:
         """End the line. The error itself is printed where the command ends."""
         self._end_line()
+
+    def _write_open_calls(self, response: Response) -> None:
+        """Write the calls that wait for a decision, if the run has stopped for them, as one line of JSON."""
+        if response.stop == "waiting":
+            write(self._answer, json.dumps(jsonable(response.waiting)) + "\n")
 
     def _end_line(self) -> None:
         if self._last != "\n":

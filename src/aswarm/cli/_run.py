@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
 import click
 
-from aswarm._agent import Agent, Response
+from aswarm._agent import Response
 from aswarm._blocking.sync_swarm import Swarm
 from aswarm._budget import Budget
+from aswarm._decisions import Decisions
 from aswarm._errors import AswarmError
 from aswarm._events import Event
 from aswarm._providers.apis import ApiName
-from aswarm._text import counted
+from aswarm._text import counted, one_line
 
 from ._command import command
+from ._continued import Beginning, ContinuedConversation, NewConversation, decisions_in
 from ._event_printer import EventPrinter
 from ._exits import ExitCode, SetupError
 from ._json_lines import JsonLines
@@ -46,10 +49,12 @@ class EventWriter(Protocol):
     ExitCode.NO_ANSWER,
     ExitCode.UNKNOWN_CALLS,
     text=f"Ask AGENT a QUESTION, and stream its answer to stdout.\n\n{AGENT_HELP} With - as QUESTION, it is read from "
-    "stdin. What functions print goes to stderr.",
+    "stdin. What functions print goes to stderr.\n\nA run stops where a call waits for a decision, such as an approval: the "
+    "open calls are written as a JSON list, and the exit code is 3. Keep the conversation with --save FILE. Then run the "
+    "command with --load FILE and --resume DECISIONS, and no QUESTION.",
 )
 @click.argument("agent")
-@click.argument("question")
+@click.argument("question", required=False)
 @provider_options
 @context_option
 @max_turns_option
@@ -58,11 +63,20 @@ class EventWriter(Protocol):
     "--stream/--no-stream", default=True, help="Write the text piece by piece, or the last answer when it is complete."
 )
 @click.option("--json", "as_json", is_flag=True, help="Write typed events, one JSON object on each line.")
+@click.option("--load", metavar="FILE", help="Continue the conversation that --save, or /save in a chat, has written.")
+@click.option("--save", metavar="FILE", help="Keep the conversation in a file, however the run ends.")
+@click.option(
+    "--resume",
+    metavar="FILE",
+    help="Decide on the calls that are open at the end of the loaded conversation. A JSON file, or - for stdin: an object "
+    'by the id of the call, {"call_1": true, "call_2": {"deny": "reason"}, "call_3": {"approve": {"arguments": {...}}}, '
+    '"call_4": {"answer": data}, "call_5": "text told to the model"}; or true, which runs them all.',
+)
 @click.option("-v", "--verbose", is_flag=True, help="Print agent names, calls and handoffs to stderr.")
 @click.option("--debug", is_flag=True, help="Print every request and answer to stderr, as Swarm's debug mode does.")
 def run(
     agent: str,
-    question: str,
+    question: str | None,
     base_url: str | None,
     model: str | None,
     api: ApiName,
@@ -71,18 +85,38 @@ def run(
     budget: Budget | None,
     stream: bool,
     as_json: bool,
+    load: str | None,
+    save: str | None,
+    resume: str | None,
     verbose: bool,
     debug: bool,
 ) -> None:
     """Ask the question."""
-    text = _text(question)
+    text, decisions = _asked(question, load, resume)
     with provider(base_url):
-        asked = _Question(load_agent(agent), text, context, model, max_turns, debug)
+        loaded = load_agent(agent)
+        conversation: NewConversation | ContinuedConversation = NewConversation(loaded, context)
+        if load is not None or save is not None:
+            conversation = ContinuedConversation(loaded, context, load, save)
+        asked = _Question(conversation, conversation.begin(text, decisions), model, max_turns, debug)
         with reserve_stdout() as stdout, Swarm(api=api, budget=budget) as swarm:
             writer = _writer(stdout, as_json=as_json, verbose=verbose)
             response = asked.stream(swarm, writer) if stream else asked.ask(swarm, writer)
-    _warn_of_unknown_calls(response)
-    raise click.exceptions.Exit(_exit_code(response))
+    asked.end(response)
+    raise click.exceptions.Exit(_exit_code(response, is_saved=save is not None))
+
+
+def _asked(question: str | None, load: str | None, resume: str | None) -> tuple[str, bool | Decisions]:
+    """The text of the question; or an empty text, and the decisions in its place."""
+    if resume is None:
+        if question is None:
+            raise SetupError("there is no QUESTION; only --resume needs none")
+        return _text(question), False
+    if load is None:
+        raise SetupError("--resume needs --load FILE: the conversation whose calls are open")
+    if question is not None:
+        raise SetupError("--resume decides on open calls and takes no QUESTION; ask it in another run")
+    return "", decisions_in(resume)
 
 
 def _text(question: str) -> str:
@@ -103,40 +137,47 @@ def _writer(stdout: TextIO, *, as_json: bool, verbose: bool) -> EventWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    agent: Agent
-    text: str
-    context: dict[str, Any]
+    conversation: NewConversation | ContinuedConversation
+    start: Beginning
     model: str | None
     max_turns: float
     debug: bool
 
     def stream(self, swarm: Swarm, writer: EventWriter) -> Response:
         """Ask, and write the events while they happen."""
-        run = swarm.stream(self.agent, self.text, self.context, self.model, self.debug, self.max_turns)
+        start = self.start
+        run = swarm.stream(
+            start.agent, start.messages, start.context, self.model, self.debug, self.max_turns, resume=start.resume
+        )
         try:
             with run:
                 for event in run:
                     writer.show(event)
         except (AswarmError, KeyboardInterrupt) as error:
             writer.show_failure(run.response, error)
-            _warn_of_unknown_calls(run.response)
+            self.end(run.response, failed=True)
             raise
         return run.response
 
     def ask(self, swarm: Swarm, writer: EventWriter) -> Response:
         """Ask, and write the last answer."""
+        start = self.start
+        run = functools.partial(swarm.run, debug=self.debug, max_turns=self.max_turns, resume=start.resume)
         try:
-            response = swarm.run(
-                self.agent, self.text, self.context, self.model, debug=self.debug, max_turns=self.max_turns
-            )
+            response = run(start.agent, start.messages, start.context, self.model)
         except (AswarmError, KeyboardInterrupt) as error:
             known = getattr(error, "response", None)
-            partial = known if isinstance(known, Response) else Response(agent=self.agent, stop="error")
+            partial = known if isinstance(known, Response) else Response(agent=start.agent, stop="error")
             writer.show_failure(partial, error)
-            _warn_of_unknown_calls(partial)
+            self.end(partial, failed=True)
             raise
         writer.show_response(response)
         return response
+
+    def end(self, response: Response, *, failed: bool = False) -> None:
+        """Warn of calls whose outcome is unknown, and keep the conversation."""
+        _warn_of_unknown_calls(response)
+        self.conversation.end(response, failed=failed)
 
 
 def _warn_of_unknown_calls(response: Response) -> None:
@@ -145,7 +186,7 @@ def _warn_of_unknown_calls(response: Response) -> None:
         click.echo(f"Warning: the outcome of these calls is unknown: {names}", err=True)
 
 
-def _exit_code(response: Response) -> ExitCode:
+def _exit_code(response: Response, *, is_saved: bool) -> ExitCode:
     """The exit code of the run; the reason is printed to stderr where there is no answer.
 
     As in a batch, a call whose outcome is unknown counts more than a missing answer: the call may have had its effect.
@@ -156,7 +197,17 @@ def _exit_code(response: Response) -> ExitCode:
         if not response.text.strip():
             click.echo("Note: the answer is empty", err=True)
         return unknown or ExitCode.DONE
-    limit = "--max-turns was reached" if response.spent is None else f"the --budget is used up ({response.spent})"
-    why = "the model refused" if refused else f"{limit}, after {counted(response.usage.requests, 'completion')}"
+    why = _why(response, refused=refused, is_saved=is_saved)
     click.echo(f"{'Stopped' if response.spent else 'No answer'}: {why}", err=True)
     return unknown or ExitCode.NO_ANSWER
+
+
+def _why(response: Response, *, refused: bool, is_saved: bool) -> str:
+    if response.stop == "waiting":
+        calls = ", ".join(f"{one_line(call.name)} ({one_line(call.id)})" for call in response.waiting)
+        how = "with --load FILE and --resume DECISIONS" if is_saved else "if it is kept with --save FILE"
+        return f"waiting for a decision on {calls}; the conversation can be continued {how}"
+    if refused:
+        return "the model refused"
+    limit = "--max-turns was reached" if response.spent is None else f"the --budget is used up ({response.spent})"
+    return f"{limit}, after {counted(response.usage.requests, 'completion')}"

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from aswarm._agent import Agent, Response
 from aswarm._context import copy_containers
+from aswarm._decisions import Decisions
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_object
 from aswarm._messages import Message, call_name, open_calls
@@ -27,14 +28,14 @@ STOPPED = "[stopped by the user]"  # the end of an answer that was not read to i
 class StartRun:
     """Run the agent. `new_message` is the user's new message, the last one of `messages`; None if there is no new one.
 
-    `resume`: first run the calls that are open at the end of `messages`; the user has asked for it.
+    `resume`: the decisions about the calls that are open at the end of `messages`; True runs them first.
     """
 
     agent: Agent
     messages: list[Message]
     context: dict[str, Any]
     new_message: str | None = None
-    resume: bool = False
+    resume: bool | Decisions = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,13 @@ class Session:
         last: Message = self.history[-1] if self.history else {"role": ""}
         return last["role"] == "assistant" and str(last.get("content")).endswith(STOPPED)
 
-    def _start(self, messages: list[Message], *, new_message: str | None = None, resume: bool = False) -> StartRun:
+    def decide(self, decisions: bool | Decisions) -> StartRun:
+        """Run the open calls with these decisions."""
+        return self._start(self.history, resume=decisions)
+
+    def _start(
+        self, messages: list[Message], *, new_message: str | None = None, resume: bool | Decisions = False
+    ) -> StartRun:
         return StartRun(self.agent, messages, self.context, new_message, resume)
 
     def end_run(self, start: StartRun, response: Response, *, failed: bool, partial: str = "") -> None:

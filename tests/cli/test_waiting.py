@@ -1,0 +1,189 @@
+"""`aswarm run` where a call waits for a decision: what is written, what is kept, and how it is decided."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runs import AGENTS, ended, invoke, model, refused, started
+
+from aswarm.testing import Answer, call, check_history
+
+CASHIER = '''
+from aswarm import Hold, current_call, tool
+
+@tool(approve=True)
+async def refund(order: int) -> str:
+    """Refund an order."""
+    print("refunding", order)
+    return f"refunded {order}"
+
+async def ask(what: str) -> str:
+    """Ask a person."""
+    if current_call().answer is None:
+        raise Hold(f"Which {what}?", data={"of": what})
+    return str(current_call().answer)
+
+cashier = Agent(name="Cashier", functions=[refund, ask])
+desk = Agent(name="Desk", functions=[cashier])
+'''
+OPEN = [
+    {"index": 0, "id": "c1", "name": "refund", "arguments": '{"order": 7}', "agent": "Cashier", "reason": "needs approval", "data": None},
+    {"index": 1, "id": "c2", "name": "ask", "arguments": '{"what": "account"}', "agent": "Cashier", "reason": "Which account?", "data": {"of": "account"}},
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def cashier(folder: Path) -> None:
+    (folder / "agents.py").write_text(AGENTS + CASHIER, encoding="utf-8")
+
+
+def asks() -> Answer:
+    """The model says a word and makes both calls."""
+    return Answer("One moment.", [call("refund", call_id="c1", order=7), call("ask", call_id="c2", what="account")])
+
+
+def decided(decisions: Any) -> str:
+    """A file of decisions."""
+    Path("decisions.json").write_text(json.dumps(decisions), encoding="utf-8")
+    return "decisions.json"
+
+
+def saved() -> dict[str, Any]:
+    """The conversation in the file."""
+    conversation: dict[str, Any] = json.loads(Path("talk.json").read_text("utf-8"))
+    return conversation
+
+
+CONTINUE = ("run", "agents:desk", "--load", "talk.json", "--save", "talk.json", "--resume")
+
+
+@pytest.mark.parametrize("option", ["--stream", "--no-stream"])
+def test_a_question_whose_calls_wait_and_the_decisions(option: str) -> None:
+    """The open calls are one line of JSON after the text, with exit code 3; each decision continues the kept conversation."""
+    with model(call("transfer_to_cashier"), asks()) as server:
+        result = invoke("run", option, "agents:desk", "Refund!", "--save", "talk.json", server=server)
+    text, line = result.stdout.splitlines()
+    assert (result.exit_code, text, json.loads(line)) == (3, "One moment.", OPEN)
+    assert (
+        "waiting for a decision on refund (c1), ask (c2); the conversation can be continued with --load FILE"
+        in result.stderr
+    )
+    with model() as server:
+        result = invoke(*CONTINUE, decided({"c1": {"deny": "too late"}}), server=server)
+    assert (result.exit_code, json.loads(result.stdout)) == (3, OPEN[1:])
+    with model("All done.") as server:
+        result = invoke(*CONTINUE, "-", option, server=server, stdin=json.dumps({"c2": {"answer": "the second"}}))
+    assert (result.exit_code, result.stdout) == (0, "All done.\n")
+    told = [message["content"] for message in server.requests[0]["messages"] if message["role"] == "tool"]
+    assert told[1:] == ["not run: denied by the user: too late", "the second"]
+    check_history(saved()["messages"])
+
+
+def test_the_json_events_have_the_open_calls() -> None:
+    """`CallWaiting` for each call, and the list in the last line; nothing else is on stdout."""
+    with model(asks()) as server:
+        result = invoke("run", "--json", "agents:cashier", "Refund!", server=server)
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert (result.exit_code, lines[-1]["type"], lines[-1]["response"]["waiting"]) == (3, "RunFinished", OPEN)
+    assert [line["id"] for line in lines if line["type"] == "CallWaiting"] == ["c1", "c2"]
+    assert "can be continued if it is kept with --save FILE" in result.stderr
+
+
+def test_verbose_says_what_waits() -> None:
+    """On stderr, like other details."""
+    with model(asks()) as server:
+        assert "  ask waits: Which account?\n" in invoke("run", "-v", "agents:cashier", "Hi", server=server).stderr
+
+
+def test_a_failure_after_an_approved_call_is_kept() -> None:
+    """The result of the call is in the file, so that the next run, which has nothing to decide, runs nothing twice."""
+    with model(call("refund", call_id="c1", order=7)) as server:
+        invoke("run", "agents:cashier", "Refund!", "--save", "talk.json", server=server)
+    with model(refused("400 Bad Request", "no")) as server:
+        result = invoke(*CONTINUE, decided(True), server=server)
+    assert (result.exit_code, result.stderr.count("refunding 7")) == (1, 1)
+    assert saved()["messages"][-1]["content"] == "refunded 7"
+    result = invoke(*CONTINUE, decided({"c1": True}), server=server)
+    assert (result.exit_code, "messages have no open calls" in result.stderr) == (2, True)
+    with model("Done.") as server:
+        result = invoke(*CONTINUE, decided(True), server=server)
+    assert (result.stdout, "refunding" in result.stderr) == ("Done.\n", False)
+
+
+def test_another_question_continues_a_loaded_conversation() -> None:
+    """With --load, a question is a new message; calls that are open are told to be interrupted."""
+    with model(asks()) as server:
+        invoke("run", "agents:cashier", "Refund!", "--save", "talk.json", server=server)
+    with model("Never mind.") as server:
+        result = invoke("run", "agents:cashier", "Stop", "--load", "talk.json", server=server)
+    assert (result.exit_code, result.stdout) == (0, "Never mind.\n")
+    assert [message["role"] for message in server.requests[0]["messages"][1:]] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+    ]
+    assert len(saved()["messages"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "there is no QUESTION"),
+        (["--resume", "decisions.json"], "--resume needs --load FILE"),
+        (["Hi", "--load", "talk.json", "--resume", "decisions.json"], "takes no QUESTION"),
+        (["--load", "talk.json", "--resume", "missing.json"], "missing.json cannot be read: No such file"),
+        (["--load", "talk.json", "--resume", "bad.json"], "bad.json is not JSON"),
+        (["--load", "talk.json", "--resume", "list.json"], "list.json must have true, or decisions by the id of the call"),
+        (["--load", "talk.json", "--resume", "decisions.json"], "resume names 'c9', which is no open call; open are: 'c1'"),
+        (["--load", "missing.json", "--resume", "decisions.json"], "--load: missing.json: No such file"),
+        (["--load", "list.json", "--resume", "decisions.json"], "--load: list.json: not a saved conversation"),
+        (["--load", "other.json", "--resume", "decisions.json"], "with the agent 'Nobody', which is not among those that AGENT can reach: Cashier"),
+        (["Hi", "--save", "talk.json"], "--save: talk.json has another conversation"),
+        (["Hi", "--save", "list.json"], "--save: list.json: the file is not a saved conversation"),
+    ],
+    ids=["nothing", "no load", "question", "missing", "not JSON", "list", "id", "no talk", "no conversation", "agent", "save", "foreign"],
+)  # fmt: skip
+def test_what_cannot_be_decided(arguments: list[str], text: str) -> None:
+    """A usage error that names the file and says what to do; nothing is sent, and no file is changed."""
+    made = {"id": "c1", "type": "function", "function": {"name": "refund", "arguments": '{"order": 7}'}}
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [made]}]
+    files = {
+        "talk.json": {"agent": "Cashier", "messages": messages},
+        "other.json": {"agent": "Nobody", "messages": messages},
+        "decisions.json": {"c9": True},
+        "list.json": [1],
+    }
+    for name, value in files.items():
+        Path(name).write_text(json.dumps(value), encoding="utf-8")
+    Path("bad.json").write_text("{", encoding="utf-8")
+    with model() as server:
+        result = invoke("run", "agents:cashier", *arguments, server=server)
+    assert (result.exit_code, server.requests) == (2, [])
+    assert text in result.stderr
+    assert json.loads(Path("talk.json").read_text("utf-8")) == files["talk.json"]
+
+
+def test_a_conversation_that_cannot_be_kept(tmp_path: Path) -> None:
+    """The answer is on stdout, and the exit code says that the file is not there."""
+    with model("Hi") as server:
+        result = invoke("run", "agents:cashier", "Hi", "--save", str(tmp_path / "no" / "talk.json"), server=server)
+    assert (result.exit_code, result.stdout) == (1, "Hi\n")
+    assert "talk.json cannot be written" in result.stderr
+
+
+@pytest.mark.slow
+def test_in_processes_of_their_own() -> None:
+    """One process asks, another one decides."""
+    with model(call("refund", call_id="c1", order=7), "Refunded.") as server:
+        code, stdout, _ = ended(started("run", "agents:cashier", "Refund!", "--save", "talk.json", server=server))
+        assert (code, [each["id"] for each in json.loads(stdout)]) == (3, ["c1"])
+        again = started(
+            "run", "agents:cashier", "--load", "talk.json", "--resume", decided({"c1": True}), server=server
+        )
+        code, stdout, stderr = ended(again)
+    assert (code, stdout, stderr) == (0, "Refunded.\n", "refunding 7\n")
