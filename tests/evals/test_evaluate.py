@@ -10,7 +10,7 @@ import evaluated
 import pytest
 from evaluated import answering, desk, one, sales, swarm_that
 
-from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError, Response
+from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError, Response, tool
 from aswarm.evals import Case, evaluate
 from aswarm.testing import Answer, Failure, ScriptedModel, call
 
@@ -165,6 +165,25 @@ async def test_agents_of_cases_and_of_the_evaluation() -> None:
         sales.instructions,
         sales.instructions,
     ]
+
+
+@pytest.mark.parametrize("extent", ["completion", "whole"])
+async def test_a_call_that_waits_for_a_decision_counts_as_called(extent: Any) -> None:
+    """The case passes by the call, and the report says where the run has ended; nothing was carried out."""
+
+    @tool(approve=True)
+    async def erase(city: str) -> str:
+        raise AssertionError("a call that waits ran")
+
+    model = ScriptedModel([call("erase", city="Rome")] * 2)
+    keeper = Agent(name="Keeper", functions=[erase])
+    cases = [Case("Erase!", "erase", {"city": "Rome"}, run=extent), Case("Erase!", "book", run=extent)]
+    report = await evaluate(keeper, cases, swarm=AsyncSwarm(model.client()), concurrency=1)
+    first, second = (each.attempts[0] for each in report.cases)
+    ending = ", waits for a decision" if extent == "whole" else ""
+    assert (first.outcome, first.did) == ("passed", 'called erase({"city": "Rome"})' + ending)
+    assert (second.outcome, second.stop) == ("failed", "waiting" if extent == "whole" else "tool_calls")
+    assert report.to_dict()["results"][0]["attempts"][0]["stop"] == first.stop
 
 
 async def test_model_and_turns_are_those_of_every_run() -> None:

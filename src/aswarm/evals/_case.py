@@ -55,6 +55,8 @@ class Case:
       - "nothing": the judge reads the conversation as it is. The default with only `judge`, if the conversation ends
         with an answer of the assistant.
 
+    A call that waits for a decision counts as a call. The run ends there.
+
     `agent`: an `Agent`, or "module:attribute"; None for the agent that `evaluate` gets. `context_variables`: of each
     run. `name`: the title in the report; by default the last user message.
 

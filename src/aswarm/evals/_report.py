@@ -25,6 +25,11 @@ from ._calls import Call
 from ._case import Case
 
 Outcome: TypeAlias = Literal["passed", "failed", "error"]
+_STOPS = {
+    "budget": "was stopped by its budget",
+    "max_turns": "was stopped by max_turns",
+    "waiting": "waits for a decision",
+}
 _ANSWER = 200  # characters of an answer that a line shows
 
 
@@ -51,8 +56,8 @@ class Attempt:
         parts = [f"called {', '.join(map(str, self.calls))}"] if self.calls else []
         if self.text:
             parts.append(f"answered {shown(' '.join(self.text.split()), _ANSWER)}")
-        if self.stop in ("max_turns", "budget"):
-            parts.append(f"was stopped by {self.stop if self.stop == 'max_turns' else 'its budget'}")
+        if self.stop in _STOPS:
+            parts.append(_STOPS[self.stop])
         return ", ".join(parts) or ("said nothing" if self.messages else "")
 
     def __str__(self) -> str:

@@ -14,10 +14,11 @@ from aswarm._agent import Response
 from aswarm._errors import AswarmError
 from aswarm._text import counted, one_line
 
-from ._commands import action_for
+from ._commands import EXIT, action_for
 from ._display import Display
+from ._questions import OpenQuestions
 from ._saved import other_conversation, read_conversation, write_conversation
-from ._session import Quit, ReadFile, Session, ShowError, ShowHistory, ShowText, StartRun, WriteFile
+from ._session import AskDecisions, Quit, ReadFile, Session, ShowError, ShowHistory, ShowText, StartRun, WriteFile
 
 # The errors of reading a line; `Chat.on_read_error` decides what they mean.
 READ_ERRORS = (EOFError, KeyboardInterrupt, UnicodeDecodeError)
@@ -53,6 +54,7 @@ class Chat:
         self.is_over = False
         self._interrupted = False
         self._to_confirm: WriteFile | None = None
+        self._questions: OpenQuestions | None = None
 
     # --- lines ---
 
@@ -62,9 +64,14 @@ class Chat:
         if self._to_confirm is not None:
             self._confirm(line)
             return None
+        if self._questions is not None and not (line.startswith("/") or line.strip().lower() == EXIT):
+            return self._decide(self._questions, line)
+        self._questions = None  # a command leaves the calls open
         match action_for(self.session, line):
             case StartRun() as start:
                 return start
+            case AskDecisions():
+                self._ask()
             case ShowText(text):
                 self.display.show_text(text)
             case ShowError(text):
@@ -77,6 +84,20 @@ class Chat:
                 self.is_over = True
             case _:
                 pass  # an empty line
+        return None
+
+    def _ask(self) -> None:
+        self._questions = self.session.questions
+        if self._questions is not None:
+            self.display.show_text(self._questions.text)
+
+    def _decide(self, questions: OpenQuestions, line: str) -> StartRun | None:
+        if (fault := questions.take(line)) is not None:
+            self.display.show_error(fault)
+        if questions.is_done:
+            self._questions = None
+            return self.session.decide(questions.decisions)
+        self.display.show_text(questions.text)
         return None
 
     def _use_file(self, action: WriteFile | ReadFile, *, replace: bool = False) -> None:
@@ -108,11 +129,14 @@ class Chat:
     def on_read_error(self, error: BaseException) -> None:
         """Reading a line has failed. The end of input leaves the chat, and so does Ctrl-C twice in a row.
 
-        Where the chat has asked whether to replace a file, it keeps the file.
+        Where the chat has asked whether to replace a file, it keeps the file. Calls about which it has asked stay open.
         """
         if self._to_confirm is not None:
             self._to_confirm = None
             self.display.show_text("Not saved.")
+        if self._questions is not None:
+            self._questions = None
+            self.display.show_text(self.session.open_calls_hint)
         match error:
             case KeyboardInterrupt() if not self._interrupted:
                 self._interrupted = True
@@ -128,7 +152,7 @@ class Chat:
     def running(self, start: StartRun) -> Generator[ActiveRun]:
         """Enclose a run: an error or Ctrl-C is shown, and what the run has left is kept."""
         active = ActiveRun()
-        if start.resume:
+        if start.resume is True:
             self.display.show_calls(start.agent.name, {"tool_calls": self.session.open_calls})
         failure: AswarmError | None = None
         try:
@@ -152,6 +176,8 @@ class Chat:
             self.display.show_error(f"{type(failure).__name__}: {one_line(failure, 600)} (/resume tries again)")
         elif response.stop == "cancelled":
             self.display.show_text(f"Stopped. {self.session.open_calls_hint}".rstrip())
+        elif response.stop == "waiting":
+            self._ask()
         elif response.stop == "answer" and not _says_something(response):
             self.display.show_text("The answer is empty.")
         elif response.stop == "max_turns":

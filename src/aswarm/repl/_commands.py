@@ -124,7 +124,9 @@ COMMANDS = {
     "history": Command(_history, "show the messages"),
     "context": Command(_context, "show the context variables"),
     "usage": Command(_usage, "show the tokens used so far"),
-    "resume": Command(_resume, "continue after an error or Ctrl-C; runs the calls left open"),
+    "resume": Command(
+        _resume, "continue after an error or Ctrl-C; runs the calls left open, or asks about those that wait"
+    ),
     "reset": Command(_reset, "start a new conversation"),
     "save": Command(_save, "save the conversation to a file", "FILE", is_file=True),
     "load": Command(_load, "continue a conversation from a file", "FILE", is_file=True),

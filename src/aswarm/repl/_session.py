@@ -11,14 +11,16 @@ from typing import Any, TypeAlias
 
 from aswarm._agent import Agent, Response
 from aswarm._context import copy_containers
-from aswarm._decisions import Decisions
+from aswarm._decisions import Decisions, waiting
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_object
 from aswarm._messages import Message, call_name, open_calls
 from aswarm._text import counted
+from aswarm._tools.toolbox import tools_of
 from aswarm._usage import Usage
 from aswarm.graph import agent_graph
 
+from ._questions import OpenQuestions
 from ._saved import SavedConversation
 
 STOPPED = "[stopped by the user]"  # the end of an answer that was not read to its end
@@ -80,7 +82,12 @@ class Quit:
     """End the chat."""
 
 
-Action: TypeAlias = StartRun | ShowText | ShowError | ShowHistory | WriteFile | ReadFile | Quit
+@dataclass(frozen=True, slots=True)
+class AskDecisions:
+    """Ask the user about the calls that wait for a decision."""
+
+
+Action: TypeAlias = StartRun | AskDecisions | ShowText | ShowError | ShowHistory | WriteFile | ReadFile | Quit
 
 
 @dataclass
@@ -131,7 +138,18 @@ class Session:
     def open_calls_hint(self) -> str:
         """What the user can do about the open calls; empty if there are none."""
         names = ", ".join(call_name(call) for call in self.open_calls)
-        return names and f"Not run yet: {names}. /resume runs these calls, another message skips them."
+        does = "asks about" if self.questions else "runs"
+        return names and f"Not run yet: {names}. /resume {does} these calls, another message skips them."
+
+    @property
+    def questions(self) -> OpenQuestions | None:
+        """What to ask about the calls that wait for a decision; None if there are none."""
+        asking = [call for call in waiting(self.history) if call.reason is not None]
+        try:
+            tools = tools_of(self.agent)
+        except ConfigurationError:  # a run raises it again, and then the user sees it
+            tools = {}
+        return OpenQuestions(asking, tools) if asking else None
 
     # --- runs ---
 
@@ -139,12 +157,15 @@ class Session:
         """A new message of the user."""
         return self._start([*self.history, {"role": "user", "content": text}], new_message=text)
 
-    def resume(self) -> StartRun | None:
-        """Continue: send the failed message, run the open calls, or ask the model again. None if nothing was stopped."""
+    def resume(self) -> StartRun | AskDecisions | None:
+        """Continue: send the failed message, run the open calls, or ask about them, or ask the model again.
+
+        None if nothing was stopped.
+        """
         if self.failed_message is not None:
             return self.send(self.failed_message)
         if self.open_calls:
-            return self._start(self.history, resume=True)
+            return AskDecisions() if self.questions else self.decide(True)
         asked = self.history[:-1] if self._is_stopped else self.history
         return self._start(asked) if asked and asked[-1]["role"] != "assistant" else None
 

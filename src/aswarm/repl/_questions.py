@@ -1,0 +1,109 @@
+"""What a chat asks about the calls that wait for a decision, and what a line of the user decides.
+
+Plain decisions: no terminal, no file. The lines come from the user alone, and nothing in a history can answer for the user.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aswarm._decisions import Answer, Approve, Decision, Deny, OpenCall
+from aswarm._errors import ToolArgumentsError
+from aswarm._json import is_object
+from aswarm._text import one_line
+from aswarm._tools.tool import NEEDS_APPROVAL, Tool
+
+from ._text import formatted_calls
+
+_CHOICES = {
+    "y": "y: run it",
+    "n": "n [REASON]: deny it",
+    "e": "e {ARGUMENTS}: run it with other arguments",
+    "a": "a TEXT: answer it",
+}
+_WORDS = {"yes": "y", "no": "n", "edit": "e", "answer": "a"}
+_PROMPTS = {"e": "The arguments, as a JSON object:", "a": "The answer:"}
+_SHOWN = 600  # characters of the data of a question
+
+
+class OpenQuestions:
+    """The calls that a user decides on, one after another. `decisions` has those made so far, by the index of the call."""
+
+    def __init__(self, calls: Sequence[OpenCall], tools: Mapping[str, Tool[..., Any]]) -> None:
+        self.decisions: dict[int, Decision] = {}
+        self._calls = calls
+        self._tools = tools
+        self._choice = ""  # "e" or "a", where the next line has what belongs to it
+
+    @property
+    def is_done(self) -> bool:
+        """Whether each call has a decision."""
+        return len(self.decisions) == len(self._calls)
+
+    @property
+    def text(self) -> str:
+        """What is asked now."""
+        if self._choice:
+            return _PROMPTS[self._choice]
+        call = self._call
+        [(name, arguments)] = formatted_calls(
+            {"tool_calls": [{"function": {"name": call.name, "arguments": call.arguments}}]}
+        )
+        lines = [f"{call.agent}: {name}({arguments}) waits: {one_line(call.reason or '', _SHOWN)}"]
+        if call.data is not None:
+            lines.append(f"  {one_line(json.dumps(call.data, ensure_ascii=False), _SHOWN)}")
+        choices = ", ".join(_CHOICES[choice] for choice in self._choices)
+        return "\n".join([*lines, f"{choices} (Ctrl-C leaves it open)"])
+
+    def take(self, line: str) -> str | None:
+        """Decide by a line of the user. Returns what is wrong with the line, or None."""
+        word, _, argument = line.strip().partition(" ")
+        choice = self._choice or _WORDS.get(word.lower(), word.lower())
+        argument = line.strip() if self._choice else argument.strip()
+        if choice not in self._choices:
+            return f"Type one of {', '.join(self._choices)}."
+        self._choice = "" if argument or choice not in _PROMPTS else choice
+        if self._choice:
+            return None
+        try:
+            self.decisions[self._call.index] = self._decisions[choice](argument)
+        except (ValueError, ToolArgumentsError) as error:
+            return str(error)
+        return None
+
+    @property
+    def _call(self) -> OpenCall:
+        return self._calls[len(self.decisions)]
+
+    @property
+    def _tool(self) -> Tool[..., Any] | None:
+        return self._tools.get(self._call.name)
+
+    @property
+    def _choices(self) -> str:
+        return "na" if self._tool is None or self._tool.is_external else "ynea"
+
+    @property
+    def _decisions(self) -> dict[str, Callable[[str], Decision]]:
+        return {"y": lambda _: Approve(), "n": Deny, "e": self._edited, "a": self._answered}
+
+    def _edited(self, text: str) -> Decision:
+        try:
+            arguments = json.loads(text)
+        except (ValueError, RecursionError):
+            arguments = None
+        if not is_object(arguments):
+            raise ValueError('The arguments must be a JSON object, such as {"order": 7}.')
+        if self._tool is not None:
+            self._tool.schema.validate(dict(arguments))
+        return Approve(arguments)
+
+    def _answered(self, text: str) -> Decision:
+        # A user who answers in place of an approval has not approved: the model is told the text, and nothing runs.
+        tool = self._tool
+        asks_for_approval = (
+            tool is None or callable(tool.approve) or (tool.approve is True and self._call.reason == NEEDS_APPROVAL)
+        )
+        return text if asks_for_approval else Answer(text)
