@@ -17,14 +17,19 @@ from aswarm.testing import Answer, call
 
 CHAT = """
 import asyncio, sys
-from aswarm import Agent
+from aswarm import Agent, tool
 from aswarm.repl import run_demo_loop, run_demo_loop_async
 
 def confirm() -> str:
     '''Ask the user.'''
     return input("Sure? ")
 
-agent = Agent(name="Bot", functions=[confirm])
+@tool(approve=True)
+def pay(amount: int) -> str:
+    '''Pay.'''
+    return f"paid {amount}"
+
+agent = Agent(name="Bot", functions=[confirm, pay])
 if sys.argv[1] == "async":
     asyncio.run(run_demo_loop_async(agent, stream=True))
 else:
@@ -43,6 +48,8 @@ def reply(body: dict) -> Reply:
             return sse(Answer("very " * 20), cut=5, pause=0.02)
         case "confirm":
             return sse(Answer(calls=[call("confirm")]))
+        case "pay":
+            return sse(Answer(calls=[call("pay", amount=5)]))
         case said:
             return sse(Answer(f"You said **{said}**."), cut=3)
 
@@ -169,3 +176,28 @@ def test_importing_the_chat_imports_no_terminal_library():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("loop", ["blocking", "async"])
+async def test_a_call_that_waits_is_decided_at_the_terminal(loop):
+    """Ctrl-C at the question leaves the call open; /resume asks again; the changed arguments are what runs."""
+
+    def user(screen: Terminal) -> None:
+        screen.until("User:")
+        screen.type("pay\r")
+        screen.until("waits: needs approval")
+        screen.type("\x03")
+        screen.until("/resume asks about these calls")
+        screen.type("/resume\r")
+        screen.until("deny it")
+        screen.type('e {"amount": 3}\r')
+        screen.until("paid 3")
+        screen.until("You said")
+        screen.type("\x04")
+        screen.until("after the loop")
+
+    async with serve(reply) as server:
+        assert await use(server, CHAT, user, loop) == 0
+    told = [message["content"] for message in server.requests[-1]["messages"] if message["role"] == "tool"]
+    assert told == ['(run with arguments changed by the user: {"amount": 3})\npaid 3']

@@ -82,8 +82,8 @@ class OpenQuestions:
         return self._tools.get(self._call.name)
 
     @property
-    def _choices(self) -> str:
-        return "na" if self._tool is None or self._tool.is_external else "ynea"
+    def _choices(self) -> Sequence[str]:
+        return ("n", "a") if self._tool is None or self._tool.is_external else tuple(_CHOICES)
 
     @property
     def _decisions(self) -> dict[str, Callable[[str], Decision]]:
