@@ -189,7 +189,7 @@ class Journey:
 
     async def _await(self, run: Awaitable[Response]) -> None:
         try:
-            await run
+            self._carried = await run
         except BaseException as error:
             self._carried = error.response  # type: ignore[attr-defined]
             raise

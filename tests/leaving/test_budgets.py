@@ -1,0 +1,62 @@
+"""Leaving a run that has a budget, and runs that their budget ends in the middle: over real sockets."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from leave_points import MOMENTS, Moment, check_left, scene_of
+from run_scenes import USER, Journey, Scene, nothing_left_behind, settle, until
+from ways_to_run import FACES
+
+from aswarm import AsyncSwarm, Budget
+from aswarm.testing import check_history
+
+pytestmark = pytest.mark.anyio
+WIDE = Budget(turns=9, tokens=9999, seconds=60, tool_calls=99, repeats=9, handoffs=9, then="answer")
+LEFT = ("before the head", "mid-token", "async tool", "function in a thread", "several in one group", "after a handoff")
+CUT = (
+    "before the head",
+    "mid-token",
+    "async tool",
+    "shielded cleanup",
+    "waiting for a limiter",
+    "function in a thread",
+)
+
+
+def limit(scene: Scene, budget: Budget) -> None:
+    """Give the runs of the scene this budget."""
+    scene.swarm = AsyncSwarm(scene.swarm.client, budget=budget)
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("name", LEFT)
+async def test_leaving_a_run_with_a_budget(name: str, face: str) -> None:
+    """All is as without one."""
+    moment: Moment = MOMENTS[name]
+    async with scene_of(moment) as scene, nothing_left_behind():
+        limit(scene, WIDE)
+        journey = Journey(scene, face)
+        async with anyio.create_task_group() as group:
+            group.start_soon(journey.travel)
+            await until(lambda: moment.reached(scene, journey))
+            await settle()
+            group.cancel_scope.cancel()
+        await check_left(scene, moment, journey, anyio.current_time())
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("name", CUT)
+async def test_a_budget_that_ends_a_run_in_the_middle(name: str, face: str) -> None:
+    """The response is closed, the tools have ended, and the history is valid."""
+    moment: Moment = MOMENTS[name]
+    async with scene_of(moment) as scene, nothing_left_behind():
+        scene.deeds.seconds_in_thread = 0.6
+        limit(scene, Budget(seconds=0.25))
+        journey = Journey(scene, face)
+        with anyio.fail_after(20):
+            await journey.travel()
+        assert (journey.response.stop, journey.response.spent) == ("budget", "seconds")
+        assert scene.deeds.running == 0
+        check_history([USER, *journey.response.messages])
+        await until(lambda: scene.server.open_now == 0)
