@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from ._errors import ConfigurationError
 from ._json import is_array, is_count, is_object
@@ -53,7 +53,7 @@ class Budget:
         for name in _COUNTS_FROM_0:
             _check(name, getattr(self, name), "a whole number from 0", _is_count_from_0)
         for name in ("cost", "seconds"):
-            _check(name, getattr(self, name), "a number above 0", lambda value: _is_amount(value) and value > 0)
+            _check(name, getattr(self, name), "a number above 0", _is_above_0)
         if self.then not in get_args(Then):
             raise ConfigurationError(f'then of a Budget must be "stop", "answer" or "raise", not {self.then!r}')
         if not (is_object(self.prices) and all(map(_is_price, self.prices.values()))):
@@ -63,13 +63,17 @@ class Budget:
             )
 
 
-def _check(name: str, value: object, expected: str, fits: Any) -> None:
+def _check(name: str, value: object, expected: str, fits: Callable[[object], bool]) -> None:
     if value is not None and not fits(value):
         raise ConfigurationError(f"{name} of a Budget must be {expected}, not {value!r}; leave it out for no limit")
 
 
 def _is_count_from_0(value: object) -> bool:
     return is_count(value) or (type(value) is int and value == 0)
+
+
+def _is_above_0(value: object) -> bool:
+    return _is_amount(value) and value != 0
 
 
 def _is_amount(value: object) -> bool:

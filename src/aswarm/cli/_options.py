@@ -98,9 +98,9 @@ def budget_option(function: F) -> F:
 def _budget(_: click.Context, __: click.Parameter, text: str | None) -> Budget | None:
     if text is None:
         return None
-    given = dict(part.strip().partition("=")[::2] for part in text.split(","))
+    parts = [part.strip().partition("=") for part in text.split(",")]
     try:
-        return Budget(**{name: value if name == "then" else _number(value) for name, value in given.items()})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        return Budget(**{name: value if name == "then" else _number(value) for name, _, value in parts})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError) as error:
         raise click.BadParameter(f"expected limits such as tool_calls=20,seconds=60, not {text!r}") from error
     except ConfigurationError as error:
