@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
 import anyio
 import pytest
 from leave_points import MOMENTS, Moment, check_left, scene_of
 from run_scenes import USER, Journey, Scene, nothing_left_behind, settle, until
 from ways_to_run import FACES
 
-from aswarm import AsyncSwarm, Budget
+from aswarm import Agent, AsyncSwarm, Budget, CompletionRequest, TextDelta
 from aswarm.testing import check_history
 
-pytestmark = pytest.mark.anyio
 WIDE = Budget(turns=9, tokens=9999, seconds=60, tool_calls=99, repeats=9, handoffs=9, then="answer")
 LEFT = ("before the head", "mid-token", "async tool", "function in a thread", "several in one group", "after a handoff")
 CUT = (
@@ -29,6 +32,7 @@ def limit(scene: Scene, budget: Budget) -> None:
     scene.swarm = AsyncSwarm(scene.swarm.client, budget=budget)
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("name", LEFT)
 async def test_leaving_a_run_with_a_budget(name: str, face: str) -> None:
@@ -45,6 +49,7 @@ async def test_leaving_a_run_with_a_budget(name: str, face: str) -> None:
         await check_left(scene, moment, journey, anyio.current_time())
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("name", CUT)
 async def test_a_budget_that_ends_a_run_in_the_middle(name: str, face: str) -> None:
@@ -60,3 +65,40 @@ async def test_a_budget_that_ends_a_run_in_the_middle(name: str, face: str) -> N
         assert scene.deeds.running == 0
         check_history([USER, *journey.response.messages])
         await until(lambda: scene.server.open_now == 0)
+
+
+class SlowSource:
+    """A source that says "Hello", and then nothing. Closing it takes a moment."""
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Answer."""
+        try:
+            yield {"choices": [{"index": 0, "delta": {"content": "Hello"}, "finish_reason": None}]}
+            await anyio.sleep(60)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.01)
+
+
+@pytest.mark.parametrize("face", ["classic", "typed"])
+def test_the_event_loop_may_end_around_the_last_completion(face: str) -> None:
+    """It began in the step in which the one before it was cut; all generators close from the inside out."""
+    kept: list[Any] = []
+
+    reported: list[Any] = []
+
+    async def leave_it_open() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        swarm, budget = AsyncSwarm(SlowSource()), Budget(seconds=0.1, then="answer")
+        run: Any = swarm.run(Agent(), "Hi", stream=True, budget=budget)
+        if face == "typed":
+            run = await swarm.stream(Agent(), "Hi", budget=budget).__aenter__()
+        texts = 0
+        kept.append(run)
+        async for event in run:
+            texts += isinstance(event, TextDelta) or (isinstance(event, dict) and bool(event.get("content")))
+            if texts == 2:
+                return
+
+    asyncio.run(leave_it_open())
+    assert reported == []
