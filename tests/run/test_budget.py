@@ -430,6 +430,21 @@ async def test_something_new_lets_a_call_run_again() -> None:
     assert shop.ran == [1, 2, 1, 2, 1]  # the first of each was new
 
 
+async def test_a_function_that_polls_is_not_counted() -> None:
+    """It has the same result until something has changed; beside it, other calls still repeat."""
+    shop = Shop(*[call("wait_for_it")] * 5, "Done.")
+
+    @tool(polls=True)
+    async def wait_for_it() -> str:
+        return "pending"
+
+    shop.agent.functions.append(wait_for_it)
+    assert (await shop.run(Budget(repeats=2))).text == "Done."
+    shop.model = ScriptedModel([call("wait_for_it"), call("look")] * 9)
+    shop.swarm = AsyncSwarm(shop.model.client())
+    assert (await shop.run(Budget(repeats=2))).spent == "repeats"
+
+
 async def test_errors_repeat_too() -> None:
     """Bad arguments, again and again."""
     shop = Shop(*[call("look", "[]")] * 9)

@@ -143,7 +143,7 @@ class BudgetControl:
     def _refusal(self, call: ToolCall) -> str | None:
         if self.is_last:
             return f"not run: {self.used_up}"
-        if self._repetition and (text := self._repetition.refusal(call)):
+        if self._repetition and not _polls(call) and (text := self._repetition.refusal(call)):
             if self._repetition.add_refused(call):
                 self._set_spent("repeats", self._spending)
             return text
@@ -168,7 +168,7 @@ class BudgetControl:
         ran = self._admitted - self._kept_back
         work = [call for call in calls if call in ran and not _hands_over(call)]
         for call in work:
-            if self._repetition and call.outcome:
+            if self._repetition and call.outcome and not _polls(call):
                 self._repetition.add(call, call.outcome.content)
         if self._handoffs:
             self._count_handoffs(self._handoffs, agent, target, has_worked=bool(work))
@@ -186,6 +186,10 @@ class BudgetControl:
 
 def _hands_over(call: ToolCall) -> bool:
     return call.outcome is not None and call.outcome.agent is not None
+
+
+def _polls(call: ToolCall) -> bool:
+    return call.tool is not None and call.tool.polls
 
 
 def _used_up(limit: Limit | None, budget: Budget | None) -> str:

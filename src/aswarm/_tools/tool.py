@@ -76,6 +76,7 @@ class Tool(Generic[P, R]):
     thread: bool = True
     abandon_on_cancel: bool = False
     repeatable: bool = False
+    polls: bool = False
     strict: bool = False
     approve: Approval = False
     name: str | None = None
@@ -138,6 +139,7 @@ def tool(
     thread: bool = True,
     abandon_on_cancel: bool = False,
     repeatable: bool = False,
+    polls: bool = False,
     strict: bool = False,
     approve: Approval = False,
     name: str | None = None,
@@ -152,7 +154,8 @@ def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     the moment when the limiter admits the call. `thread=False`: a plain function that never blocks runs on the event
     loop. `abandon_on_cancel=True`: a cancelled run does not wait for the plain function, which then works on a copy of
     the context. `repeatable=True`: running the function twice does no harm, so a call that was cut in the middle runs
-    again when the run is resumed, or when a batch continues from its journal. `strict=True`: OpenAI's strict schema.
+    again when the run is resumed, or when a batch continues from its journal. `polls=True`: the function is called until
+    something has changed, so `Budget(repeats=...)` does not count its calls. `strict=True`: OpenAI's strict schema.
     `approve=True`: each call waits until a user has approved it; see `aswarm.waiting`. `approve` may be a plain or async
     function of the arguments (a dict) and the context variables (to read) that tells whether this call needs that; a str
     is the reason that the user reads. It runs on the event loop, and an error of it is told to the model.
@@ -178,6 +181,7 @@ def function_tool(
     thread: bool = True,
     abandon_on_cancel: bool = False,
     repeatable: bool = False,
+    polls: bool = False,
     approve: Approval = False,
 ) -> Tool[P, R]:
     """A tool whose schema is given, not read from the function: a tool of another process, a generated client.
@@ -194,7 +198,7 @@ def function_tool(
     _check_options(running)
     if not callable(function):
         raise ConfigurationError(f"function_tool takes a function, not {function!r}")
-    running |= {"thread": thread, "abandon_on_cancel": abandon_on_cancel, "repeatable": repeatable}
+    running |= {"thread": thread, "abandon_on_cancel": abandon_on_cancel, "repeatable": repeatable, "polls": polls}
     copied = _checked_parameters(name, parameters)
     made = Tool(function, name=name, description=description, parameters=copied, **running)
     _ = made.schema  # raises for a name that the API refuses
