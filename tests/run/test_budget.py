@@ -236,6 +236,19 @@ async def test_then_answer() -> None:
     assert (body["tool_choice"], len(body["tools"])) == ("none", 3)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_then_answer_over_the_responses_api(stream: bool) -> None:
+    """The same choice, in the form of that API."""
+    shop = Shop()
+    model = ScriptedModel([looks(0), "I found 0."], api="responses")
+    swarm = AsyncSwarm(model.client(), api="responses")
+    left: list[Response] = []
+    face = "stream" if stream else "run"
+    await consume(swarm, shop.agent, face, left, budget=Budget(turns=1, tokens=15, then="answer"))
+    body = model.requests[-1].body
+    assert (left[0].text, body["tool_choice"], len(body["tools"])) == ("I found 0.", "none", 3)
+
+
 async def test_a_model_that_calls_all_the_same_is_told_so() -> None:
     """Some servers ignore tool_choice: nothing runs, and no further request is made."""
     shop = Shop(looks(0), looks(1))
