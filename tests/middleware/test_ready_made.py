@@ -10,6 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
 from openai import OpenAI
 
@@ -205,6 +207,24 @@ async def test_what_no_model_helps_with(steps: list[Any], asked: int) -> None:
 
 
 @pytest.mark.anyio
+async def test_the_last_failure_names_the_earlier_ones() -> None:
+    """As notes, which a traceback shows; a source that raises one error in two runs does not collect them."""
+
+    class Refusing:
+        error = CompletionError("no such key", status_code=401)
+
+        def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            raise self.error
+
+    swarm = AsyncSwarm(ScriptedModel([Failure(503)] * 2).client(), middleware=[fallback((Refusing(), "llama"))])
+    for _ in range(2):
+        with pytest.raises(CompletionError, match="no such key") as caught:
+            await swarm.run(Agent(), "Hi")
+        (note,) = caught.value.__notes__
+        assert note.startswith("asked before: the provider failed: InternalServerError: ")
+
+
+@pytest.mark.anyio
 async def test_a_stream_that_has_begun_is_not_begun_again() -> None:
     """Its reader has seen a part of the first answer."""
     model = ScriptedModel([Answer("Hello", break_after=2), "Again"], cut=1)
@@ -307,6 +327,18 @@ async def test_a_store_that_fails_costs_no_answer(caplog: pytest.LogCaptureFixtu
     swarm = AsyncSwarm(model.client(), middleware=[cache(Broken())])
     assert [await texts(swarm), await texts(swarm)] == ["Hello", "Hello"]
     assert "the cache failed: OSError: disk full" in caplog.text
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("value", ["no JSON", "[]", '{"error": "busy"}'])
+async def test_a_stored_value_that_is_not_a_completion(value: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The model is asked, its answer replaces the value, and the log says why."""
+    store: dict[str, str] = {}
+    swarm = AsyncSwarm(ScriptedModel(["One", "Two"]).client(), middleware=[cache(store)])
+    await texts(swarm)
+    store.update(dict.fromkeys(store, value))
+    assert [await texts(swarm), await texts(swarm)] == ["Two", "Two"]
+    assert caplog.text.count("the cache failed: ") == 1
 
 
 def test_a_cache_that_cannot_be_opened(tmp_path: Path) -> None:
@@ -427,6 +459,56 @@ async def test_recordings_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "r.jsonl").write_text("{")
     with pytest.raises(ConfigurationError, match="cannot be read"):
         replay(tmp_path / "r.jsonl")
+
+
+@pytest.mark.parametrize("line", ["[]", "7", "{}", '{"request": {}, "completion": []}', '{"completion": {}}'])
+def test_a_line_that_is_not_an_entry(line: str, tmp_path: Path) -> None:
+    """The text names the line."""
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"request": {}, "completion": {}}\n\n' + line)
+    with pytest.raises(
+        ConfigurationError, match=r"r\.jsonl cannot be read: line 3 is not an object with a request and"
+    ):
+        replay(path)
+
+
+@pytest.mark.anyio
+async def test_a_recording_that_cannot_be_continued(tmp_path: Path) -> None:
+    """Here its folder was removed while the model was asked; the error is that of a file that cannot be made."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    def answer(_: object) -> str:
+        (folder / "r.jsonl").unlink()
+        folder.rmdir()
+        return "Hello"
+
+    swarm = AsyncSwarm(ScriptedModel(answer).client(), middleware=[record(folder / "r.jsonl")])
+    with pytest.raises(ConfigurationError, match=r"r\.jsonl cannot be written: No such file"):
+        await swarm.run(Agent(), "Hi")
+
+
+@pytest.mark.anyio
+async def test_a_missing_request_is_compared_beside_the_event_loop(tmp_path: Path) -> None:
+    """In a worker thread, which a run waits for here: a long recording takes long to compare."""
+    await recorded(tmp_path / "r.jsonl", "Hello")
+    swarm = AsyncSwarm(ScriptedModel([]).client(), middleware=[replay(tmp_path / "r.jsonl")])
+    limiter = anyio.to_thread.current_default_thread_limiter()
+    taken = [object() for _ in range(int(limiter.available_tokens))]
+    for owner in taken:
+        limiter.acquire_on_behalf_of_nowait(owner)
+
+    async def ask() -> None:
+        with pytest.raises(ConfigurationError, match="it is most like the one in line 1"):
+            await swarm.run(Agent(), "Ho")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        waiting = limiter.statistics().tasks_waiting
+        for owner in taken:
+            limiter.release_on_behalf_of(owner)
+    assert waiting == 1
 
 
 # --- redact ---

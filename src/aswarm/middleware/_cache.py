@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from os import PathLike
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio.to_thread
 from pydantic_core import to_jsonable_python
@@ -18,10 +18,11 @@ from pydantic_core import to_jsonable_python
 from aswarm._errors import ConfigurationError
 from aswarm._run.handlers import Handlers, Middleware
 from aswarm._wire.request import CompletionRequest
-from aswarm._wire.whole import as_one_chunk
+from aswarm._wire.whole import as_one_chunk, whole_message
 
 from ._requests import asked_by
 
+T = TypeVar("T")
 logger = logging.getLogger("aswarm")
 
 _CUT = ("length", "content_filter")
@@ -32,11 +33,13 @@ def cache(store: Store = None) -> Middleware:
     """Middleware that answers a request that was asked before with the completion that it had then.
 
     `store`: None keeps completions in memory, as long as the middleware lives and without a limit; a dict, or another
-    mapping from texts to texts, keeps them there; a path keeps them in a SQLite file, for several processes too. Requests
-    are equal if they ask the same of the same model: messages, tools and settings. A completion that was asked for whole
-    also answers a stream, in one piece. It has no usage, because it cost no tokens. A completion that did not come to its
-    end is not kept: one that broke, or was cut by `max_tokens` or by a content filter (the finish reasons "length" and
-    "content_filter"). If the store fails, the log says so, and the model is asked.
+    mapping from texts to texts, keeps them there; a path keeps them in a SQLite file, for several processes too. A mapping
+    is used on the event loop, so it must not block. Requests are equal if they ask the same of a model of the same name:
+    messages, tools and settings. The provider is not part of the key: use one file for each. A completion that was asked
+    for whole also answers a stream, in one piece. It has no usage, because it cost no tokens; `usage.requests` counts it
+    like any other completion. A completion that did not come to its end is not kept: one that broke, or was cut by `max_tokens` or by a content filter (the finish reasons "length" and
+    "content_filter"). If the store fails, or has something else than a completion, the log says so, and the model is
+    asked.
 
     Raises ConfigurationError for a file that cannot be opened, and for ":memory:", which is no file.
     """
@@ -47,8 +50,8 @@ def cache(store: Store = None) -> Middleware:
     def wrap(handlers: Handlers) -> Handlers:
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
             key = blake2b(json.dumps(asked_by(request.body)).encode(), digest_size=16).hexdigest()
-            if (known := await _tried(kept.get, key)) is not None:
-                yield json.loads(known)
+            if (known := await _tried(_completion, kept, key)) is not None:
+                yield known
                 return
             received: list[Mapping[str, Any]] = []
             async with aclosing(handlers.complete(request)) as chunks:
@@ -65,7 +68,16 @@ def cache(store: Store = None) -> Middleware:
     return wrap
 
 
-async def _tried(access: Callable[..., Awaitable[str | None]], *arguments: str) -> str | None:
+async def _completion(kept: _Memory | _File, key: str) -> Mapping[str, Any] | None:
+    if (value := await kept.get(key)) is None:
+        return None
+    completion = json.loads(value)
+    if whole_message(completion) is None:
+        raise ValueError(f"the value of the key {key} is not a completion")
+    return cast("Mapping[str, Any]", completion)
+
+
+async def _tried(access: Callable[..., Awaitable[T]], *arguments: Any) -> T | None:
     """The value, or None if the store fails: without its cache a run goes on."""
     try:
         return await access(*arguments)

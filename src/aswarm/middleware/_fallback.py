@@ -12,7 +12,7 @@ from aswarm._errors import CompletionError, ConfigurationError
 from aswarm._json import shown
 from aswarm._providers.openai import source_for
 from aswarm._run.handlers import CompletionHandler, Handlers, Middleware, isolated
-from aswarm._wire.accumulator import provider_error
+from aswarm._wire.accumulator import raise_reported
 from aswarm._wire.chat_request import without_items
 from aswarm._wire.request import CompletionRequest
 
@@ -31,6 +31,8 @@ def fallback(*alternatives: Any) -> Middleware:
     `fallback("gpt-6-luna", (AsyncOpenAI(base_url=...), "llama"))`. They are tried in order, each for one completion, and
     the next completion begins at the first again. The caller closes the clients. An `AsyncOpenAI` works in a `Swarm` too.
 
+    An error after several failures has the earlier ones as notes (`__notes__`), which a traceback shows.
+
     It changes only before the first chunk: a stream that breaks in the middle fails as without it. Another client is
     outside of the limits of the swarm, and gets no reasoning of the first, which it could not read.
 
@@ -41,31 +43,38 @@ def fallback(*alternatives: Any) -> Middleware:
     checked = [_checked(each) for each in alternatives]
 
     def wrap(handlers: Handlers) -> Handlers:
-        others = [_asking(source or handlers.complete, model, source) for source, model in checked]
-        *first, last = handlers.complete, *others
+        asks = [handlers.complete, *(_asking(handlers.complete, source, model) for source, model in checked)]
 
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            for way in first:
+            failed: list[str] = []
+            left = [*asks]
+            while True:
+                ask = left.pop(0)
                 has_begun = False
                 try:
-                    async with aclosing(way(request.copy())) as chunks:
+                    async with aclosing(ask(request.copy())) as chunks:
                         async for chunk in chunks:
-                            if not has_begun and (reported := chunk.get("error")):
-                                raise provider_error(reported)
+                            if not has_begun:
+                                raise_reported(chunk)
                             has_begun = True
                             yield chunk
                         return
                 except CompletionError as error:
-                    if has_begun or not (error.retryable or _is_gone(error)):
+                    if has_begun or not left or not (error.retryable or _is_gone(error)):
+                        _add_notes(error, failed)
                         raise
+                    failed.append(f"asked before: {error}")
                     logger.warning("asking another model after: %s", error, extra={"run_id": handlers.run.id})
-            async with aclosing(last(request)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
 
         return replace(handlers, complete=complete)
 
     return wrap
+
+
+def _add_notes(error: CompletionError, notes: list[str]) -> None:
+    for note in notes:
+        if note not in getattr(error, "__notes__", ()):  # a source may raise one error in many runs
+            error.add_note(note)
 
 
 def _is_gone(error: CompletionError) -> bool:
@@ -88,7 +97,10 @@ def _checked(alternative: Any) -> tuple[CompletionHandler | None, str | None]:
             )
 
 
-def _asking(complete: CompletionHandler, model: str | None, source: object) -> CompletionHandler:
+def _asking(first: CompletionHandler, source: CompletionHandler | None, model: str | None) -> CompletionHandler:
+    """Asks the source, or the first one if None, for the model, or that of the request if None."""
+    complete = source or first
+
     def ask(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         if model is not None:
             request.body["model"] = model

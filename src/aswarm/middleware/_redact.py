@@ -34,7 +34,8 @@ def redact(
     bytes of images and files.
 
     Over the Responses API, a message in which something matches is sent without its output items, which repeat the text.
-    Encrypted reasoning cannot be read: it is left out with the other items of its message, or sent as it came.
+    Encrypted reasoning cannot be searched. It is left out with the items of a message in which something matches; otherwise
+    it is sent as it came.
 
     Raises ConfigurationError for a pattern that is not a regular expression.
     """

@@ -22,7 +22,7 @@ from aswarm._errors import CompletionError, ConfigurationError
 from aswarm._json import is_count
 from aswarm._rate_limits.backoff import ATTEMPT_BACKOFF
 from aswarm._run.handlers import Handlers, Middleware, isolated
-from aswarm._wire.accumulator import Accumulator, provider_error
+from aswarm._wire.accumulator import Accumulator, raise_reported
 from aswarm._wire.failures import classify, give_up, is_given_up, requested_wait
 from aswarm._wire.request import CompletionRequest
 from aswarm._wire.whole import whole_message
@@ -37,8 +37,9 @@ def retry(attempts: int = 3) -> Middleware:
     4... up to 60 seconds, and at least as long as a `Retry-After` says. A streamed completion is retried only while none
     of its chunks has been passed on; a whole one also if its answer was incomplete.
 
-    Retries do not multiply. While limits are on, or a batch is open, the swarm waits for a rejection for the rate (429):
-    when it gives up, so does this. The same holds outside of another `retry`, as the `attempts` of a batch are one.
+    Retries do not multiply. With limits, or in a batch, the swarm itself waits after a 429; when it gives up, `retry` gives
+    up too. A `retry` around another one, such as the `attempts` of a batch, does not begin again after the inner one has
+    given up.
 
     Raises ConfigurationError if `attempts` is not a whole number from 1.
     """
@@ -79,8 +80,8 @@ class Retries:
                 try:
                     async with aclosing(chunks if request.stream else _whole(chunks)) as passed_on:
                         async for chunk in passed_on:
-                            if not has_begun and (reported := chunk.get("error")):
-                                raise provider_error(reported)  # some servers report it with status 200
+                            if not has_begun:
+                                raise_reported(chunk)
                             has_begun = True
                             yield chunk
                 except CompletionError as error:
