@@ -5,14 +5,18 @@ Decides their form, which is that of Chat Completions. Never reads a file and ne
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ._json import is_object
+from ._errors import ConfigurationError
+from ._json import is_object, shown
 
 Part = dict[str, Any]
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # one letter alone is a drive of Windows
+_SHOWN = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +25,17 @@ class Image:
 
     A function returns one, or a list of texts, images and files. `part` is its form in the content of a message:
     `{"role": "user", "content": [{"type": "text", "text": "What is this?"}, Image(data).part]}`.
+
+    Raises ConfigurationError for data of another kind, such as the path of a file.
     """
 
-    data: bytes | str
+    data: bytes | str = field(repr=False)
     media_type: str = "image/png"
     detail: Literal["auto", "low", "high"] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the data."""
+        _check(self.data, 'Image takes bytes, or a URL that begins with "https:", "http:" or "data:"', "Image(")
 
     @property
     def part(self) -> Part:
@@ -36,16 +46,31 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file. `data`: its bytes, or a "data:" URL. `name`: the name that the model sees. `media_type` is that of the bytes."""
+    """A file. `data`: its bytes, or a "data:" URL. `name`: the name that the model sees. `media_type` is that of the bytes.
 
-    data: bytes | str
+    Raises ConfigurationError for data of another kind, such as the path of a file.
+    """
+
+    data: bytes | str = field(repr=False)
     name: str
     media_type: str = "application/pdf"
+
+    def __post_init__(self) -> None:
+        """Check the data."""
+        _check(self.data, 'File takes bytes, or a URL that begins with "data:"', f"File(name={self.name!r}, data=")
 
     @property
     def part(self) -> Part:
         """The content part."""
         return {"type": "file", "file": {"filename": self.name, "file_data": _url(self.data, self.media_type)}}
+
+
+def _check(data: object, taken: str, call: str) -> None:
+    # Some servers read schemes of their own, such as "gs:" or "file:".
+    if isinstance(data, bytes | bytearray | memoryview) or (isinstance(data, str) and _SCHEME.match(data)):
+        return
+    given = shown(data, _SHOWN)
+    raise ConfigurationError(f"{taken}, not {given}; read a file first: {call}Path(...).read_bytes())")
 
 
 def _url(data: bytes | str, media_type: str) -> str:

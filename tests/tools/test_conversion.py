@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from aswarm import Agent, Result, ToolArgumentsError
+from aswarm import Agent, Image, Result, ToolArgumentsError
 from aswarm._tools.conversion import as_result, parse_arguments, to_text
 
 # --- arguments --------------------------------------------------------------------------------------------------------
@@ -152,6 +152,12 @@ def test_what_cannot_be_turned_into_text_raises() -> None:
     for value in (cycle, {"b": b"\xff"}, Broken(), Result(value=cycle)):
         with pytest.raises((ValueError, RuntimeError)):
             as_result(value)
+
+
+def test_an_image_inside_a_dict_is_told_apart() -> None:
+    """JSON has no bytes; the text says where an image may stand."""
+    with pytest.raises(ValueError, match="return an Image or a File, by itself or in a list"):
+        as_result({"chart": Image(b"\xff\xd8")})
 
 
 def test_a_plain_value_is_a_result_with_that_text() -> None:

@@ -70,7 +70,12 @@ def to_text(value: object) -> str:
         text.encode()  # half a surrogate pair cannot be sent: fail here, not in the next request
         return text
     if isinstance(value, dict | list | BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        return json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)
+        try:
+            return json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                "the result has bytes that are not text; return an Image or a File, by itself or in a list of the result"
+            ) from error
     return str(value)
 
 
