@@ -75,7 +75,10 @@ def test_an_address_that_is_not_known(error: Exception) -> None:
             400,
             "Function tools with reasoning_effort are not supported for m in /v1/chat/completions. Use /v1/responses.",
             URL,
-            'this model takes functions over the Responses API: AsyncSwarm(api="responses")',
+            (
+                'this model takes functions over the Responses API: AsyncSwarm(api="responses"), or '
+                'model_settings={"reasoning_effort": "none"}'
+            ),
         ),
         (
             404,
@@ -113,6 +116,13 @@ def test_an_address_that_is_not_known(error: Exception) -> None:
         (404, "The model `m` does not exist", URL, "the server does not have this model"),
         (404, "Not Found", "http://host/chat/completions", "this address is not found: most base URLs end with /v1"),
         (404, "Not Found", URL, "the server knows no such address or no such model; check both)"),
+        (
+            404,
+            "Not Found",
+            "http://host/v1/responses",
+            'this server may not have the Responses API; use AsyncSwarm(client, api="chat"))',
+        ),
+        (404, "The model `m` does not exist", "http://host/v1/responses", "the server does not have this model"),
     ],
 )
 def test_the_cause_of_a_status(status: int, text: str, url: str, cause: str) -> None:

@@ -108,6 +108,22 @@ async def test_a_source_gets_a_body_without_what_only_the_responses_api_takes() 
 
 
 @pytest.mark.anyio
+async def test_a_source_gets_the_body_of_the_responses_api() -> None:
+    """`responses_body` is what aswarm itself sends there for the same request."""
+    bodies: list[Any] = []
+
+    class Source:
+        async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            bodies.append(request.responses_body())
+            yield {"choices": [{"message": {"role": "assistant", "content": "Done"}, "finish_reason": "stop"}]}
+
+    asked = ScriptedModel(["Done"], api="responses")
+    for client in (Source(), asked.client()):
+        await AsyncSwarm(client).run(agent(), "Look.")
+    assert bodies == [asked.requests[0].body]
+
+
+@pytest.mark.anyio
 async def test_in_the_middle_of_a_history_they_stand_before_the_next_message() -> None:
     """After all answers of the block, and before what came next."""
     response = await AsyncSwarm(model("chat").client()).run(agent(), "Look.")

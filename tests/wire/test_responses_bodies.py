@@ -164,7 +164,6 @@ settings = st.fixed_dictionaries(
     optional={
         "tools": st.lists(st.sampled_from(TOOLS), max_size=3),
         "tool_choice": st.sampled_from(CHOICES),
-        "max_tokens": st.just(10),
         "max_completion_tokens": st.just(10),
         "temperature": st.sampled_from([0, 0.5]),
         "top_p": st.just(0.5),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from aswarm import CompletionError, ConfigurationError, StreamInterrupted
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.responses_events import ResponsesDecoder
-from aswarm._wire.responses_items import OUTPUT_ITEMS
+from aswarm._wire.responses_items import OUTPUT_ITEMS, items_to_replay
 from aswarm._wire.sse import AnswerDecoder
 from aswarm.testing import Answer, call, chunks, completion, response, response_events
 
@@ -242,6 +242,29 @@ def test_two_messages_of_one_answer_are_apart() -> None:
     streamed, _ = read(encoded([*events, end]))
     whole, _ = read(json.dumps(end["response"]).encode())
     assert streamed.message["content"] == whole.message["content"] == "Hello\n\nHello"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "text"),
+    [("text refusal", "Hello"), ("refusal text", "Hello"), ("text refusal text", "Hello\n\nHello")],
+)
+def test_a_refusal_in_a_message_of_its_own(kinds: str, text: str) -> None:
+    """An empty line stands only between two texts, so the streamed message is the whole one, and its items go back."""
+    items: list[Json] = []
+    events: list[Json] = []
+    for at, kind in enumerate(kinds.split()):
+        part = MESSAGE["content"][0] if kind == "text" else {"type": "refusal", "refusal": "No."}
+        items.append({**MESSAGE, "id": f"msg_{at}", "content": [part]})
+        place = {"output_index": at, "item_id": f"msg_{at}"}
+        delta = "response.output_text.delta" if kind == "text" else "response.refusal.delta"
+        events.append({"type": "response.output_item.added", **place, "item": {**items[-1], "content": []}})
+        events.append({"type": delta, **place, "delta": part.get("text") or part["refusal"]})
+    end = done(*items)
+    streamed, _ = read(encoded([*events, end]))
+    whole, _ = read(json.dumps(end["response"]).encode())
+    assert streamed.message == whole.message
+    assert (streamed.message["content"], streamed.message["refusal"]) == (text, "No.")
+    assert items_to_replay(streamed.message, ()) == items
 
 
 def test_custom_calls_stream_their_input() -> None:

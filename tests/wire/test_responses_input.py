@@ -12,7 +12,7 @@ from histories import USER, Message, answer, asking, made_call
 from response_bodies import check_body
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError
-from aswarm._wire.request import KnownHistory
+from aswarm._wire.responses_input import KnownHistory
 from aswarm._wire.responses_items import OUTPUT_ITEMS
 from aswarm._wire.responses_request import responses_body
 from aswarm.testing import ScriptedModel, call

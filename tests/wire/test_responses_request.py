@@ -126,6 +126,13 @@ def test_a_setting_that_the_api_lacks_is_named(key: str) -> None:
         responses_body({"model": "m", "messages": [USER], key: {"a": 1}})
 
 
+@pytest.mark.parametrize("other", ["max_completion_tokens", "max_output_tokens"])
+def test_one_setting_with_two_names_is_refused(other: str) -> None:
+    """Neither of the values would be right; the text names both."""
+    with pytest.raises(ConfigurationError, match=f"'{other}' and 'max_tokens', which are one setting; remove all but"):
+        responses_body({"model": "m", "messages": [USER], "max_tokens": 20, other: 30})
+
+
 @pytest.mark.parametrize("key", ["previous_response_id", "conversation", "background"])
 def test_state_at_the_provider_is_refused(key: str) -> None:
     """The run has the history."""

@@ -1,4 +1,4 @@
-"""The two APIs of openai's clients: where a request goes, how it is said there, and how the answer is read.
+"""The two APIs of openai's clients: the path of a request, the form of its body, and how the answer is read.
 
 Decides nothing about a client. What sends the request and reads the bytes is the same for both.
 """
@@ -13,7 +13,6 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args
 from aswarm._errors import ConfigurationError
 from aswarm._wire.request import CompletionRequest
 from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder
-from aswarm._wire.responses_request import responses_body
 from aswarm._wire.sse import AnswerDecoder
 
 ApiName: TypeAlias = Literal["auto", "chat", "responses"]
@@ -66,10 +65,6 @@ def _as_it_is(chunk: Mapping[str, Any]) -> tuple[Mapping[str, Any]]:
     return (chunk,)
 
 
-def _responses_body(request: CompletionRequest) -> dict[str, Any]:
-    return responses_body(request.body, request._known)  # noqa: SLF001 - no part of the public class
-
-
 CHAT = Api(
     path="/chat/completions",
     resource="chat.completions",
@@ -81,7 +76,7 @@ CHAT = Api(
 RESPONSES = Api(
     path="/responses",
     resource="responses",
-    body=_responses_body,
+    body=CompletionRequest.responses_body,
     make_decoder=ResponsesDecoder,
     make_reader=lambda: ResponseReader().read,
     ends_silently=False,

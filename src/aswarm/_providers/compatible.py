@@ -1,4 +1,4 @@
-"""Completions through `chat.completions.create` of any client that has it, and how blocking clients are called.
+"""Completions through `chat.completions.create` or `responses.create` of any client that has it, and how blocking clients are called.
 
 Decides whether a reply of such a client is whole or a stream, and reads objects of any kind. Knows nothing of openai.
 """
@@ -10,11 +10,11 @@ import inspect
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import anyio
 
-from aswarm._errors import AswarmError, CompletionError, ConfigurationError, StreamInterrupted
+from aswarm._errors import AswarmError, CompletionError, StreamInterrupted
 from aswarm._json import is_array, is_object
 from aswarm._messages import as_plain
 from aswarm._tools.tool import is_async
@@ -227,7 +227,7 @@ _LOST = frozenset(
 _STATUSES = range(100, 600)
 
 
-def completion_error(error: Exception) -> CompletionError | ConfigurationError:
+def completion_error(error: Exception) -> AswarmError:
     """The exception of a provider or of its client, as an error of aswarm; an error of aswarm comes back as it is.
 
     `status_code`: that of the error or of its `response`; google-genai calls it `code`, aiohttp `status`. `retryable`: 408,
@@ -236,7 +236,7 @@ def completion_error(error: Exception) -> CompletionError | ConfigurationError:
     code of the provider. The caller raises it: `raise completion_error(error) from error`.
     """
     if isinstance(error, AswarmError):
-        return cast("CompletionError", error)
+        return error
     status = _status_of(error)
     body = getattr(error, "body", None)
     code = body.get("code") if is_object(body) else None
@@ -262,7 +262,7 @@ def _status_of(error: Exception) -> int | None:
     return None
 
 
-def failed_request(error: Exception, request: CompletionRequest) -> CompletionError | ConfigurationError:
+def failed_request(error: Exception, request: CompletionRequest) -> AswarmError:
     """`completion_error` for a request of a client, whose text also names the server, the model and the usual cause."""
     made = completion_error(error)
     if isinstance(made, CompletionError) and made is not error:

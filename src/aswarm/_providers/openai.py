@@ -7,7 +7,7 @@ Three kinds of client:
 - openai's `AsyncOpenAI` (or a subclass, Azure included) without a patch of `create`, `post` or `request`: called through its public `client.post`;
   the raw response is parsed here. So the SDK's auth, retries, paths and errors hold, and there is no walk over every
   parameter of every message and no model object for every chunk.
-- anything else that has `.chat.completions.create`: called through that.
+- anything else that has `chat.completions.create` or `responses.create`: called through that.
 - a `CompletionSource`: used as it is.
 
 A blocking `OpenAI` is refused, unless the caller says how blocking code is called.
@@ -117,8 +117,8 @@ class ResponsesSource:
         swarm = AsyncSwarm(ResponsesSource(AsyncOpenAI(base_url="http://127.0.0.1:8080/v1", api_key="none")))
 
     `client`: an `AsyncOpenAI` (for `Swarm` a blocking `OpenAI` too), or anything that has `responses.create`; raises
-    ConfigurationError for any other value. The caller closes it. Same as the client with `api="responses"`; it serves
-    where one swarm has several sources.
+    ConfigurationError for any other value. The caller closes it. For one client, `AsyncSwarm(client, api="responses")` is
+    the same. Use the source as an alternative of `fallback`, or inside a source of your own.
     """
 
     def __init__(self, client: Any) -> None:

@@ -20,7 +20,8 @@ from aswarm._text import clean
 
 _MODEL = 80  # characters of a model's name that are shown
 _VERSION = re.compile(r"/v\d")  # in the path of a base URL
-_ENDPOINTS = ("/chat/completions", "/responses")
+_RESPONSES = "/responses"
+_ENDPOINTS = ("/chat/completions", _RESPONSES)
 _CONNECTION = (
     (ConnectionRefusedError, "nothing listens there; check that the server runs, and the port"),
     (gaierror, "no server has this name; check the spelling and the network"),
@@ -28,8 +29,8 @@ _CONNECTION = (
 )
 _NOT_FOUND = 404
 _NO_MODEL = (
-    "the server does not have this model, or not any more; Agent(model=...), AsyncSwarm(model=...) and "
-    "OPENAI_DEFAULT_MODEL choose another one"
+    "the server does not have this model (any more); choose another one with Agent(model=...), AsyncSwarm(model=...) or "
+    "OPENAI_DEFAULT_MODEL"
 )
 _NO_REASONING = (
     "to send the history without reasoning, pass model_settings={'include': []}, or remove 'responses_output' from its "
@@ -40,7 +41,10 @@ _STATUSES: tuple[tuple[tuple[int, ...], tuple[str, ...], str], ...] = (
     (
         (400,),
         ("function tools", "/v1/responses"),
-        'this model takes functions over the Responses API: AsyncSwarm(api="responses"), or reasoning_effort="none"',
+        (
+            'this model takes functions over the Responses API: AsyncSwarm(api="responses"), or '
+            'model_settings={"reasoning_effort": "none"}'
+        ),
     ),
     (
         (400, 404),
@@ -64,19 +68,19 @@ _STATUSES: tuple[tuple[tuple[int, ...], tuple[str, ...], str], ...] = (
     ((400,), ("model_decommissioned",), _NO_MODEL),
     ((401,), (), "the server refused the API key; check api_key or OPENAI_API_KEY"),
     ((403,), (), "the API key has no access to this model"),
-    ((404,), (), "the server knows no such address or no such model; check both"),
 )
 
 
 def where_and_why(error: Exception, status: int | None, model: object) -> str:
     """A text such as " (model 'gpt-6-luna' at http://127.0.0.1:8080/v1; nothing listens there; ...)"."""
-    url = _base_url(error)
-    place = f"model {shown(model, _MODEL)}" + (f" at {clean(url)}" if url else "")
+    url = _url(error)
+    base_url = functools.reduce(str.removesuffix, _ENDPOINTS, url)
+    place = f"model {shown(model, _MODEL)}" + (f" at {clean(base_url)}" if url else "")
     cause = _of_connection(error) if status is None else _of_status(error, status, url, model)
     return f" ({place}; {cause})" if cause else f" ({place})"
 
 
-def _base_url(error: Exception) -> str:
+def _url(error: Exception) -> str:
     if type(error).__module__.partition(".")[0] == "litellm":
         return ""  # its requests name the site of LiteLLM, and not the server
     request: Any = None
@@ -87,8 +91,7 @@ def _base_url(error: Exception) -> str:
         if parts.scheme and parts.hostname:
             host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
             port = "" if parts.port is None else f":{parts.port}"
-            path = functools.reduce(str.removesuffix, _ENDPOINTS, parts.path)
-            return f"{parts.scheme}://{host}{port}{path}"
+            return f"{parts.scheme}://{host}{port}{parts.path}"
     return ""
 
 
@@ -110,4 +113,10 @@ def _of_status(error: Exception, status: int, url: str, model: object) -> str:
     found = (
         advice for statuses, words, advice in _STATUSES if status in statuses and all(word in text for word in words)
     )
-    return next(found, "")
+    return next(found, _of_address(url) if status == _NOT_FOUND else "")
+
+
+def _of_address(url: str) -> str:
+    if url.endswith(_RESPONSES):
+        return 'this server may not have the Responses API; use AsyncSwarm(client, api="chat")'
+    return "the server knows no such address or no such model; check both"

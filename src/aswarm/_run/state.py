@@ -20,7 +20,8 @@ from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import Toolbox, toolbox
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.chat_request import is_chat
-from aswarm._wire.request import CompletionRequest, KnownHistory, RequestSettings, build_request, relaxed
+from aswarm._wire.request import CompletionRequest, RequestSettings, build_request, relaxed
+from aswarm._wire.responses_input import KnownHistory
 
 from .answers import (
     answers_of,

@@ -51,16 +51,16 @@ def _has_parts(message: Message) -> bool:
 
 def _media_after_results(messages: Sequence[Message]) -> Iterator[Message]:
     """Tool messages of text only; images and files follow in a message of the user, after all answers of the block."""
-    waiting: list[Part] = []
+    media: list[Part] = []
     for message in messages:
-        if waiting and message.get("role") != "tool":
-            yield {"role": "user", "content": waiting}
-            waiting = []
+        if media and message.get("role") != "tool":
+            yield {"role": "user", "content": media}
+            media = []
         has_parts = _has_parts(message)
-        waiting += _labelled_media(message) if has_parts else []
+        media += _labelled_media(message) if has_parts else []
         yield {**message, "content": described(message["content"])} if has_parts else message
-    if waiting:
-        yield {"role": "user", "content": waiting}
+    if media:
+        yield {"role": "user", "content": media}
 
 
 def _labelled_media(message: Message) -> list[Part]:

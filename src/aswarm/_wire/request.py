@@ -13,22 +13,11 @@ from aswarm._json import is_array, is_object
 from aswarm._messages import Message
 
 from .chat_request import chat_messages, is_chat
-from .responses_input import InputHistory
+from .responses_input import KnownHistory
+from .responses_request import responses_body
 
 # Decided by the run; `model_settings` does not override them.
 _DECIDED = frozenset({"messages", "stream", "tools"})
-
-
-@dataclass(eq=False, slots=True)
-class KnownHistory:
-    """What is known of the messages of a run. They only grow and are never changed, so all requests of the run share this.
-
-    `is_chat`: all messages have the form of Chat Completions. `input`: what the last request made of them for the Responses
-    API, if it went there.
-    """
-
-    is_chat: bool
-    input: InputHistory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +50,13 @@ class CompletionRequest:
         if (self._known and self._known.is_chat) or is_chat(messages):
             return self.body
         return {**self.body, "messages": chat_messages(messages)}
+
+    def responses_body(self) -> dict[str, Any]:
+        """The body for the Responses API that asks for what `body` asks of Chat Completions; `body` stays as it is.
+
+        Raises ConfigurationError that names a setting, or a part of a message, that the Responses API does not have.
+        """
+        return responses_body(self.body, self._known)
 
     def copy(self) -> "CompletionRequest":
         """The same request, which shares no dict and no list with this one."""

@@ -29,7 +29,7 @@ _PAYLOADS = {
 }
 _PAYLOAD_KEYS = {"function": "arguments", "custom": "input"}
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
-_SAID = frozenset({"content", "refusal", "reasoning_content"})
+_CONTENT_KEYS = frozenset({"content", "refusal", "reasoning_content"})
 _FINISH_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 _USAGE = {
     "input_tokens": "prompt_tokens",
@@ -82,7 +82,8 @@ class ResponseReader:
         self._last_call: _StreamedCall | None = None
         self._whole_items: list[Mapping[str, Any]] = []
         self._shown: set[Any] = set()  # the types of items of which some content was shown
-        self._next_message = ""  # what stands between two messages, once the second one begins
+        self._has_text = False
+        self._next_message = ""  # what stands between the texts of two messages, once the second one begins
         self._reasoning_place: Any = None
         self.is_done = False
 
@@ -118,8 +119,10 @@ class ResponseReader:
         # Other types say nothing of the answer: what hosted tools do, "keepalive", and what the API will have tomorrow.
 
     def _text(self, delta: str, key: str) -> Sequence[Chunk]:
-        if self._next_message:
-            delta, self._next_message = self._next_message + delta, ""
+        if key == "content" and delta:
+            self._has_text = True
+            if self._next_message:
+                delta, self._next_message = self._next_message + delta, ""
         self._shown.add("message")
         return ({"choices": [{"index": 0, "delta": {key: delta}, "finish_reason": None}]},)
 
@@ -144,7 +147,7 @@ class ResponseReader:
             call.has_payload = bool(wire.get(CALL_TYPES[kind]))
             self._shown.add(kind)
             yield _chunk({"tool_calls": [{"index": call.index, **call_of(wire)}]})
-        elif kind == "message" and kind in self._shown:
+        elif kind == "message" and self._has_text:
             self._next_message = NEXT_PART
 
     def _end(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
@@ -165,10 +168,11 @@ class ResponseReader:
     def _content(self, wire: Mapping[str, Any]) -> Iterator[Chunk]:
         """The content of a whole item, if nothing of its type was shown: then the server streams nothing of it."""
         kind = wire.get("type")
-        said = {key: value for key, value in message_of([wire]).items() if key in _SAID}
-        if said and kind not in self._shown:
+        content = {key: value for key, value in message_of([wire]).items() if key in _CONTENT_KEYS}
+        if content and kind not in self._shown:
             self._shown.add(kind)
-            yield _chunk(said)
+            self._has_text = self._has_text or "content" in content
+            yield _chunk(content)
 
     def _new_call(self, event: Mapping[str, Any]) -> _StreamedCall:
         call = self._last_call = _StreamedCall(self._call_count)

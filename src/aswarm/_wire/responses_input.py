@@ -47,7 +47,7 @@ class InputHistory:
             role, content = message["role"], message.get("content")
             if len(message) == 2 and content and isinstance(content, str) and role in _ROLES:  # noqa: PLR2004
                 # Most messages of a long history.
-                items.append(_said(content) if role == "assistant" else message)
+                items.append(_assistant_item(content) if role == "assistant" else message)
             elif role == "assistant":
                 replayed = items_to_replay(message, self.readable)
                 items += _plain_items(message) if replayed is None else replayed
@@ -61,6 +61,18 @@ class InputHistory:
         """Whether these messages begin with the very objects of this history, for a model that reads the same."""
         is_shorter = len(self.messages) <= len(messages)
         return is_shorter and self.readable == readable and all(map(is_, self.messages, messages))
+
+
+@dataclass(eq=False, slots=True)
+class KnownHistory:
+    """What is known of the messages of a run. They only grow and are never changed, so all requests of the run share this.
+
+    `is_chat`: all messages have the form of Chat Completions. `input`: what the last request made of them for the Responses
+    API, if it went there.
+    """
+
+    is_chat: bool
+    input: InputHistory | None = None
 
 
 def input_history(messages: Sequence[Message], readable: Sequence[str], known: InputHistory | None) -> InputHistory:
@@ -100,15 +112,15 @@ def _only_caller(item: Item) -> Item:
     return {"caller": item["caller"]} if item.get("caller") else {}
 
 
-def _said(text: str) -> Item:
+def _assistant_item(text: str) -> Item:
     return {"type": "message", "role": "assistant", "content": text}  # llama.cpp knows it by its type alone
 
 
 def _plain_items(message: Message) -> Iterator[Item]:
     """The items of a message that came over another API, or was edited."""
     audio: Any = message.get("audio")
-    said = text_of(message.get("content")) or message.get("refusal")
-    text = said or (audio.get("transcript") if is_object(audio) else None)
+    written = text_of(message.get("content")) or message.get("refusal")
+    text = written or (audio.get("transcript") if is_object(audio) else None)
     calls: list[Message] = message.get("tool_calls") or []
     if not (text or calls) and (lost := [key for key in ("audio", "function_call") if message.get(key)]):
         raise ConfigurationError(
@@ -116,7 +128,7 @@ def _plain_items(message: Message) -> Iterator[Item]:
             f"the message out, or use {_USE_CHAT}"
         )
     if text:
-        yield _said(text)
+        yield _assistant_item(text)
     namespaces = _namespaces(message.get(OUTPUT_ITEMS)) if calls else {}
     for call in calls:
         yield {**_call_item(call), **namespaces.get(call["id"], {})}

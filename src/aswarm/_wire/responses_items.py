@@ -40,18 +40,18 @@ Item = Mapping[str, Any]
 
 def message_of(items: Sequence[Item]) -> Message:
     """The message that the items of one response stand for. It has `OUTPUT_ITEMS`, and no key without a value."""
-    text, refusal, calls = _said_by_items(items)
+    text, refusal, calls = _content_of(items)
     reasoning = NEXT_PART.join(
         filter(None, [reasoning_text(item) for item in items if item.get("type") == "reasoning"])
     )
-    said = {
+    fields = {
         "content": text,
         "refusal": refusal,
         "reasoning_content": reasoning,
         "tool_calls": calls,
         OUTPUT_ITEMS: list(items),
     }
-    return {"role": "assistant", **{key: value for key, value in said.items() if value}}
+    return {"role": "assistant", **{key: value for key, value in fields.items() if value}}
 
 
 def check_hosted_calls(items: Sequence[Item]) -> None:
@@ -83,7 +83,7 @@ def call_of(item: Item) -> Message:
     }
 
 
-def _said_by_items(items: Sequence[Item]) -> tuple[str, str, list[Message]]:
+def _content_of(items: Sequence[Item]) -> tuple[str, str, list[Message]]:
     """Text, refusal and calls."""
     texts: list[str] = []
     refusals: list[str] = []
@@ -122,7 +122,7 @@ def items_to_replay(message: Message, readable: Sequence[str]) -> Sequence[Item]
     reasoning = [item for item in items if item["type"] == "reasoning"]
     if reasoning and (items[-1] is reasoning[-1] or not all(any(map(item.get, readable)) for item in reasoning)):
         return None
-    return items if _is_said(message, items) else None
+    return items if _matches(message, items) else None
 
 
 def _is_of_model(item: Any) -> bool:
@@ -131,8 +131,8 @@ def _is_of_model(item: Any) -> bool:
     return isinstance(item.get("type"), str) and item.get("role") in (None, "assistant")
 
 
-def _is_said(message: Message, items: Sequence[Item]) -> bool:
-    text, refusal, calls = _said_by_items(items)
+def _matches(message: Message, items: Sequence[Item]) -> bool:
+    text, refusal, calls = _content_of(items)
     if text_of(message.get("content")) != text or (message.get("refusal") or "") != refusal:
         return False
     known: list[Message] = message.get("tool_calls") or []

@@ -1,7 +1,7 @@
 """A request for a completion, in the form of the Responses API.
 
-Decides what settings, tools and messages of Chat Completions become there. Never sends it. The
-conversation is never stored: `store` is false, and each request has the whole history.
+Decides what settings, tools and messages of Chat Completions become there. Never sends it. Each request has the whole
+history, and `store` is false unless the user sets it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from aswarm._errors import ConfigurationError
 from aswarm._json import is_array, is_object
 from aswarm._messages import Message
 
-from .request import KnownHistory
-from .responses_input import input_history
+from .responses_input import KnownHistory, input_history
 
+# Names of one setting: OpenAI has renamed it.
 _RENAMED = {"max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens"}
+_LIMITS = {*_RENAMED, "max_output_tokens"}
 # What the Responses API does not have, and the values that ask for nothing.
 _CHAT_ONLY: Mapping[str, object] = {
     "audio": None,
@@ -56,6 +57,10 @@ def responses_body(body: Mapping[str, Any], known: KnownHistory | None = None) -
     for key in body:
         if key in _CHECKED:
             _check(key, body[key])
+    if len(limits := _LIMITS & body.keys()) > 1:
+        raise ConfigurationError(
+            f"model_settings has {' and '.join(map(repr, sorted(limits)))}, which are one setting; remove all but one"
+        )
     settings = {_RENAMED.get(key, key): value for key, value in body.items() if key not in _NOT_SENT}
     instructions, messages = _split_instructions(body["messages"])
     include = _include(body)
@@ -74,8 +79,8 @@ def responses_body(body: Mapping[str, Any], known: KnownHistory | None = None) -
         "stream_options": _without_usage(body.get("stream_options")),
         "include": include,
     }
-    said = {key: value for key, value in mapped.items() if value or key == "input"}
-    return {"store": False, **settings, **said}
+    asked = {key: value for key, value in mapped.items() if value or key == "input"}
+    return {"store": False, **settings, **asked}
 
 
 def _check(key: str, value: object) -> None:
@@ -92,10 +97,10 @@ def _check(key: str, value: object) -> None:
         )
 
 
-def _joined(own: Any, **said: Any) -> dict[str, Any]:
+def _joined(own: Any, **chat: Any) -> dict[str, Any]:
     """A setting that is an object: what the user set in the form of the Responses API, and what has a chat setting."""
     base: Mapping[str, Any] = own if is_object(own) else {}
-    return {**{key: value for key, value in said.items() if value is not None}, **base}
+    return {**{key: value for key, value in chat.items() if value is not None}, **base}
 
 
 def _text_format(response_format: Any) -> Any:
