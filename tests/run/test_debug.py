@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm
+from aswarm import Agent, AsyncSwarm, tool
 from aswarm.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -108,3 +108,23 @@ async def test_the_end_of_a_turn_with_open_calls(
         "Received completion",
         "Ending turn.",
     ]
+
+
+async def test_a_call_that_waits_is_printed_before_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """The call is printed as every other one; the run ends with it. A resumed run prints it again, and goes on."""
+
+    @tool(approve=True)
+    async def refund(order: int) -> str:
+        return f"refunded {order}"
+
+    model = ScriptedModel([call("refund", call_id="c1", order=7), "Done"])
+    swarm, agent = AsyncSwarm(client=model.client()), Agent(functions=[refund])
+    first = await swarm.run(agent, "Go", debug=True)
+    texts = [line[22:] for line in capsys.readouterr().out.splitlines()]
+    assert texts[2:] == ["Processing tool call: refund with arguments {'order': 7}"]
+    history = [{"role": "user", "content": "Go"}, *first.messages]
+    await swarm.run(agent, history, resume={"c1": True}, debug=True)
+    texts = [line[22:] for line in capsys.readouterr().out.splitlines()]
+    assert texts[0] == "Processing tool call: refund with arguments {'order': 7}"
+    assert "waiting" not in texts[1]  # the messages that are sent
+    assert texts[-1] == "Ending turn."

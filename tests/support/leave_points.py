@@ -119,6 +119,12 @@ MOMENTS: dict[str, Moment] = {
         answers={"transfer_to_other": HANDOFF, "slow": UNKNOWN, "later": INTERRUPTED},
         agent="other",
     ),
+    "beside a call that waits for a decision": Moment(
+        says(Answer(calls=[call(name) for name in ("fast", "slow", "waits", "later")])),
+        lambda scene, _: scene.deeds.asked and {"fast", "slow"} <= set(scene.deeds.started),
+        {"fast": "fast done", "slow": UNKNOWN},
+        open=("waits", "later"),
+    ),
     "between turns": Moment(
         says(Answer(calls=[call("fast")])), lambda scene, _: scene.is_between_turns, {"fast": "fast done"}
     ),
@@ -173,6 +179,8 @@ def check_kept(moment: Moment, response: Response) -> None:
     answers = {message["tool_name"]: message["content"] for message in response.messages if message["role"] == "tool"}
     assert answers == moment.answers
     assert tuple(name for name in asked_for if name not in answers) == moment.open
+    assert tuple(each.name for each in response.waiting) == moment.open
+    assert [each.name for each in response.waiting if each.reason is not None] == ["waits"] * ("waits" in moment.open)
 
 
 async def check_continues(scene: Scene, response: Response) -> None:

@@ -67,6 +67,7 @@ class Deeds:
 
     def __init__(self) -> None:
         self.started: list[str] = []
+        self.asked = 0
         self.finished: list[str] = []
         self.cleaned: list[str] = []
         self.running = 0
@@ -123,7 +124,16 @@ class Deeds:
             with self.doing("later"):
                 return "later done"
 
-        return [fast, slow, slow_too, guarded, limited, plain, later, Agent(name="other", functions=[])]
+        async def ask(*_: object) -> bool:
+            self.asked += 1
+            return True
+
+        @tool(approve=ask)
+        async def waits() -> str:
+            with self.doing("waits"):
+                return "waits done"
+
+        return [fast, slow, slow_too, guarded, limited, plain, later, waits, Agent(name="other", functions=[])]
 
 
 # --- a scene, and a run in it -----------------------------------------------------------------------------------------
