@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
+import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import Agent, Budget, Usage
+from aswarm import Agent, AsyncSwarm, Budget, CompletionRequest, Usage
 from aswarm._run.budget_control import BudgetControl
 from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._run.repetition import Repetition
 from aswarm._run.spending import Spending
+from aswarm.testing import check_history
 
 AGENT = Agent(name="A")
 counts = st.none() | st.integers(1, 5)
@@ -130,3 +134,49 @@ def test_no_call_repeats_more_often_than_it_may(limit: int, script: list[tuple[i
             since_new = {argument: 1}
         last[argument] = result
         assert since_new[argument] <= limit
+
+
+class Source:
+    """Asks for the calls of the script, turn by turn, and then answers."""
+
+    def __init__(self, script: list[list[tuple[int, int]]]) -> None:
+        self.script = script
+        self.requests = 0
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        """One whole completion of 10 tokens."""
+        self.requests += 1
+        asked = self.script[self.requests - 1] if self.requests <= len(self.script) else []
+        made = [
+            {
+                "id": f"call_{self.requests}_{position}",
+                "type": "function",
+                "function": {"name": "look", "arguments": json.dumps({"at": argument, "result": result})},
+            }
+            for position, (argument, result) in enumerate(asked)
+        ]
+        message = {"role": "assistant", "content": None if made else "Done.", "tool_calls": made or None}
+        usage = {"prompt_tokens": 6, "completion_tokens": 4, "total_tokens": 10}
+        yield {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
+
+
+@given(budgets, st.lists(calls.filter(bool), max_size=8))
+def test_whole_runs_stay_within_their_budget(budget: Budget, script: list[list[tuple[int, int]]]) -> None:
+    """The same of a run with its loop: each call is answered, and the history is valid."""
+    source, ran = Source(script), list[int]()
+
+    async def look(at: int, result: int) -> str:
+        ran.append(at)
+        return str(result)
+
+    response = anyio.run(functools.partial(AsyncSwarm(source).run, Agent(functions=[look]), "Go", budget=budget))
+    check_history([{"role": "user", "content": "Go"}, *response.messages])
+    is_last = response.stop == "budget" and budget.then == "answer"
+    assert source.requests == response.usage.requests
+    assert budget.turns is None or source.requests <= budget.turns + is_last
+    assert budget.tokens is None or 10 * (source.requests - is_last - 1) < budget.tokens
+    assert budget.tool_calls is None or len(ran) <= budget.tool_calls
+    assert (response.stop == "budget") == (response.spent is not None)
+    assert response.spent is None or getattr(budget, response.spent) is not None
+    if response.stop == "answer":
+        assert source.requests == len(script) + 1
