@@ -164,6 +164,80 @@ def test_a_server_that_sends_no_deltas(sends_items: bool, has_output: bool) -> N
     assert len(deltas) == len(output)
 
 
+@pytest.mark.parametrize("quiet", [SEARCH, {**REASONING, "summary": []}], ids=["hosted", "encrypted reasoning"])
+@pytest.mark.parametrize("end", [done(), {"type": "response.completed", "response": {"status": "completed"}}])
+def test_an_end_without_output_stands_for_the_items_before_it(quiet: Json, end: Json) -> None:
+    """An item that shows nothing is among them, once."""
+    items = [{"type": "response.output_item.done", "output_index": 0, "item": item} for item in (quiet, MESSAGE)]
+    completion, _ = read(encoded([*items, end]))
+    assert completion.message[OUTPUT_ITEMS] == [quiet, MESSAGE]
+
+
+@pytest.mark.parametrize("has_items", [True, False])
+@pytest.mark.parametrize("number", [lambda at: at, lambda _: 0], ids=["numbers", "always 0"])
+def test_a_server_that_does_not_announce_its_calls(has_items: bool, number: Any) -> None:
+    """The fragments belong to no call that is known; the calls come whole, once, with their names."""
+    output = [CALL, {**CALL, "id": "fc_2", "call_id": "c2", "arguments": '{"y": 2}'}, CUSTOM]
+    events: list[Json] = []
+    for at, item in enumerate(output):
+        kind, text = (
+            ("custom_tool_call_input", "raw") if item is CUSTOM else ("function_call_arguments", item["arguments"])
+        )
+        place = {"output_index": number(at), "item_id": item["id"]}
+        events.append({"type": f"response.{kind}.delta", **place, "delta": text})
+        events += [{"type": "response.output_item.done", **place, "item": item}] if has_items else []
+    end = done(*output)
+    assert read(encoded([*events, end]))[0] == read(json.dumps(end["response"]).encode())[0]
+
+
+def test_a_whole_call_without_any_id_is_there_once() -> None:
+    """Neither the event nor the item says which call it is."""
+    nameless = {"type": "function_call", "name": "f", "arguments": ""}
+    completion, _ = read(encoded([{"type": "response.output_item.done", "item": nameless}, done()]))
+    assert [made["function"]["name"] for made in completion.message["tool_calls"]] == ["f"]
+
+
+@pytest.mark.parametrize("changes", [{}, {"id": "fc_9", "call_id": "c9"}], ids=["same ids", "other ids"])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_what_only_the_final_output_has_is_not_lost(changes: Json, is_first: bool) -> None:
+    """A call beside one that was streamed, and a message beside one that was."""
+    late = {**CALL, "id": "fc_2", "call_id": "c2", "arguments": '{"y": 2}'}
+    streamed = {"type": "response.output_item.done", "output_index": 0, "item": CALL}
+    events = [{"type": "response.output_text.delta", "item_id": "msg_1", "delta": "Hello"}, streamed]
+    other = {**CALL, **changes}
+    calls = [late, other] if is_first and not changes else [other, late]
+    more = {**MESSAGE, "id": "msg_2", "content": [{"type": "output_text", "text": "More"}]}
+    completion, deltas = read(encoded([*events, done(MESSAGE, more, *calls)]))
+    assert completion.message["content"] == "Hello\n\nMore" == "".join(each["content"] or "" for each in deltas)
+    assert [(made["id"], made["function"]["arguments"]) for made in completion.message["tool_calls"]] == [
+        ("c1", CALL["arguments"]),
+        ("c2", late["arguments"]),
+    ]
+
+
+def test_a_final_text_that_differs_is_not_shown_twice() -> None:
+    """What was streamed counts."""
+    events = [{"type": "response.output_text.delta", "item_id": "msg_1", "delta": "Hallo"}, done(MESSAGE)]
+    assert read(encoded(events))[0].message["content"] == "Hallo"
+
+
+@pytest.mark.parametrize("kinds", [["refusal", "text"], ["text", "refusal"], ["refusal", "refusal", "text", "text"]])
+def test_refusals_and_texts_in_several_messages(kinds: list[str]) -> None:
+    """The empty line stands only between two texts, streamed as in the items."""
+    parts = {"refusal": {"type": "refusal", "refusal": "No."}, "text": {"type": "output_text", "text": "Hello"}}
+    output = [{**MESSAGE, "id": f"msg_{at}", "content": [parts[kind]]} for at, kind in enumerate(kinds)]
+    events: list[Json] = []
+    for at, (kind, item) in enumerate(zip(kinds, output, strict=True)):
+        place = {"output_index": at, "item_id": item["id"]}
+        name = "refusal" if kind == "refusal" else "output_text"
+        said = "No." if kind == "refusal" else "Hello"
+        events.append({"type": "response.output_item.added", **place, "item": {**item, "content": []}})
+        events += [{"type": f"response.{name}.delta", **place, "delta": piece} for piece in said]
+        events.append({"type": "response.output_item.done", **place, "item": item})
+    end = done(*output)
+    assert read(encoded([*events, end]))[0].message == read(json.dumps(end["response"]).encode())[0].message
+
+
 def test_a_call_whose_arguments_come_only_at_its_end() -> None:
     """It is announced without them; they are there once, and shown."""
     events = [

@@ -82,7 +82,7 @@ class ResponseReader:
         self._last_call: _StreamedCall | None = None
         self._whole_items: list[Mapping[str, Any]] = []
         self._shown: set[Any] = set()  # the types of items of which some content was shown
-        self._has_text = False
+        self._texts: list[str] = []  # the pieces of text that were shown
         self._next_message = ""  # what stands between the texts of two messages, once the second one begins
         self._reasoning_place: Any = None
         self.is_done = False
@@ -102,7 +102,7 @@ class ResponseReader:
 
     def _read(self, event: Mapping[str, Any], kind: Any) -> Iterator[Chunk]:
         if kind in _PAYLOADS:
-            yield self._payload(event, _PAYLOADS[kind])
+            yield from self._payload(event, _PAYLOADS[kind])
         elif kind in _REASONING:
             yield self._reasoning(event, event.get(_REASONING[kind]))
         elif kind == "response.output_item.added":
@@ -120,16 +120,18 @@ class ResponseReader:
 
     def _text(self, delta: str, key: str) -> Sequence[Chunk]:
         if key == "content" and delta:
-            self._has_text = True
             if self._next_message:
                 delta, self._next_message = self._next_message + delta, ""
+            self._texts.append(delta)
         self._shown.add("message")
         return ({"choices": [{"index": 0, "delta": {key: delta}, "finish_reason": None}]},)
 
-    def _payload(self, event: Mapping[str, Any], kind: str) -> Chunk:
-        call = self._find(event) or self._last_call or self._new_call(event)
-        call.has_payload = True
-        return _chunk({"tool_calls": [{"index": call.index, kind: {_PAYLOAD_KEYS[kind]: event["delta"]}}]})
+    def _payload(self, event: Mapping[str, Any], kind: str) -> Iterator[Chunk]:
+        call = self._find(event) or self._last_call
+        # A server that does not announce its calls sends them whole at their end.
+        if call is not None and not call.is_whole:
+            call.has_payload = True
+            yield _chunk({"tool_calls": [{"index": call.index, kind: {_PAYLOAD_KEYS[kind]: event["delta"]}}]})
 
     def _reasoning(self, event: Mapping[str, Any], part: Any) -> Chunk:
         number = event.get("output_index")
@@ -144,10 +146,8 @@ class ResponseReader:
         kind = wire.get("type")
         if kind in CALL_TYPES:
             call = self._new_call(event)
-            call.has_payload = bool(wire.get(CALL_TYPES[kind]))
-            self._shown.add(kind)
             yield _chunk({"tool_calls": [{"index": call.index, **call_of(wire)}]})
-        elif kind == "message" and self._has_text:
+        elif kind == "message" and self._texts:
             self._next_message = NEXT_PART
 
     def _end(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
@@ -159,8 +159,8 @@ class ResponseReader:
             return
         call = self._find(event)
         if call is None or call.is_whole:
-            yield from self._begin(event)
-            call = self._find(event) or self._new_call(event)
+            call = self._new_call(event)
+            yield _chunk({"tool_calls": [{"index": call.index, **call_of(wire)}]})
         call.is_whole = True
         if not call.has_payload:
             yield _chunk({"tool_calls": [{"index": call.index, **_payload_of(wire)}]})
@@ -171,12 +171,14 @@ class ResponseReader:
         content = {key: value for key, value in message_of([wire]).items() if key in _CONTENT_KEYS}
         if content and kind not in self._shown:
             self._shown.add(kind)
-            self._has_text = self._has_text or "content" in content
+            self._texts += [content["content"]] if "content" in content else []
             yield _chunk(content)
 
     def _new_call(self, event: Mapping[str, Any]) -> _StreamedCall:
-        call = self._last_call = _StreamedCall(self._call_count)
+        wire = event["item"]
+        call = self._last_call = _StreamedCall(self._call_count, bool(wire.get(CALL_TYPES[wire["type"]])))
         self._call_count += 1
+        self._shown.add(wire["type"])
         self._calls.update((key, call) for key in _keys_of(event))
         return call
 
@@ -189,14 +191,27 @@ class ResponseReader:
         yield from self._complete(response) if failure is None else (failure,)
 
     def _complete(self, response: Mapping[str, Any]) -> Iterator[Chunk]:
-        output: list[Any] = response.get("output") or self._whole_items
+        output: list[Any] = response.get("output") or self._whole_items.copy()
         streamed = self._shown.copy()
         for wire in output:
             if wire.get("type") not in streamed:
                 yield from self._end({"item": wire})
+        yield from self._unstreamed(output)
         check_hosted_calls(output)
         ending = _ending(response, has_calls=self._call_count > 0)
         yield {"choices": [{"index": 0, "delta": {OUTPUT_ITEMS: output}, **ending}], "usage": _usage(response)}
+
+    def _unstreamed(self, output: Sequence[Mapping[str, Any]]) -> Iterator[Chunk]:
+        """The text and the calls that only the final output has, after others of their type were streamed."""
+        text, shown_text = message_of(output).get("content", ""), "".join(self._texts)
+        if len(text) > len(shown_text) and text.startswith(shown_text):
+            yield _chunk({"content": text[len(shown_text) :]})
+        calls = [wire for wire in output if wire.get("type") in CALL_TYPES]
+        # A server may have changed the ids, so the number of calls decides.
+        if (missing := len(calls) - self._call_count) > 0:
+            unknown = [wire for wire in calls if self._find({"item": wire}) is None]
+            for wire in unknown[-missing:]:
+                yield from self._end({"item": wire})
 
 
 def _keys_of(event: Mapping[str, Any]) -> list[Any]:
