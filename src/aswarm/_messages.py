@@ -285,6 +285,6 @@ def _is_json_object(text: object) -> bool:
     # vLLM, Ollama and llama.cpp parse the arguments of every earlier call, and refuse the whole history for one that is
     # cut off. The answer to the call tells the model what it had written.
     try:
-        return isinstance(text, str) and isinstance(from_json(text), dict)
+        return isinstance(text, str) and isinstance(from_json(text, allow_inf_nan=False), dict)
     except ValueError:
         return False

@@ -42,6 +42,13 @@ def test_any_text_is_arguments_or_an_arguments_error(text: str) -> None:
         assert str(error)  # noqa: PT017
 
 
+@pytest.mark.parametrize("text", ['{"x": NaN}', '{"x": [Infinity]}', '{"x": -Infinity}'])
+def test_numbers_that_json_lacks_are_told_to_the_model(text: str) -> None:
+    """The model is asked to write them in another way: JSON has no such numbers."""
+    with pytest.raises(ToolArgumentsError, match="the arguments are not JSON"):
+        parse_arguments(text)
+
+
 @pytest.mark.parametrize("text", ["", " ", "\n", "\t \r\n", "{}", " {} "])
 def test_empty_arguments_are_no_arguments(text: str) -> None:
     """Several servers send "" for a call without arguments."""

@@ -102,7 +102,10 @@ def test_empty_arguments_are_replayed_as_an_empty_object(arguments: str | None) 
     assert sent[0]["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
 
 
-@pytest.mark.parametrize("arguments", ['{"city": "Par', "[]", "null", "5", '{"a": 1} and more', "[" * 5000])
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"city": "Par', '{"x": NaN}', '{"x": [-Infinity]}', "[]", "null", "5", '{"a": 1} and more', "[" * 5000],
+)
 def test_arguments_that_are_no_json_object_are_sent_as_an_empty_one(arguments: str) -> None:
     """vLLM, Ollama and llama.cpp refuse the whole history otherwise; the record keeps what came."""
     history = [asking(made_call(arguments=arguments)), answer()]

@@ -30,7 +30,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        arguments = from_json(text)
+        arguments = from_json(text, allow_inf_nan=False)
     except ValueError as error:
         raise ToolArgumentsError(f"the arguments are not JSON: {error}; you sent {shown(text, _SHOWN)}") from error
     if not is_object(arguments):
