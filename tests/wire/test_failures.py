@@ -140,6 +140,29 @@ def test_an_error_inside_an_answer_is_permanent_too_if_its_type_says_so() -> Non
     assert (error.status_code, error.retryable) == (429, False)
 
 
+@pytest.mark.parametrize(
+    ("error", "status", "passes"),
+    [
+        ({"code": "rate_limit_exceeded", "type": "requests"}, 429, True),
+        ({"type": "rate_limit_error"}, 429, True),
+        ({"code": "rate_limit_exceeded", "message": "Request too large for gpt-6-sol"}, 429, False),
+        ({"code": "server_is_overloaded", "type": "service_unavailable_error"}, None, True),
+        ({"code": "unknown", "type": "service_unavailable_error"}, None, True),
+        ({"code": "slow_down"}, None, True),
+        ({"code": "vector_store_timeout"}, None, True),
+        ({"code": "503"}, 503, True),
+        ({"code": 400, "type": "server_error"}, 400, False),
+        ({"code": "invalid_prompt", "type": "invalid_request_error"}, None, False),
+        ({"code": ["odd"]}, None, False),
+    ],
+    ids=str,
+)
+def test_an_error_inside_an_answer(error: dict[str, object], status: int | None, passes: bool) -> None:
+    """The name of a rejection counts as its status; the type of the error says as much as its code."""
+    made = provider_error({"message": "no", **error})
+    assert (made.status_code, made.retryable) == (status, passes)
+
+
 @pytest.mark.parametrize(("asked", "wait"), [(None, 0), (0.0, 0), (20.0, 20), (86_400.0, 86_400), (1e9, 0)])
 def test_a_wait_of_more_than_a_day_is_ignored(asked: float | None, wait: float) -> None:
     """Such a number is a point in time, or a mistake."""

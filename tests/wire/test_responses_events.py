@@ -221,23 +221,6 @@ def test_a_final_text_that_differs_is_not_shown_twice() -> None:
     assert read(encoded(events))[0].message["content"] == "Hallo"
 
 
-@pytest.mark.parametrize("kinds", [["refusal", "text"], ["text", "refusal"], ["refusal", "refusal", "text", "text"]])
-def test_refusals_and_texts_in_several_messages(kinds: list[str]) -> None:
-    """The empty line stands only between two texts, streamed as in the items."""
-    parts = {"refusal": {"type": "refusal", "refusal": "No."}, "text": {"type": "output_text", "text": "Hello"}}
-    output = [{**MESSAGE, "id": f"msg_{at}", "content": [parts[kind]]} for at, kind in enumerate(kinds)]
-    events: list[Json] = []
-    for at, (kind, item) in enumerate(zip(kinds, output, strict=True)):
-        place = {"output_index": at, "item_id": item["id"]}
-        name = "refusal" if kind == "refusal" else "output_text"
-        said = "No." if kind == "refusal" else "Hello"
-        events.append({"type": "response.output_item.added", **place, "item": {**item, "content": []}})
-        events += [{"type": f"response.{name}.delta", **place, "delta": piece} for piece in said]
-        events.append({"type": "response.output_item.done", **place, "item": item})
-    end = done(*output)
-    assert read(encoded([*events, end]))[0].message == read(json.dumps(end["response"]).encode())[0].message
-
-
 def test_a_call_whose_arguments_come_only_at_its_end() -> None:
     """It is announced without them; they are there once, and shown."""
     events = [
@@ -412,6 +395,8 @@ def test_usage_has_cached_and_reasoning_tokens() -> None:
             False,
         ),
         (encoded([{"type": "error", "code": "rate_limit_exceeded", "message": "Slow"}]), "Slow.*rate_limit", True),
+        (encoded([{"type": "error", "code": "server_is_overloaded", "message": "Oh"}]), "Oh.*overloaded", True),
+        (encoded([done(status="failed", error={"code": "vector_store_timeout", "message": "Oh"})]), "Oh", True),
         (b'data: {"type": "error", "error": {"code": "server_error", "message": "Oh"}}\n\n', "Oh.*server_error", True),
         (b'{"object": "response", "status": "failed", "output": [], "error": {"message": "Oh"}}', "Oh", False),
         (b'{"object": "response", "status": "cancelled", "output": []}', "status 'cancelled'", False),

@@ -17,7 +17,7 @@ from aswarm._messages import Message, as_plain, text_of
 from aswarm._usage import Usage
 
 from .call_accumulator import CallAccumulator
-from .failures import may_pass
+from .failures import may_pass, status_of
 from .merge import Pieces, is_text, join_pieces, merge_key, merge_parts
 from .responses_items import OUTPUT_ITEMS
 
@@ -165,9 +165,10 @@ def provider_error(error: Any) -> CompletionError:
     """The error that a provider reports inside an answer, as an error of aswarm."""
     plain = as_plain(error)
     details: Mapping[str, Any] = plain if is_object(plain) else {"message": str(plain)}
-    code: Any = details.get("code") or details.get("status") or details.get("type")
-    status = int(code) if str(code).isdigit() else None
+    kind: Any = details.get("type")
+    code: Any = details.get("code") or details.get("status") or kind
+    status = status_of(code)
     text = str(details.get("message") or json.dumps(details, default=str, ensure_ascii=False))
     shown = f" (code {code})" if code else ""
-    retryable = may_pass(f"{text} {code} {details.get('type')}", status, code)
+    retryable = any(may_pass(f"{text} {code} {kind}", status, name) for name in (code, kind))
     return CompletionError(f"the provider reported an error: {text}{shown}", status_code=status, retryable=retryable)

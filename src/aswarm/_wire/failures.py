@@ -30,7 +30,12 @@ _SERVER_ERRORS = 500
 # large for gpt-4o ... on tokens per min (TPM): Limit 30000, Requested 36278." with the code of any other rejection.
 _PERMANENT = ("request too large", "request_too_large", "context_length_exceeded", "insufficient_quota")
 # What providers write in place of a status, in an error inside an answer.
-_PASSING_CODES = ("server_error", "rate_limit_exceeded", "overloaded_error")
+_REJECTED_CODES = ("rate_limit_exceeded", "rate_limit_error")
+_PASSING_CODES = (
+    *_REJECTED_CODES,
+    *("overloaded_error", "server_error", "server_is_overloaded", "service_unavailable_error", "slow_down"),
+    "vector_store_timeout",
+)
 _ADVICE = {"true": True, "false": False}
 # A longer Retry-After is a mistake, for example a point in time. It counts as if nothing had been said.
 _LONGEST_WAIT = 86_400.0
@@ -70,6 +75,13 @@ def may_pass(text: str, status: int | None, code: object = None, advice: bool | 
     if code == "tool_use_failed":
         return True
     return code in _PASSING_CODES if status is None else is_retryable_status(status)
+
+
+def status_of(code: object) -> int | None:
+    """The HTTP status that the provider's name for a failure stands for; None if it stands for none."""
+    if code in _REJECTED_CODES:
+        return _TOO_MANY_REQUESTS
+    return int(str(code)) if str(code).isdecimal() else None
 
 
 def is_retryable_status(status: int | None) -> bool:
