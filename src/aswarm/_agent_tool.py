@@ -13,20 +13,25 @@ from typing import Any, Literal
 
 from ._agent import Agent, Response, Result, slug
 from ._context import changes, copy_containers
-from ._errors import ConfigurationError, Hold, ToolError
+from ._errors import CallerMistake, ConfigurationError, Hold
 from ._events import Event, RunFinished
-from ._json import is_object, jsonable
+from ._json import is_json, is_object, jsonable, shown
 from ._messages import Message
-from ._run.current_call import CurrentCall, OuterRun, current_call, progress, running_run
+from ._run.current_call import progress, running_call, running_run
 from ._run.options import RunOptions
+from ._run.plan import Decided, ToolCall
 from ._run.streams import typed
 from ._tools.tool import Tool, function_tool
 from .graph._find import reachable_agents
 
+_SHOWN = 80
 _PARAMETERS = {
     "type": "object",
     "properties": {
-        "request": {"type": "string", "description": "What the agent should do, with all that it must know."}
+        "request": {
+            "type": "string",
+            "description": "The request to the agent. It must contain everything that the agent needs to know.",
+        }
     },
     "required": ["request"],
 }
@@ -42,16 +47,22 @@ def agent_tool(
 ) -> Tool[..., Any]:
     """The agent as a function of other agents: it gets a request, runs until it answers, and its text is the result.
 
-    Its run uses the client, the limits and the middleware of the run around it, is cancelled with it, and its events come
-    as `ToolProgress`. Several calls run together. If one of its own calls waits for a decision, the call of this tool
-    waits; `Answer({id: decision})`, or the mapping alone, decides on the calls inside, and True runs them all.
+    Its run uses the client, the limits, the middleware, `model_override`, `max_turns` and the budget of the run around it,
+    and is cancelled with it. Its events come as `ToolProgress`. Several calls run together.
 
     `name`: by default that of the agent. `history="all"`: the agent also gets the conversation so far. `context="share"`:
-    what it changes in the context variables is merged into those of the outer run; by default it works on a copy.
+    what it sets in the context variables is merged into those of the outer run; by default it works on a copy. With
+    "share", calls run one after another, because each may change what the next one sees.
     `tool(approve=True)(agent_tool(...))` and the other options of `@tool` work too.
+
+    If one of its own calls waits for a decision, the call of this tool waits; `Answer({id: decision})`, or the mapping
+    alone, decides on the calls inside, and True runs them all. The data of such a call has the messages and the changed
+    context variables of the inner run: do not show it to users as it is.
 
     Raises ConfigurationError for a value that it does not know, and for a name that the API refuses.
     """
+    if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - what a caller may pass
+        raise ConfigurationError(f"agent_tool takes an Agent, not {agent!r}")
     if history not in ("none", "all") or context not in ("copy", "share"):
         raise ConfigurationError(
             f"agent_tool takes history='none' or 'all' and context='copy' or 'share', not {history!r} and {context!r}"
@@ -60,7 +71,7 @@ def agent_tool(
     return function_tool(
         ask.with_changes if context == "share" else ask.with_copy,
         name=name or slug(agent.name) or "agent",
-        description=description or f"Ask the agent {agent.name}. It answers with a text.",
+        description=description or f"Ask the agent {agent.name}. The result is its answer, a text.",
         parameters=_PARAMETERS,
     )
 
@@ -80,34 +91,29 @@ class _AgentTool:
         return Result(value=response.text, context_variables=changed)
 
     async def _ask(self, request: str, context: Mapping[str, Any]) -> Response:
-        run, call = running_run.get(), current_call()
-        if run is None:
-            raise ConfigurationError("an agent_tool works only as a function of an agent")
-        options = self._resumed(call, context) or self._new(request, context, run)
-        state, events = run.start(options)
-        await _report(typed(events), is_live=run.is_live)
-        if state.response.stop == "waiting":
-            raise _hold_of(options, state.response, context)
-        if state.response.stop == "budget" and not state.response.text:
-            raise ToolError(f"The agent {state.response.agent.name} stopped without an answer: the budget is used up.")
-        return state.response
-
-    def _new(self, request: str, context: Mapping[str, Any], run: OuterRun) -> RunOptions:
+        run, call = running_run.get(), running_call.get()
+        if run is None or call is None:
+            raise ConfigurationError(
+                "an agent_tool works only as a function of an agent; put it into Agent(functions=[...])"
+            )
         before = run.state.settled if self.has_history else []
-        return RunOptions(self.agent, [*before, {"role": "user", "content": request}], context)
-
-    def _resumed(self, call: CurrentCall, context: Mapping[str, Any]) -> RunOptions | None:
-        """The run that has stopped because one of its calls waits; None if the call is a new one."""
-        data = call.data
-        if not (is_object(data) and "messages" in data):
-            return None
-        decisions = call.answer if is_object(call.answer) else True
-        return RunOptions(
-            self._agent_named(data["agent"]),
-            data["messages"],
-            {**context, **data["context_variables"]},
-            resume=decisions,
-        )
+        waited = _waited(call)
+        messages = [{"role": "user", "content": request}] if waited is None else waited["messages"]
+        try:
+            agent, variables = self.agent, context
+            decisions: bool | Mapping[str, Any] = False
+            if waited is not None:
+                agent, variables = self._agent_named(waited["agent"]), _changed(context, waited)
+                decisions = _decisions(call)
+            state, events = run.start(_options(run.options, agent, [*before, *messages], variables, decisions))
+        except ConfigurationError as error:
+            if waited is None:
+                raise
+            raise CallerMistake(f"the call {call.id!r} of {call.name}: {error}") from error
+        await _report(typed(events), is_live=run.call_soon is not None)
+        if state.response.stop == "waiting":
+            raise _hold_of(state.response, [*messages, *state.response.messages], context)
+        return state.response
 
     def _agent_named(self, name: str) -> Agent:
         found = [agent for agent in reachable_agents(self.agent) if agent.name == name]
@@ -126,17 +132,65 @@ async def _report(events: AsyncGenerator[Event, None], *, is_live: bool) -> None
                 progress(event)
 
 
-def _hold_of(options: RunOptions, response: Response, context: Mapping[str, Any]) -> Hold:
+def _waited(call: ToolCall) -> Mapping[str, Any] | None:
+    """What the inner run has left that stopped because one of its calls waits; None if the call is a new one."""
+    data = call.decided.data if call.decided else None
+    return data if is_object(data) and "messages" in data else None
+
+
+def _decisions(call: ToolCall) -> bool | Mapping[str, Any]:
+    """The decisions on the calls inside. Raises ConfigurationError for one that could only be on the outer call."""
+    decided = call.decided or Decided()
+    if decided.arguments is not None:
+        raise ConfigurationError("its run has begun, so its arguments cannot be changed; decide on the calls inside")
+    if decided.is_answered and not is_object(decided.answer):
+        raise ConfigurationError(
+            f"the answer {shown(decided.answer, _SHOWN)} decides nothing; pass decisions by the ids of the calls inside, such as "
+            '{"call_1": True}, or True for all of them'
+        )
+    return decided.answer if decided.is_answered else True
+
+
+def _changed(context: Mapping[str, Any], waited: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in context.items() if key not in waited["removed"]}
+    return {**kept, **waited["context_variables"]}
+
+
+def _options(
+    outer: RunOptions,
+    agent: Agent,
+    messages: list[Message],
+    context: Mapping[str, Any],
+    decisions: bool | Mapping[str, Any],
+) -> RunOptions:
+    return RunOptions(
+        agent,
+        messages,
+        context,
+        model_override=outer.model_override,
+        debug=outer.debug,
+        max_turns=outer.max_turns,
+        resume=decisions,
+    )
+
+
+def _hold_of(response: Response, messages: list[Message], context: Mapping[str, Any]) -> Hold:
     """What the outer call waits for: the calls inside, with all that the inner run needs to go on in another process."""
-    before: list[Message] = list(options.messages)  # type: ignore[arg-type]  # pyright: ignore[reportAssignmentType]
     reasons = [f"{call.agent}: {call.name} {call.reason}" for call in response.waiting if call.reason]
-    changed, _ = changes(context, response.context_variables)
+    changed, removed = changes(context, response.context_variables)
+    for key, value in changed.items():
+        if not is_json(value):
+            raise CallerMistake(
+                f"the run inside the call waits, and its context variable {key!r} is not JSON, so it could not go on in another "
+                "process; keep such objects outside of the context, or set them in the outer run"
+            )
     return Hold(
         "; ".join(reasons),
         data={
             "agent": response.agent.name,
             "waiting": jsonable([dataclasses.asdict(call) for call in response.waiting]),
-            "messages": jsonable([*before, *response.messages]),
+            "messages": jsonable(messages),
             "context_variables": changed,
+            "removed": removed,
         },
     )

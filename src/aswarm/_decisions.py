@@ -56,12 +56,13 @@ class Answer:
     result. For an agent as a tool it is the decisions about the calls of that agent.
     """
 
-    data: Any = None
+    data: Any
     expected: Mapping[str, Any] | None = field(default=None, kw_only=True)
 
 
 # True is Approve(), False is Deny(). A str is told to the model as the result, and nothing runs. A mapping is the JSON
 # form: {"approve": {"arguments": {...}}}, {"deny": "reason"} or {"answer": data}; any other mapping is Answer(mapping).
+# A call that asks for an approval takes no Answer.
 Decision: TypeAlias = bool | str | Approve | Deny | Answer | Mapping[str, Any]
 # By the id of the call, or by its index where ids are equal. As JSON has no numbers as keys, "0" is index 0 where no
 # call has that id. The type of a key is Any: a mapping is invariant in it, and in a union of mappings mypy does not find
@@ -72,7 +73,7 @@ Decisions: TypeAlias = Mapping[Any, Decision]
 def waiting(messages: Sequence[Any]) -> list[OpenCall]:
     """The calls at the end of a stored history that no tool message answers, in call order.
 
-    Raises ConfigurationError for what is no history, as a run does.
+    Raises ConfigurationError if `messages` is not a history, as a run does.
     """
     history = normalize(messages)
     head: Message = history[last_head(history)] if history else {}
@@ -92,11 +93,9 @@ def open_call(position: int, call: Message, agent: str, entry: Mapping[str, Any]
 
 
 def waiting_entries(messages: Sequence[Message]) -> dict[int, Mapping[str, Any]] | None:
-    """What the history records of the calls that wait at its end, by position; None if the run did not stop for them."""
+    """What the history records of the calls that wait at its end, by position; None if it records nothing."""
     recorded = [each[WAITING] for each in messages[last_head(messages) :] if is_array(each.get(WAITING))]
-    return (
-        {entry["index"]: entry for entries in recorded for entry in entries if _is_entry(entry)} if recorded else None
-    )
+    return {entry["index"]: entry for entries in recorded for entry in entries if _is_entry(entry)} or None
 
 
 def _is_entry(entry: Any) -> bool:

@@ -26,7 +26,7 @@ import copy
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
-from ._json import is_json
+from ._json import is_json, shown
 
 if TYPE_CHECKING:
     from ._agent import Response
@@ -47,6 +47,10 @@ class ConfigurationError(AswarmError):
     Raised before any request where that is possible. An agent that is reached by a handoff is checked when it gets the
     conversation; the error then carries the partial `response`.
     """
+
+
+class CallerMistake(ConfigurationError):  # noqa: N818 - reads as what happened
+    """A mistake of the caller that a tool of aswarm's own has met. It ends the run, and no model is told of it (internal)."""
 
 
 class RunError(AswarmError):
@@ -123,7 +127,8 @@ class Hold(Exception):  # noqa: N818 - it is no failure
     stored history, never in what the model reads. `run(..., resume={id: decision})` runs the function again, from its
     beginning; `aswarm.current_call()` tells it the decision. So raise it before the function has done anything.
 
-    Raises TypeError for a reason that is no str, and for data that is not of JSON's own types.
+    Test `current_call().is_approved`, not the answer: an answer may be None. Raises TypeError for a reason that is not a
+    str, and for data that is not of JSON's own types.
     """
 
     def __init__(self, reason: str, *, data: object = None) -> None:
@@ -131,7 +136,7 @@ class Hold(Exception):  # noqa: N818 - it is no failure
             raise TypeError(f"the reason of a Hold must be a str, not {type(reason).__name__}")
         if not is_json(data):
             raise TypeError(
-                f"the data of a Hold must be JSON: None, bool, int, float, str, list and dict, not {data!r}"
+                f"the data of a Hold must be JSON: None, bool, int, float, str, list and dict, not {shown(data, 200)}"
             )
         super().__init__(reason)
         self.reason = reason

@@ -167,7 +167,7 @@ def message_blocks(messages: Sequence[Message]) -> Iterator[tuple[Message, list[
     answers: list[Message] = []
     for message in messages:
         if message["role"] == "tool":
-            if WAITING not in message:
+            if WAITING not in message or not is_array(message[WAITING]):
                 answers.append(message)
             continue
         if head or answers:

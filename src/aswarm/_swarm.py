@@ -6,9 +6,10 @@ Keeps nothing between runs except what belongs to an event loop: a client that i
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from os import PathLike
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
@@ -33,7 +34,7 @@ from ._run.options import MAX_TURNS, Messages, RunOptions
 from ._run.spending import Spending
 from ._run.state import RunState
 from ._run.streams import ClassicStream, EventDelivery, EventStream, deliver_after, deliver_live, to_end
-from ._runtime.backend import PerLoop
+from ._runtime.backend import PerLoop, scheduler
 from ._runtime.threads import FunctionRunner, ThreadPool
 from ._wire.request import CompletionSource, RequestSettings
 from .batch._batch import Batch
@@ -357,9 +358,8 @@ class AsyncSwarm:
         )
         settings = RequestSettings(stream, options.model_override, self._include_usage is not False, self.model)
         is_live = deliver is deliver_live
-        start = partial(self._prepare, deliver=deliver, stream=stream and is_live)
-        outer = OuterRun(state, options, start, is_live)
-        make_handlers = partial(self._make_handlers, outer, middleware)
+        start = partial(self._prepare, deliver=deliver, stream=stream and is_live, retries=middleware.get("retries"))
+        make_handlers = partial(self._make_handlers, state, options, start, is_live, middleware)
         loop = Loop(state, options, settings, make_handlers, self._instruct, deliver, self._concurrent_tools)
         return state, loop.events()
 
@@ -370,8 +370,16 @@ class AsyncSwarm:
         outer = None if run is None or call is None or call.outcome is not None else run.state.spending
         return None if budget is None and outer is None else Spending(budget, outer)
 
-    def _make_handlers(self, run: OuterRun, middleware: Mapping[str, Middleware | None]) -> Handlers:
-        state, options, budget = run.state, run.options, run.state.budget
+    def _make_handlers(
+        self,
+        state: RunState,
+        options: RunOptions,
+        start: Callable[[RunOptions], tuple[RunState, AsyncGenerator[LoopEvent, None]]],
+        is_live: bool,
+        middleware: Mapping[str, Middleware | None],
+    ) -> Handlers:
+        budget = state.budget
+        run = OuterRun(state, options, start, scheduler() if is_live else None, get_ident())
         source = self._source_of(self.client)
         complete = source.complete if isinstance(source, OpenAISource) else isolated(source.complete)
         call_tool = ToolCaller(self._function_runner(), self._tool_error, state.id, run)

@@ -12,6 +12,7 @@ import pytest
 from aswarm import (
     Agent,
     Answer,
+    Approve,
     AsyncSwarm,
     ConfigurationError,
     Response,
@@ -202,7 +203,7 @@ class Waiting:
         (True, [1, 2]),
         (Answer({"a": True, "b": False}), [1]),
         ({"a": True, "b": {"deny": "late"}}, [1]),
-        ({"answer": {"a": True, "b": True}}, [1, 2]),
+        ({"answer": {"a": True, "b": False}}, [1]),
         (False, []),
     ],
     ids=["True", "Answer", "mapping", "JSON", "False"],
@@ -237,14 +238,102 @@ async def test_an_agent_that_is_not_found_is_named() -> None:
     """The inner run had handed off to an agent that the program no longer has."""
     shop = Waiting()
     history = await shop.begin()
-    shop.agent = editor(researcher())
-    model = model_of(outer=["Done."])
-    response = await AsyncSwarm(model.client()).run(shop.agent, history, resume={"outer_1": True})
-    assert "'Payer', and 0 agents of this name can be found from 'Researcher'" in told(response)[0]
+    with pytest.raises(ConfigurationError, match="'Payer', and 0 agents of this name can be found from 'Researcher'"):
+        await AsyncSwarm(ScriptedModel([]).client()).run(editor(researcher()), history, resume={"outer_1": True})
+
+
+@pytest.mark.parametrize(
+    ("decision", "words"),
+    [
+        (Answer(False), "the answer False decides nothing"),
+        ({"answer": ["a"]}, "the answer ['a'] decides nothing"),
+        ({"typo": True}, "resume names 'typo', but no open call has this id"),
+        ({"a": {"deny": 3}}, "a decision is True, False"),
+        (Approve({"request": "other"}), "its arguments cannot be changed"),
+    ],
+    ids=["False", "list", "typo", "no form", "arguments"],
+)
+async def test_a_decision_that_fits_nothing_inside_ends_the_run(decision: Any, words: str) -> None:
+    """Nothing runs, the model is not told of it, and the outer call waits as before."""
+    shop = Waiting()
+    history = await shop.begin()
+    with pytest.raises(ConfigurationError) as caught:
+        await AsyncSwarm(ScriptedModel([]).client()).run(shop.agent, history, resume={"outer_1": decision})
+    assert words in str(caught.value)
+    assert "the call 'outer_1' of researcher" in str(caught.value)
+    assert caught.value.response is not None
+    assert ([each.id for each in caught.value.response.waiting], caught.value.response.messages) == (["outer_1"], [])
+    assert shop.ran == []
+
+
+async def test_context_that_is_not_json_ends_the_run_that_waits() -> None:
+    """It could not go on in another process; the error names the variable, and shows nothing of it."""
+
+    def connect(context_variables: MutableMapping[str, Any]) -> str:
+        context_variables["client"] = object()
+        return "connected"
+
+    @tool(approve=True)
+    def refund() -> None:
+        raise AssertionError
+
+    model = model_of(outer=[[ask()]], inner=[[call("connect"), call("refund")]])
+    with pytest.raises(ConfigurationError, match="its context variable 'client' is not JSON"):
+        await AsyncSwarm(model.client()).run(editor(researcher(connect, refund)), "Go")
+
+
+async def test_the_conversation_is_not_stored_twice() -> None:
+    """What waits inside keeps the inner messages; the conversation comes from the outer history again."""
+
+    @tool(approve=True)
+    def refund() -> str:
+        return "refunded"
+
+    agent = editor(researcher(refund, history="all"))
+    model = model_of(outer=[[ask()], "Done."], inner=[[call("refund", call_id="a")], "Refunded."])
+    swarm, begin = AsyncSwarm(model.client()), {"role": "user", "content": "a long conversation"}
+    first = await swarm.run(agent, [begin])
+    assert "long" not in str(first.waiting[0].data)
+    response = await swarm.run(agent, [begin, *first.messages], resume={"outer_1": True})
+    assert response.text == "Done."
+    assert [each["content"] for each in model.requests[2].messages][:3] == ["inner", "a long conversation", "Look"]
+
+
+async def test_what_the_inner_run_removed_stays_removed() -> None:
+    """Also after it has waited."""
+
+    def forget(context_variables: MutableMapping[str, Any]) -> str:
+        del context_variables["secret"]
+        return "forgotten"
+
+    @tool(approve=True)
+    async def look(context_variables: Mapping[str, Any]) -> str:
+        return str(sorted(context_variables))
+
+    agent = editor(researcher(forget, look))
+    model = model_of(outer=[[ask()], "Done."], inner=[[call("forget"), call("look")], "Looked."])
+    swarm, context = AsyncSwarm(model.client()), {"secret": 1, "clerk": "Ann"}
+    first = await swarm.run(agent, "Go", context)
+    await swarm.run(agent, [{"role": "user", "content": "Go"}, *first.messages], context, resume={"outer_1": True})
+    assert "['clerk']" in str(model.requests[2].messages)
+
+
+async def test_it_gets_the_limits_of_the_outer_run() -> None:
+    """`max_turns` holds for each inner run, and `model_override` for its requests."""
+
+    async def look() -> str:
+        return "seen"
+
+    model = model_of(outer=[[ask()], "Done."], inner=[[call("look")], [call("look")], [call("look")]])
+    response = await AsyncSwarm(model.client()).run(editor(researcher(look)), "Go", model_override="small", max_turns=2)
+    assert [each.body["model"] for each in model.requests] == ["small"] * 4
+    assert (told(response), response.text) == ([""], "Done.")
 
 
 def test_options_are_checked() -> None:
     """A value that it does not know would be ignored otherwise."""
+    with pytest.raises(ConfigurationError, match="takes an Agent, not 'x'"):
+        agent_tool("x")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigurationError, match="not 'some' and 'copy'"):
         researcher(history="some")
     with pytest.raises(ConfigurationError, match="names of 1 to 64"):
@@ -272,7 +361,7 @@ async def test_options_of_tool_apply() -> None:
 
 async def test_outside_of_a_run_it_says_so() -> None:
     """Called by itself it has no swarm."""
-    with pytest.raises(ConfigurationError, match="only while a tool call runs"):
+    with pytest.raises(ConfigurationError, match="only as a function of an agent"):
         await researcher()(request="x", context_variables={})
 
 

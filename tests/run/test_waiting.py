@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import json
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
 import pytest
 
 from aswarm import (
@@ -19,8 +23,10 @@ from aswarm import (
     Hold,
     OpenCall,
     Response,
+    Swarm,
     current_call,
     external_tool,
+    function_tool,
     tool,
     waiting,
 )
@@ -28,6 +34,7 @@ from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.testing import ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
+EMPTY: dict[str, Any] = {"type": "object", "properties": {}}
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}}
 
 
@@ -243,7 +250,7 @@ async def test_a_decision_about_a_call_that_was_not_reached() -> None:
 
 
 async def test_a_middleware_that_holds_a_call_that_has_begun() -> None:
-    """Nothing is left to decide: the call is answered as one whose outcome is unknown, and the run goes on."""
+    """Nothing is left to decide: the run ends with an error that names the mistake, and the outcome is unknown."""
 
     def late(handlers: Handlers) -> Handlers:
         async def call_tool(made: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
@@ -256,9 +263,10 @@ async def test_a_middleware_that_holds_a_call_that_has_begun() -> None:
         return "paid"
 
     model = ScriptedModel([call("pay"), "Done."])
-    response = await AsyncSwarm(model.client(), middleware=[late]).run(Agent(functions=[pay]), "Go")
-    assert (response.stop, response.text, response.waiting) == ("answer", "Done.", [])
-    assert [each.name for each in response.unknown_calls] == ["pay"]
+    with pytest.raises(ConfigurationError, match="raised Hold after the function of 'pay' had run") as caught:
+        await AsyncSwarm(model.client(), middleware=[late]).run(Agent(functions=[pay]), "Go")
+    assert caught.value.response is not None
+    assert [each.name for each in caught.value.response.unknown_calls] == ["pay"]
 
 
 async def test_a_call_that_waits_before_an_answered_one_of_its_id() -> None:
@@ -309,9 +317,9 @@ async def test_a_denied_call_of_an_equal_id_never_runs() -> None:
 @pytest.mark.parametrize(
     ("resume", "words"),
     [
-        ({"nobody": True}, "'nobody', which is no open call; open are: 'call_1'"),
-        ({3: True}, "3, which is no open call"),
-        ({True: True}, "True, which is no open call"),
+        ({"nobody": True}, "'nobody', but no open call has this id or index; the open calls are 'call_1'"),
+        ({3: True}, "3, but no open call has this id"),
+        ({True: True}, "True, but no open call has this id"),
         ({"call_1": True, 0: True}, "decides twice"),
         ({"call_1": 3}, "resume says 3 of the call 'call_1'"),
         (
@@ -436,3 +444,121 @@ async def test_an_async_approve_and_one_that_fails() -> None:
     model = ScriptedModel([[call("act", divisor=0)], [call("act", divisor=1)], "Done."])
     response = await AsyncSwarm(model.client()).run(Agent(functions=[act]), "Go")
     assert (response.stop, told(response), ran) == ("waiting", ["Error: ZeroDivisionError: division by zero"], [])
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        {"deny": 3}, {"deny": {"reason": "x"}}, {"deny": None}, {"approve": "no"}, {"approve": None},
+        {"approve": {"argument": {"order": 8}}}, {"approve": True, "deny": "x"}, {"decision": "reject"}, {},
+        Answer(False), {"answer": False}, None, 1,
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_a_decision_with_a_mistake_never_runs_the_call(decision: Any) -> None:
+    """A refusal that is written wrongly must not approve."""
+    shop = Shop([call("refund", call_id="call_1", order=7)], "Done.")
+    history = stored(await shop.run())
+    with pytest.raises(ConfigurationError, match=r"resume (says|answers)"):
+        await shop.run(history, resume={"call_1": decision})
+    assert shop.ran == []
+
+
+async def test_nothing_in_the_history_can_approve_a_plain_function() -> None:
+    """A key that says nothing counts as no key."""
+    shop = Shop("Done.")
+    asked = {"id": "call_1", "type": "function", "function": {"name": "note", "arguments": '{"text": "1"}'}}
+    history = [{"role": "assistant", "content": None, "tool_calls": [asked], "waiting": []}]
+    response = await shop.run(history, resume={})
+    assert (response.stop, response.waiting[0].reason, shop.ran) == ("waiting", "not decided", [])
+
+
+async def test_an_answer_with_a_key_of_other_code_is_an_answer() -> None:
+    """Only our own record makes a tool message no answer."""
+    shop = Shop([call("note", call_id="call_1", text="1")], "Done.")
+    first = await shop.run(execute_tools=False)
+    answer = {"role": "tool", "tool_call_id": "call_1", "content": "noted", "waiting": False}
+    response = await shop.run([*stored(first), answer], resume=True)
+    assert (response.text, shop.ran) == ("Done.", [])
+
+
+async def test_looking_at_the_response_changes_nothing() -> None:
+    """A reader that looks at `run.response` in the middle of a turn gets the same end as one that does not."""
+    ends: list[Any] = []
+    for looks in (False, True):
+        shop = Shop([call("transfer_to_other"), call("refund", order=7), call("slow_leave")], "Done.")
+        third = Agent(name="Third")
+
+        async def slow_leave(target: Agent = third) -> Agent:
+            await anyio.sleep(0.05)
+            return target
+
+        shop.agent.functions.append(function_tool(slow_leave, name="slow_leave", description="", parameters=EMPTY))
+        async with shop.swarm.stream(shop.agent, "Go", {"limit": 10}) as run:
+            async for event in run:
+                if looks:
+                    assert run.response.messages is not event
+        ends.append((run.response.agent.name, run.response.stop, told(run.response)))
+    assert ends[0] == ends[1]
+
+
+async def test_the_note_shows_what_the_user_changed() -> None:
+    """And not what a middleware made of it."""
+
+    def rewrite(handlers: Handlers) -> Handlers:
+        async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+            call.arguments = '{"order": 99}'
+            return await handlers.call_tool(call, context, started)
+
+        return dataclasses.replace(handlers, call_tool=call_tool)
+
+    shop = Shop([call("refund", call_id="call_1", order=7)], "Done.")
+    history = stored(await shop.run())
+    shop.swarm = AsyncSwarm(shop.model.client(), middleware=[rewrite])
+    response = await shop.run(history, resume={"call_1": Approve({"order": 8})})
+    assert told(response) == ['(run with arguments changed by the user: {"order": 8})\nrefunded 99']
+
+
+async def test_what_waits_keeps_no_frames_alive() -> None:
+    """A response that is stored for days must not hold the objects of its run."""
+
+    class Big:
+        """Something that a function has in a local variable."""
+
+    found: list[Any] = []
+
+    async def ask() -> str:
+        big = Big()
+        found.append(weakref.ref(big))
+        raise Hold("Which?")
+
+    gc.disable()
+    try:
+        model = ScriptedModel([[call("ask")]])
+        await AsyncSwarm(model.client()).run(Agent(functions=[ask]), "Go")
+        assert found[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_a_step_of_swarm_runs_what_needs_approval() -> None:
+    """`handle_tool_calls` is a decision of the caller; what waits all the same is answered with an error."""
+
+    @tool(approve=True)
+    def refund() -> str:
+        return "refunded"
+
+    browser = external_tool("browser", "Opens a page.", PARAMETERS)
+    named = [("refund", "{}"), ("browser", "{}")]
+    calls = [{"id": name, "type": "function", "function": {"name": name, "arguments": text}} for name, text in named]
+    response = Swarm(ScriptedModel([]).client()).handle_tool_calls(calls, [refund, browser], {}, debug=False)
+    assert told(response) == ["refunded", "Error: the call waits for a decision: runs outside of this program"]
+
+
+@pytest.mark.parametrize("arguments", [5, {"order": object()}], ids=["number", "object"])
+async def test_changed_arguments_are_a_json_object(arguments: Any) -> None:
+    """Anything else could not be told to the model."""
+    shop = Shop([call("refund", call_id="call_1", order=7)], "Done.")
+    history = stored(await shop.run())
+    with pytest.raises(ConfigurationError, match="must be a JSON object"):
+        await shop.run(history, resume={"call_1": {"approve": {"arguments": arguments}}})

@@ -210,9 +210,6 @@ class _CallerSlot:
 
     was_withdrawn = False
 
-    def __init__(self) -> None:
-        self.call_soon = asyncio.get_running_loop().call_soon_threadsafe
-
     async def run(self, work: Callable[[], T], **_: object) -> T:
         job = Job(work, is_function=True)
         try:

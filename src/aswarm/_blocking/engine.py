@@ -20,6 +20,7 @@ from aswarm._providers.openai import source_for
 from aswarm._run.debug import call_text, debug_print
 from aswarm._run.execution import ToolCaller, ToolErrorHook, ToolFailure, run_group
 from aswarm._run.options import Messages
+from aswarm._run.plan import ToolOutcome
 from aswarm._run.state import RunState
 from aswarm._runtime.forks import PerProcess
 from aswarm._runtime.threads import FunctionRunner
@@ -94,7 +95,10 @@ class BlockingEngine(AsyncSwarm):
     async def call_once(
         self, tool_calls: Iterable[Any], functions: Iterable[Any], context_variables: dict[str, Any], debug: bool
     ) -> Response:
-        """Carry out the calls one after another. Functions write to `context_variables` itself."""
+        """Carry out the calls one after another. Functions write to `context_variables` itself.
+
+        The caller has decided on the calls: functions with `approve` run too. A call that waits all the same is an error.
+        """
         asked = {"role": "assistant", "content": None, "tool_calls": list(tool_calls)}
         state = RunState(Agent(functions=list(functions)), [asked], {}, resume=True)
         call_tool = ToolCaller(self._function_runner(), self._tool_error, state.id)
@@ -103,6 +107,8 @@ class BlockingEngine(AsyncSwarm):
             if debug:
                 debug_print(call_text(call))
             await run_group([call], context_variables, call_tool, _ignore)
+            if call.hold is not None:
+                call.outcome = ToolOutcome(f"Error: the call waits for a decision: {call.hold.reason}")
             if call.outcome and call.outcome.result:
                 changes.update(call.outcome.result.context_variables)
         handoff = state.end_turn()

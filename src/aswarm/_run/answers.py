@@ -5,13 +5,15 @@ Pure functions of the calls, right at any moment of the turn.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Iterable
 from typing import Any
 
 from aswarm._agent import Agent, UnknownCall
 from aswarm._content import Part, text_part
 from aswarm._messages import INTERRUPTED, OUTCOME_UNKNOWN, STILL_RUNNING, WAITING, Message, tool_message
-from aswarm._tools.tool import standing_hold
+from aswarm._tools.tool import NeedsApproval, standing_hold
 
 from .plan import ToolCall
 
@@ -96,7 +98,8 @@ def _text_without_outcome(call: ToolCall) -> str:
 def _message(call: ToolCall, content: str | list[Part]) -> Message:
     """The tool message; it says so if the user has changed the arguments: the assistant message is never rewritten."""
     if call.decided is not None and call.decided.arguments is not None:
-        note = f"(run with arguments changed by the user: {call.arguments})"
+        changed = json.dumps(dict(call.decided.arguments), ensure_ascii=False)
+        note = f"(run with arguments changed by the user: {changed})"
         content = f"{note}\n{content}" if isinstance(content, str) else [text_part(note), *content]
     return tool_message(call.message, content)
 
@@ -121,24 +124,29 @@ def open_calls_of(calls: list[ToolCall]) -> list[ToolCall]:
     return [call for call in calls if call in open_ones]
 
 
-def stays_open(calls: list[ToolCall]) -> bool:
-    """Whether the turn stays open because a call waits. Prepares its calls for that, at any moment of the turn.
-
-    Handoffs to agents are taken back: the calls that wait must belong to the active agent. A function that has handed
-    off cannot be taken back, and then no call waits.
-    """
+def waits(calls: list[ToolCall]) -> bool:
+    """Whether the turn stays open because a call waits. A function that has handed off has ended that: its effect stays."""
     held = [call for call in calls if call.hold is not None]
-    # A call that a middleware holds once its function has begun cannot be resumed.
-    if not held or any(map(_has_handed_off, calls)) or _resumable(calls).isdisjoint(held):
-        return False
-    for call in calls:
-        is_denied = call.outcome is not None and call.outcome.agent is None
-        if call.tool is not None and call.tool.is_handoff and not is_denied:
-            call.outcome, call.started = None, False
-        elif call.outcome is None and not call.started and call.decided is None and call.hold is None:
-            # The run does not reach it any more, but a user should be asked about all calls at once.
-            call.hold = standing_hold(call.tool) if call.tool is not None else None
-    return True
+    return bool(held) and not any(map(_has_handed_off, calls)) and not _resumable(calls).isdisjoint(held)
+
+
+def kept_open(calls: list[ToolCall]) -> list[ToolCall]:
+    """The calls of a turn that stays open. A call that differs from the one before is a new object.
+
+    Handoffs to agents are open again, because the calls that wait must belong to the active agent. A call that the run does
+    not reach any more waits too if it needs a decision, so that a user is asked about all calls at once.
+    """
+    return [_kept_open(call) for call in calls]
+
+
+def _kept_open(call: ToolCall) -> ToolCall:
+    is_denied = call.outcome is not None and call.outcome.agent is None
+    if call.tool is not None and call.tool.is_handoff and not is_denied:
+        return dataclasses.replace(call, outcome=None, started=False)
+    is_new = call.outcome is None and not call.started and call.decided is None and call.hold is None
+    if is_new and call.tool is not None and (hold := standing_hold(call.tool)):
+        return dataclasses.replace(call, hold=hold)
+    return call
 
 
 def _has_handed_off(call: ToolCall) -> bool:
@@ -150,8 +158,9 @@ def entry_of(call: ToolCall) -> Message | None:
     """What the history records of a call that waits; None for another one."""
     if call.hold is None:
         return None
+    kind = {"approval": True} if isinstance(call.hold, NeedsApproval) else {}
     data = {} if call.hold.data is None else {"data": call.hold.data}
-    return {"index": call.position, "reason": call.hold.reason, **data}
+    return {"index": call.position, "reason": call.hold.reason, **kind, **data}
 
 
 def waiting_message(call: ToolCall, entry: Message) -> Message:

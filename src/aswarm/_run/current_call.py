@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
-
-import anyio.from_thread
-import sniffio
 
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
@@ -30,14 +28,15 @@ _UNDECIDED = Decided()
 class OuterRun:
     """The run whose tool this code runs in, as the runs see it that the tool starts.
 
-    `start` begins a run with the same client, limits and middleware: its state, and the events that drive it. `is_live`:
-    a reader gets the events of tools as they come.
+    `start` begins a run with the same client, limits and middleware: its state, and the events that drive it. `call_soon`
+    schedules a callback in the thread of the event loop; None if no reader gets the events of tools as they come.
     """
 
     state: RunState
     options: RunOptions
     start: Callable[[RunOptions], tuple[RunState, AsyncGenerator[LoopEvent, None]]]
-    is_live: bool
+    call_soon: Callable[[Callable[[], None]], object] | None
+    thread: int
 
 
 class CurrentCall:
@@ -104,7 +103,10 @@ def current_call() -> CurrentCall:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What an async generator function yields to say how far it is. Its last value of another type is its result."""
+    """What an async generator function yields to say how far it is.
+
+    Its last value of another type is its result. Earlier values that are not `Progress` are dropped.
+    """
 
     value: Any
 
@@ -112,25 +114,20 @@ class Progress:
 def progress(value: Any) -> None:
     """Say how far this tool call is: `stream()` yields `ToolProgress` with the value at once.
 
-    For the function of a tool and what it calls, on the event loop, in the thread of a plain function, and in threads of
-    anyio. It does nothing where no call runs, and after the call has ended. Neither the model nor the history sees it.
+    For the function of a tool and all that it calls, in any thread that has its context variables. It does nothing where no
+    call runs, where no reader gets live events, and after the call has ended. Neither the model nor the history sees it.
     """
-    call = running_call.get()
-    if call is None or call.emit is None or call.outcome is not None:
+    call, run = running_call.get(), running_run.get()
+    if call is None or run is None or run.call_soon is None:
         return
-    emit = functools.partial(call.emit, ToolProgress(call.position, call.id, call.name, value))
-    if call.call_soon is not None:
-        with suppress(RuntimeError):  # the event loop is closed: the function was left
-            call.call_soon(emit)
-    elif _is_on_event_loop():
+    emit = functools.partial(_emit, call, value)
+    if threading.get_ident() == run.thread:
         emit()
     else:
-        anyio.from_thread.run_sync(emit)
+        with suppress(RuntimeError):  # the event loop is closed: the function was left
+            run.call_soon(emit)
 
 
-def _is_on_event_loop() -> bool:
-    try:
-        sniffio.current_async_library()
-    except sniffio.AsyncLibraryNotFoundError:
-        return False
-    return True
+def _emit(call: ToolCall, value: Any) -> None:
+    if call.emit is not None and call.outcome is None:
+        call.emit(ToolProgress(call.position, call.id, call.name, value))

@@ -22,12 +22,21 @@ import anyio.lowlevel
 from aswarm._agent import Agent, Result
 from aswarm._content import described
 from aswarm._context import copy_containers, merge_changes
-from aswarm._errors import ConfigurationError, Hold, RunError, ToolArgumentsError, ToolError, ToolNotFound, ToolTimeout
+from aswarm._errors import (
+    CallerMistake,
+    ConfigurationError,
+    Hold,
+    RunError,
+    ToolArgumentsError,
+    ToolError,
+    ToolNotFound,
+    ToolTimeout,
+)
 from aswarm._events import CallWaiting, LoopEvent, ToolCallFinished, ToolCallStarted
 from aswarm._json import shown
 from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
 from aswarm._tools.conversion import as_result, bind_context, parse_arguments, sendable
-from aswarm._tools.tool import NEEDS_APPROVAL, Tool, standing_hold, takes_context
+from aswarm._tools.tool import NEEDS_APPROVAL, NeedsApproval, Tool, standing_hold, takes_context
 from aswarm._tools.toolbox import toolbox
 from aswarm._wire.failures import hide_header_values
 
@@ -87,7 +96,7 @@ class ToolCaller:
             return await self._attempt(call, context, started)
         except _StopIterationRaised as raised:
             return await self._failed(call, raised.error)
-        except Hold:
+        except (Hold, CallerMistake):
             call.started = False  # it has done nothing, and stays open
             raise
         except RunError as error:
@@ -129,7 +138,6 @@ class ToolCaller:
         own = copy_containers(before) if may_be_left else context
         work = functools.partial(_call, tool, bind_context(tool, arguments, own))
         slot = await self._function_runner.acquire(own_thread=_needs_own_thread(tool))
-        call.call_soon = slot.call_soon
         try:
             deadline = await _mark_started(tool, started)
             value = await slot.run(work, deadline=deadline, abandon_on_cancel=tool.abandon_on_cancel)
@@ -206,7 +214,7 @@ async def _ask_first(tool: Tool[..., Any], arguments: dict[str, Any], context: d
         needed = tool.approve(arguments, MappingProxyType(context))
         needed = await needed if inspect.isawaitable(needed) else needed
         if needed:
-            raise Hold(needed if isinstance(needed, str) else NEEDS_APPROVAL)
+            raise NeedsApproval(needed if isinstance(needed, str) else NEEDS_APPROVAL)
 
 
 def _needs_own_thread(tool: Tool[..., Any]) -> bool:
@@ -280,7 +288,9 @@ def _timed_out(tool: Tool[..., Any], *, still_running: bool = False) -> ToolTime
 Emit: TypeAlias = Callable[[LoopEvent], None]
 
 
-async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler: ToolHandler, emit: Emit) -> None:
+async def run_group(  # noqa: C901 - a branch for each way in which a call ends
+    calls: Sequence[ToolCall], context: dict[str, Any], handler: ToolHandler, emit: Emit
+) -> None:
     """Carry out the calls of one group together.
 
     An exception of a handler cancels the other calls; it is raised as it was once they have ended.
@@ -299,7 +309,11 @@ async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler:
                 raise ConfigurationError(_no_outcome(call, outcome))
             call.outcome = outcome
         except Hold as hold:
-            call.hold = hold
+            if call.started:
+                failures.setdefault("first", ConfigurationError(_late_hold(call)))
+                group.cancel_scope.cancel()
+                return
+            call.hold = hold.with_traceback(None)  # its frames refer to the call
             emit(_waits(call, hold))
         except anyio.get_cancelled_exc_class():
             raise
@@ -323,6 +337,10 @@ async def _started(call: ToolCall, emit: Emit) -> None:
 
 def _waits(call: ToolCall, hold: Hold) -> CallWaiting:
     return CallWaiting(call.position, call.id, call.name, call.arguments, call.agent, hold.reason, hold.data)
+
+
+def _late_hold(call: ToolCall) -> str:
+    return f"a middleware raised Hold after the function of {call.name!r} had run; raise it before the inner call_tool is called"
 
 
 def _no_outcome(call: ToolCall, outcome: object) -> str:

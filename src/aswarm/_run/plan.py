@@ -39,10 +39,11 @@ class ToolOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The decision that a call may run. `answer` is that of `Answer`, `data` what the call had asked with."""
+    """The decision that a call may run. `answer`: that of `Answer`, if it `is_answered`. `data`: what the call had asked with."""
 
     arguments: Mapping[str, Any] | None = None
     answer: Any = None
+    is_answered: bool = False
     data: Any = None
 
 
@@ -54,8 +55,8 @@ class ToolCall:
     `arguments`: JSON text as the model sent it (empty for no arguments); a middleware may set it before the call runs,
     the history keeps what the model sent. `agent` made the call. `tool` is None where the agent has no such function.
     `started` and `outcome` are set while it runs. `decided`: a user has decided that it may run. `hold`: why it stays open,
-    once it is known that it waits for a decision. `emit` takes the events of its progress, on the event loop; `call_soon`
-    gets there from the thread that the function runs in, if there is one.
+    once it is known that it waits for a decision. `emit` takes the events of its progress, on the event loop. The run sets these three, and no
+    middleware should.
     """
 
     message: Message
@@ -68,7 +69,6 @@ class ToolCall:
     decided: Decided | None = None
     hold: Hold | None = None
     emit: Callable[[ToolProgress], None] | None = None
-    call_soon: Callable[[Callable[[], None]], object] | None = None
     arguments: str = field(init=False)
 
     def __post_init__(self) -> None:

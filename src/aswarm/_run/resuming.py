@@ -12,8 +12,9 @@ from typing import Any
 
 from aswarm._decisions import Answer, Approve, Decision, Decisions, Deny
 from aswarm._errors import ConfigurationError, Hold, ToolArgumentsError
-from aswarm._json import is_object, shown
+from aswarm._json import is_json, is_object, shown
 from aswarm._tools.conversion import as_result, parse_arguments
+from aswarm._tools.tool import NeedsApproval
 
 from .plan import Decided, ToolCall, ToolOutcome
 
@@ -47,7 +48,7 @@ def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapp
         key, entry = (call.id, call.name), recorded.get(call.position)
         # Answers are matched to calls of equal ids by their order, so an earlier one must not stay open.
         if call.position in given and key not in undecided:
-            _apply(call, given[call.position], (entry or {}).get("data"))
+            _apply(call, given[call.position], entry)
         else:
             undecided.add(key)
             nothing_asked = entry is None and entries is not None and call.position not in given
@@ -55,7 +56,8 @@ def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapp
 
 
 def _hold_of(entry: Entry) -> Hold:
-    return Hold(entry.get("reason", UNDECIDED), data=entry.get("data"))
+    kind = NeedsApproval if entry.get("approval") else Hold
+    return kind(entry.get("reason", UNDECIDED), data=entry.get("data"))
 
 
 def _by_position(calls: Sequence[ToolCall], decisions: Decisions) -> dict[int, Decision]:
@@ -77,7 +79,7 @@ def _position_of(key: object, calls: Sequence[ToolCall]) -> int:
     found = named or [call.position for call in calls if call.position == index and not isinstance(index, bool)]
     if not found:
         raise ConfigurationError(
-            f"resume names {key!r}, which is no open call; open are: {named_ids([call.id for call in calls])}"
+            f"resume names {key!r}, but no open call has this id or index; the open calls are {named_ids([call.id for call in calls])}"
         )
     return found[0]
 
@@ -91,8 +93,9 @@ def named_ids(ids: Sequence[str]) -> str:
 # --- one decision -----------------------------------------------------------------------------------------------------
 
 
-def _apply(call: ToolCall, decision: object, data: Any) -> None:
-    match _said(decision):
+def _apply(call: ToolCall, decision: Decision, entry: Entry | None) -> None:
+    data = (entry or {}).get("data")
+    match _as_decision(call, decision):
         case str() as text:
             call.outcome = ToolOutcome(text)
         case Deny(reason):
@@ -105,39 +108,62 @@ def _apply(call: ToolCall, decision: object, data: Any) -> None:
             call.decided = Decided(arguments, data=data)
         case Answer(answer, expected=expected):
             _check_expected(call, expected)
+            _check_asks(call, entry)
             if call.tool is not None and call.tool.is_external:
                 call.outcome = ToolOutcome(as_result(answer).value)
             else:
-                call.decided = Decided(answer=answer, data=data)
-        case _:
-            raise ConfigurationError(
-                f"resume says {shown(decision, _SHOWN)} of the call {call.id!r}; a decision is True, False, a str that the "
-                "model is told, Approve, Deny, Answer, or JSON data"
-            )
+                call.decided = Decided(answer=answer, is_answered=True, data=data)
 
 
-def _said(decision: object) -> object:
-    """The decision as a str or one of the three classes. Anything else comes back as it is."""
+def _as_decision(call: ToolCall, decision: object) -> str | Approve | Deny | Answer:
+    """The decision as a str or one of the three classes."""
+    if isinstance(decision, str | Approve | Deny | Answer):
+        return decision
     if isinstance(decision, bool):
         return Approve() if decision else Deny()
-    if not is_object(decision):
-        return decision
-    form, said = next(iter(decision.items()), ("", None))
-    read = _JSON_FORMS.get(form)
-    return (read(said) if read and len(decision) == 1 else None) or Answer(decision)
+    if is_object(decision):
+        form, value = next(iter(decision.items()), ("", None))
+        read = _JSON_FORMS.get(form)
+        if read is None:
+            return Answer(decision)
+        if len(decision) == 1 and (found := read(value)) is not None:
+            return found
+    raise ConfigurationError(
+        f"resume says {shown(decision, _SHOWN)} of the call {call.id!r}; a decision is True, False, a str that the model is "
+        'told, Approve, Deny or Answer; in JSON {"approve": {"arguments": {...}}}, {"deny": "reason"} or {"answer": data}'
+    )
 
 
-def _approval(said: object) -> object:
-    if is_object(said) and said.keys() <= {"arguments", "expected"}:
-        return Approve(said.get("arguments"), expected=said.get("expected"))
-    return _said(said) if isinstance(said, bool) else None
+def _approval(value: object) -> Approve | Deny | None:
+    if isinstance(value, bool):
+        return Approve() if value else Deny()
+    if is_object(value) and value.keys() <= {"arguments", "expected"}:
+        return Approve(value.get("arguments"), expected=value.get("expected"))
+    return None
 
 
-_JSON_FORMS: Mapping[str, Callable[[object], object]] = {
+def _denial(value: object) -> Deny | None:
+    if value is True:
+        return Deny()
+    return Deny(value) if isinstance(value, str) else None
+
+
+# A form with another value is an error: a refusal with a mistake in it must not let the call run.
+_JSON_FORMS: Mapping[str, Callable[[object], Approve | Deny | Answer | None]] = {
     "approve": _approval,
-    "deny": lambda said: Deny(said) if isinstance(said, str) else None,
+    "deny": _denial,
     "answer": Answer,
 }
+
+
+def _check_asks(call: ToolCall, entry: Entry | None) -> None:
+    """Raise ConfigurationError if the call has asked nothing: an answer that means "no" would let it run."""
+    may_need_approval = call.tool is not None and call.tool.approve is not False
+    if (entry is None and may_need_approval) or (entry or {}).get("approval"):
+        raise ConfigurationError(
+            f"resume answers the call {call.id!r}, which asks for an approval and not for data; pass True, False, Approve(...) "
+            'or Deny("reason")'
+        )
 
 
 def _check_expected(call: ToolCall, expected: Mapping[str, Any] | None) -> None:
@@ -150,7 +176,7 @@ def _check_expected(call: ToolCall, expected: Mapping[str, Any] | None) -> None:
     if arguments != expected:
         raise ConfigurationError(
             f"the decision on the call {call.id!r} was made for the arguments {shown(expected, _SHOWN)}, but the call has "
-            f"{shown(arguments, _SHOWN)}; ask again"
+            f"{shown(arguments, _SHOWN)}; show the user the call as it is now, and let them decide again"
         )
 
 
@@ -163,6 +189,10 @@ def _check_can_run(call: ToolCall) -> None:
 
 
 def _change_arguments(call: ToolCall, arguments: Mapping[str, Any]) -> None:
+    if not (is_object(arguments) and is_json(dict(arguments))):
+        raise ConfigurationError(
+            f"the changed arguments of the call {call.id!r} must be a JSON object, not {shown(arguments, _SHOWN)}"
+        )
     if call.tool is not None:
         try:
             call.tool.schema.validate(dict(arguments))
@@ -170,4 +200,4 @@ def _change_arguments(call: ToolCall, arguments: Mapping[str, Any]) -> None:
             raise ConfigurationError(
                 f"the changed arguments of the call {call.id!r} cannot be used: {error}"
             ) from error
-    call.arguments = json.dumps(arguments, ensure_ascii=False)
+    call.arguments = json.dumps(dict(arguments), ensure_ascii=False)

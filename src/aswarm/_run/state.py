@@ -28,10 +28,11 @@ from .answers import (
     changes_of,
     entry_of,
     handed_to,
+    kept_open,
     open_calls_of,
-    stays_open,
     unknown_calls_of,
     waiting_message,
+    waits,
 )
 from .budget_control import BudgetControl
 from .plan import ToolCall, calls_of
@@ -95,7 +96,8 @@ class RunState:
             )
         if not unanswered and not isinstance(resume, bool) and resume:
             raise ConfigurationError(
-                f"resume has decisions, but messages have no open calls: {shown(dict(resume), 200)}"
+                f"resume has decisions, but messages have no open calls: {shown(dict(resume), 200)}; the calls may have been "
+                'decided already. Leave out resume, or pass the messages of the run that stopped with stop="waiting"'
             )
         tail = _last_assistant(history) if unanswered else len(history)
         # The message with the open calls is sent once they are answered.
@@ -198,7 +200,9 @@ class RunState:
         for call in calls:
             call.merged = True
             has_hold = has_hold or call.hold is not None
-        self._waits = has_hold and stays_open(self.calls)
+        self._waits = has_hold and waits(self.calls)
+        if self._waits:
+            self.calls = kept_open(self.calls)
         return not self._waits
 
     def end_turn(self) -> tuple[Agent, Agent] | None:
@@ -239,22 +243,22 @@ class RunState:
     def _snapshot(self, context: dict[str, Any]) -> Response:
         # A plain dict, because a subclass may refuse to be read or changed, and nothing may replace a cancellation.
         variables = plain_dict(context)
-        messages, waiting = self._new_messages.copy(), list[OpenCall]()
-        if self.calls:
-            stays_open(self.calls)
-            open_ones = open_calls_of(self.calls)
+        messages, calls, waiting = self._new_messages.copy(), self.calls, list[OpenCall]()
+        if calls:
+            calls = kept_open(calls) if waits(calls) else calls
+            open_ones = open_calls_of(calls)
             waiting = list(map(self._as_open, open_ones))
-            messages = self._with_waiting(messages, open_ones) + answers_of(self.calls)
-            variables.update(changes_of(self.calls))
+            messages = self._with_waiting(messages, open_ones) + answers_of(calls)
+            variables.update(changes_of(calls))
         return Response(
             messages=messages,
-            agent=handed_to(self.calls) or self.agent,
+            agent=handed_to(calls) or self.agent,
             context_variables=variables,
             usage=self.spending.usage,
             stop=self.stop,
             spent=None if self.budget is None else self.budget.spent,
             run_id=self.id,
-            unknown_calls=[*self._unknown_calls, *unknown_calls_of(self.calls)],
+            unknown_calls=[*self._unknown_calls, *unknown_calls_of(calls)],
             waiting=waiting,
         )
 

@@ -42,11 +42,6 @@ class Slot(Protocol):
         """Whether the function was not called, and never will be, although `run` was."""
         ...
 
-    @property
-    def call_soon(self) -> Callable[[Callable[[], None]], object]:
-        """Schedules a callback on the event loop, from the thread of the function. Raises RuntimeError if that is closed."""
-        ...
-
     async def run(self, work: Callable[[], T], *, deadline: float = math.inf, abandon_on_cancel: bool = False) -> T:
         """Run `work` there; raises DeadlinePassed if the deadline (in the loop's clock) passes first.
 
@@ -98,7 +93,7 @@ class ThreadSlot:
     def __init__(self, tokens: anyio.CapacityLimiter, unbounded: anyio.CapacityLimiter) -> None:
         self._tokens = tokens
         self._unbounded = unbounded
-        self.call_soon = scheduler()
+        self._call_soon = scheduler()
         self._lock = threading.Lock()
         self._is_released = False
         self._is_running = False
@@ -127,7 +122,7 @@ class ThreadSlot:
                 is_released = self._is_released
             if is_released:
                 with suppress(RuntimeError):  # the loop is closed, and its tokens are not needed any more
-                    self.call_soon(self._free)
+                    self._call_soon(self._free)
 
     def release(self) -> None:
         """Give the token back, now or when the thread has ended."""

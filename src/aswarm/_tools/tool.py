@@ -311,11 +311,15 @@ def takes_context(tool: Tool[..., Any]) -> bool:
     return tool.schema.context_hint is not None
 
 
+class NeedsApproval(Hold):
+    """The call waits because of `approve`. Its function has asked nothing, so it can only be approved or denied."""
+
+
 def standing_hold(tool: Tool[..., Any]) -> Hold | None:
     """Why every call of the tool waits for a decision, or None."""
     if tool.is_external:
         return Hold(RUNS_ELSEWHERE)
-    return Hold(NEEDS_APPROVAL) if tool.approve is True else None
+    return NeedsApproval(NEEDS_APPROVAL) if tool.approve is True else None
 
 
 def reads_context(tool: Tool[..., Any]) -> bool:

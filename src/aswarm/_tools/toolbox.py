@@ -83,7 +83,7 @@ def tools_of(agent: Agent, functions: Iterable[Any] | None = None) -> dict[str, 
         name = made.schema.name
         if name in tools:
             raise ConfigurationError(
-                f"agent {agent.name!r} has two different functions named {name!r}; rename one, or use @tool(name=...)"
+                f"agent {agent.name!r} has two different functions named {name!r}; rename one, or use @tool(name=...) or agent_tool(..., name=...)"
             )
         tools[name] = made
     return tools
