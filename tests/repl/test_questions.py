@@ -148,7 +148,7 @@ def test_saved_and_loaded(chat, tmp_path):
     chat(["Refund!", f"/save {path}"], shop.agent, ScriptedModel([call("refund", call_id="c1", order=7)]))
     saved = json.loads(path.read_text())["messages"]
     check_history(saved, allow_open=True)
-    assert saved[-1]["waiting"] == [{"index": 0, "reason": "needs approval"}]
+    assert saved[-1]["waiting"] == [{"index": 0, "reason": "needs approval", "approval": True}]
     model = ScriptedModel(["Done."])
     out = chat([f"/load {path}", "/resume", "n"], shop.agent, model).splitlines()
     assert f"2 messages loaded. The active agent is Bot. {OPEN}" in out

@@ -6,14 +6,14 @@ Plain decisions: no terminal, no file. The lines come from the user alone, and n
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from aswarm._decisions import Answer, Approve, Decision, Deny, OpenCall
 from aswarm._errors import ToolArgumentsError
 from aswarm._json import is_object
 from aswarm._text import one_line
-from aswarm._tools.tool import NEEDS_APPROVAL, Tool
+from aswarm._tools.tool import Tool
 
 from ._text import formatted_calls
 
@@ -31,9 +31,13 @@ _SHOWN = 600  # characters of the data of a question
 class OpenQuestions:
     """The calls that a user decides on, one after another. `decisions` has those made so far, by the index of the call."""
 
-    def __init__(self, calls: Sequence[OpenCall], tools: Mapping[str, Tool[..., Any]]) -> None:
+    def __init__(
+        self, calls: Sequence[OpenCall], approvals: Collection[int], tools: Mapping[str, Tool[..., Any]]
+    ) -> None:
+        """`approvals`: the indexes of the calls that ask for an approval, and not for an answer."""
         self.decisions: dict[int, Decision] = {}
         self._calls = calls
+        self._approvals = approvals
         self._tools = tools
         self._choice = ""  # "e" or "a", where the next line has what belongs to it
 
@@ -102,8 +106,4 @@ class OpenQuestions:
 
     def _answered(self, text: str) -> Decision:
         # A user who answers in place of an approval has not approved: the model is told the text, and nothing runs.
-        tool = self._tool
-        asks_for_approval = (
-            tool is None or callable(tool.approve) or (tool.approve is True and self._call.reason == NEEDS_APPROVAL)
-        )
-        return text if asks_for_approval else Answer(text)
+        return text if self._tool is None or self._call.index in self._approvals else Answer(text)

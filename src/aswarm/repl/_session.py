@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from aswarm._agent import Agent, Response
 from aswarm._context import copy_containers
-from aswarm._decisions import Decisions, waiting
+from aswarm._decisions import Decisions, waiting, waiting_entries
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_object
 from aswarm._messages import Message, call_name, open_calls
@@ -149,7 +149,9 @@ class Session:
             tools = tools_of(self.agent)
         except ConfigurationError:  # a run raises it again, and then the user sees it
             tools = {}
-        return OpenQuestions(asking, tools) if asking else None
+        entries = waiting_entries(self.history) or {}
+        approvals = {index for index, entry in entries.items() if entry.get("approval")}
+        return OpenQuestions(asking, approvals, tools) if asking else None
 
     # --- runs ---
 
