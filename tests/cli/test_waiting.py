@@ -139,7 +139,7 @@ def test_another_question_continues_a_loaded_conversation() -> None:
         (["--load", "talk.json", "--resume", "missing.json"], "missing.json cannot be read: No such file"),
         (["--load", "talk.json", "--resume", "bad.json"], "bad.json is not JSON"),
         (["--load", "talk.json", "--resume", "list.json"], "list.json must have true, or decisions by the id of the call"),
-        (["--load", "talk.json", "--resume", "decisions.json"], "resume names 'c9', which is no open call; open are: 'c1'"),
+        (["--load", "talk.json", "--resume", "decisions.json"], "resume names 'c9', but no open call has this id"),
         (["--load", "missing.json", "--resume", "decisions.json"], "--load: missing.json: No such file"),
         (["--load", "list.json", "--resume", "decisions.json"], "--load: list.json: not a saved conversation"),
         (["--load", "other.json", "--resume", "decisions.json"], "with the agent 'Nobody', which is not among those that AGENT can reach: Cashier"),
