@@ -144,6 +144,17 @@ async def test_a_resumed_call_counts_and_a_denied_one_does_not() -> None:
     assert told(response)[2] == "not run: the budget of 1 tool call is used up"
 
 
+async def test_a_call_that_is_not_decided_yet_is_not_counted() -> None:
+    """It does not run, so the next one may."""
+    shop = Shop(looks(0, 1))
+    history = [{"role": "user", "content": "Go"}, *(await shop.run(execute_tools=False)).messages]
+    first, second = (each["id"] for each in history[-1]["tool_calls"])
+    shop.agent.functions = [tool(concurrent=True)(shop.agent.functions[0])]
+    response = await shop.run(Budget(tool_calls=1), history, resume={second: True})
+    assert (response.stop, [each.id for each in response.waiting]) == ("waiting", [first])
+    assert "not run: the budget of 1 tool call is used up" not in told(response)
+
+
 async def test_a_call_that_waits_still_waits() -> None:
     """A call within the limit may ask; one above it is told that it does not run."""
 

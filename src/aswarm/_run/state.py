@@ -167,7 +167,6 @@ class RunState:
 
     def _admits(self, budget: BudgetControl, *, may_ask: bool) -> bool:
         """Whether the budget lets the run end with its answer, or ask for a completion, which `may_ask` says otherwise."""
-        self.is_cut = False
         return not budget.is_last if self._answered else budget.admit_request(may_ask=may_ask)
 
     # --- recording ---
