@@ -39,7 +39,7 @@ _DEFAULT_MODEL = "gpt-6-luna"
 
 def default_model() -> str:
     """The model of agents that set none: OPENAI_DEFAULT_MODEL, or a current OpenAI model."""
-    return os.environ.get("OPENAI_DEFAULT_MODEL") or _DEFAULT_MODEL
+    return os.environ.get("OPENAI_DEFAULT_MODEL", "").strip() or _DEFAULT_MODEL
 
 
 class Agent(BaseModel):

@@ -46,8 +46,9 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file. `data`: its bytes, or a "data:" URL. `name`: the name that the model sees. `media_type` is that of the bytes.
+    """A file. `data`: its bytes, or a URL: "data:...", or "https:..." for servers that take one, as the Responses API does.
 
+    `name`: the name that the model sees. `media_type` is that of the bytes.
     Raises ConfigurationError for data of another kind, such as the path of a file.
     """
 

@@ -174,6 +174,49 @@ async def test_another_client_answers_with_its_own_model() -> None:
 
 
 @pytest.mark.anyio
+@WAYS
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_the_first_client_gets_no_reasoning_of_another(way: str, api: Any) -> None:
+    """It could not read the items of the other provider, and would refuse the next turn."""
+    answer = Answer("Wait", calls=[call("lookup", call_id="c1", x="a")], extra={"reasoning_content": "Hm"})
+    first, second = ScriptedModel([Failure(503), "Done"], api=api), ScriptedModel([answer], api="responses", cut=2)
+    swarm = AsyncSwarm(first.client(), middleware=[fallback((second.client(), "llama"))])
+    response = await finished(swarm, way, Agent(functions=[lookup]))
+    assert response.text == "Done"
+    assert "responses_output" not in response.messages[0]
+    assert response.messages[0]["tool_calls"][0]["id"] == "c1"
+    assert "encrypted" not in json.dumps(first.requests[1].body.get("input") or first.requests[1].messages)
+
+
+@pytest.mark.anyio
+@WAYS
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"choices": []}'])
+async def test_an_empty_answer_is_a_failure_too(way: str, body: bytes) -> None:
+    """A server sends nothing with status 200, and another model answers; but a stream has begun with its first chunk."""
+    model = ScriptedModel([RawAnswer([body], "application/json"), "Hello"])
+    swarm = AsyncSwarm(model.client(), middleware=[fallback("small")])
+    if way == "run" or not body:
+        assert await texts(swarm, way) == "Hello"
+    else:
+        with pytest.raises(StreamInterrupted):
+            await texts(swarm, way)
+
+
+@pytest.mark.anyio
+async def test_a_source_of_another_kind_in_a_fallback() -> None:
+    """Chunks of any shape are passed on: the run says what is wrong with them."""
+
+    class Odd:
+        async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            yield {"object": "ping"}
+            yield {"choices": ["odd"]}
+
+    swarm = AsyncSwarm(ScriptedModel([Failure(503)]).client(), middleware=[fallback(Odd())])
+    with pytest.raises(CompletionError, match="not a completion"):
+        await texts(swarm, "stream")
+
+
+@pytest.mark.anyio
 async def test_an_error_inside_an_answer_is_a_failure_too() -> None:
     """Some servers report it with status 200; another client is asked for the same model."""
     body = b'{"error": {"message": "busy", "code": "server_error"}}'
@@ -647,6 +690,21 @@ async def test_a_long_result_keeps_its_head_and_its_tail(way: str) -> None:
     assert clipped.endswith("found a")
     assert re.search(r"\[\.\.\. 1,2\d\d of 1,400 characters left out", clipped)
     assert whole == "short"
+
+
+@pytest.mark.anyio
+async def test_a_long_text_beside_an_image_is_shortened_too() -> None:
+    """Each text by itself; the image and a short text stay."""
+
+    def chart() -> list[Any]:
+        return ["short", "x" * 1_000, Image(b"abc")]
+
+    swarm = AsyncSwarm(ScriptedModel([call("chart"), "Done"]).client(), middleware=[clip_results(100)])
+    short, long, image = (await swarm.run(Agent(functions=[chart]), "Hi")).messages[1]["content"]
+    assert short == {"type": "text", "text": "short"}
+    assert len(long["text"]) <= 100
+    assert "of 1,000 characters left out" in long["text"]
+    assert image == Image(b"abc").part
 
 
 @pytest.mark.parametrize("characters", [99, "200", True])

@@ -84,6 +84,14 @@ async def test_after_the_last_attempt_the_run_ends_with_the_error(face: str) -> 
 
 
 @pytest.mark.anyio
+@every_way
+async def test_an_empty_answer_is_asked_for_again(face: str) -> None:
+    """A server sends nothing with status 200."""
+    model = TimedModel([RawAnswer([b""], "application/json"), "Hello"])
+    assert (await response_of(swarm_of(model), face)).text == "Hello"
+
+
+@pytest.mark.anyio
 async def test_one_attempt_is_no_retry() -> None:
     """The client's own retries stay off too."""
     model = TimedModel([busy(status=500)])

@@ -76,7 +76,7 @@ def test_an_address_that_is_not_known(error: Exception) -> None:
             "Function tools with reasoning_effort are not supported for m in /v1/chat/completions. Use /v1/responses.",
             URL,
             (
-                'this model takes functions over the Responses API: AsyncSwarm(api="responses"), or '
+                'this model takes functions over the Responses API: AsyncSwarm(api="responses") or --api responses; or '
                 'model_settings={"reasoning_effort": "none"}'
             ),
         ),
@@ -111,6 +111,8 @@ def test_an_address_that_is_not_known(error: Exception) -> None:
         (400, "{'code': 'model_not_found'}", URL, "the server does not have this model"),
         (403, "{'code': 'model_not_found'}", URL, "the server does not have this model"),
         (400, "{'code': 'model_decommissioned'}", URL, "the server does not have this model"),
+        (404, "{'code': 'model_not_found'}", URL, "the server does not have this model"),
+        (410, "?", URL, "the server does not have this model"),
         (401, "?", URL, "the server refused the API key; check api_key or OPENAI_API_KEY)"),
         (403, "?", URL, "the API key has no access to this model)"),
         (404, "The model `m` does not exist", URL, "the server does not have this model"),

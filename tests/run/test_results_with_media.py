@@ -86,6 +86,21 @@ async def test_over_chat_completions_they_follow_the_answers() -> None:
 
 
 @pytest.mark.anyio
+async def test_a_tool_message_of_texts_is_one_text_over_chat_completions() -> None:
+    """The parts of a caller are joined as they are: only images and files have names between blanks."""
+    parts = [{"type": "text", "text": "foo"}, {"type": "text", "text": "bar"}]
+    lookup = {"id": "c1", "type": "function", "function": {"name": "lookup", "arguments": "{}"}}
+    history = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": None, "tool_calls": [lookup]},
+        {"role": "tool", "tool_call_id": "c1", "content": parts},
+    ]
+    asked = ScriptedModel(["Done"])
+    await AsyncSwarm(asked.client()).run(agent(), history)
+    assert asked.requests[0].messages[-1]["content"] == "foobar"
+
+
+@pytest.mark.anyio
 async def test_a_source_gets_a_body_without_what_only_the_responses_api_takes() -> None:
     """`chat_body` leaves out items and moves images, `body` keeps both, and what needs no change is the same dict."""
     bodies: list[tuple[Any, Any]] = []

@@ -42,9 +42,10 @@ def test_the_blocking_swarm_has_it_too() -> None:
     assert [request.body["model"] for request in model.requests] == ["of-swarm", "own"]
 
 
-def test_an_empty_variable_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("value", ["", "  ", " gpt-6-luna\n"])
+def test_white_space_in_the_variable_does_not_count(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the SDK treats its own variables."""
-    monkeypatch.setenv("OPENAI_DEFAULT_MODEL", "")
+    monkeypatch.setenv("OPENAI_DEFAULT_MODEL", value)
     assert Agent().model == "gpt-6-luna"
 
 

@@ -9,7 +9,7 @@ import pytest
 from histories import USER, Message, answer, asking, made_call
 from response_bodies import check_body
 
-from aswarm import ConfigurationError
+from aswarm import ConfigurationError, File
 from aswarm._wire.responses_items import OUTPUT_ITEMS
 from aswarm._wire.responses_request import responses_body
 
@@ -191,12 +191,14 @@ def test_parts_of_a_user_message_are_input_parts() -> None:
         {"type": "text", "text": "Look."},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}},
         {"type": "file", "file": {"file_id": "file-1"}},
+        File("https://example.com/a.pdf", "a.pdf").part,
         {"type": "input_text", "text": "Ready."},
     ]
     assert input_of({"role": "user", "content": content})[0]["content"] == [
         {"type": "input_text", "text": "Look."},
         {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "low"},
         {"type": "input_file", "file_id": "file-1"},
+        {"type": "input_file", "file_url": "https://example.com/a.pdf"},
         {"type": "input_text", "text": "Ready."},
     ]
 

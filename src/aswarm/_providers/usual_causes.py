@@ -42,14 +42,14 @@ _STATUSES: tuple[tuple[tuple[int, ...], tuple[str, ...], str], ...] = (
         (400,),
         ("function tools", "/v1/responses"),
         (
-            'this model takes functions over the Responses API: AsyncSwarm(api="responses"), or '
+            'this model takes functions over the Responses API: AsyncSwarm(api="responses") or --api responses; or '
             'model_settings={"reasoning_effort": "none"}'
         ),
     ),
     (
         (400, 404),
         ("v1/responses", "chat/completions"),
-        'this model is served over the Responses API only: AsyncSwarm(api="responses")',
+        'this model is served over the Responses API only: AsyncSwarm(api="responses") or --api responses',
     ),
     (
         (400,),
@@ -64,8 +64,9 @@ _STATUSES: tuple[tuple[tuple[int, ...], tuple[str, ...], str], ...] = (
         "the history has reasoning that was made with the key of another organization, or was edited; use that key, or "
         + _NO_REASONING,
     ),
-    ((400, 403), ("model_not_found",), _NO_MODEL),
-    ((400,), ("model_decommissioned",), _NO_MODEL),
+    ((400, 403, 404), ("model_not_found",), _NO_MODEL),
+    ((400, 404), ("model_decommissioned",), _NO_MODEL),
+    ((410,), (), _NO_MODEL),
     ((401,), (), "the server refused the API key; check api_key or OPENAI_API_KEY"),
     ((403,), (), "the API key has no access to this model"),
 )

@@ -155,12 +155,6 @@ class Accumulator:
         return "the answer was empty: no completion and no error (some servers answer so if a prompt is too long)"
 
 
-def raise_reported(chunk: Mapping[str, Any]) -> None:
-    """Raise CompletionError if the chunk reports an error: some servers answer so, with status 200."""
-    if reported := chunk.get("error"):
-        raise provider_error(reported)
-
-
 def provider_error(error: Any) -> CompletionError:
     """The error that a provider reports inside an answer, as an error of aswarm."""
     plain = as_plain(error)

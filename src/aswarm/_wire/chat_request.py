@@ -5,12 +5,12 @@ Decides what of the history such a server could not read. Never sends it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from aswarm._content import Part, described, text_part
-from aswarm._json import is_object
-from aswarm._messages import Message
+from aswarm._json import is_array, is_object
+from aswarm._messages import Message, text_of
 
 from .responses_items import OUTPUT_ITEMS
 
@@ -40,6 +40,20 @@ def without_items(messages: Sequence[Message]) -> list[Message]:
     return [message for message in stripped if message]
 
 
+def chunk_without_items(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The chunk of a completion without the items of the Responses API."""
+    choices = chunk.get("choices")
+    return {**chunk, "choices": [*map(_choice_without_items, choices)]} if is_array(choices) else chunk
+
+
+def _choice_without_items(choice: Any) -> Any:
+    for key in ("message", "delta"):
+        wire = choice.get(key) if is_object(choice) else None
+        if is_object(wire) and OUTPUT_ITEMS in wire:
+            return {**choice, key: {name: value for name, value in wire.items() if name not in _RESPONSES_KEYS}}
+    return choice
+
+
 def _without_items(message: Message) -> Message:
     rest = {key: value for key, value in message.items() if key not in _RESPONSES_KEYS}
     return rest if any(value for key, value in rest.items() if key != "role") else {}
@@ -56,9 +70,13 @@ def _media_after_results(messages: Sequence[Message]) -> Iterator[Message]:
         if media and message.get("role") != "tool":
             yield {"role": "user", "content": media}
             media = []
-        has_parts = _has_parts(message)
-        media += _labelled_media(message) if has_parts else []
-        yield {**message, "content": described(message["content"])} if has_parts else message
+        if not _has_parts(message):
+            yield message
+            continue
+        labelled = _labelled_media(message)
+        media += labelled
+        content = message["content"]
+        yield {**message, "content": described(content) if labelled else text_of(content)}
     if media:
         yield {"role": "user", "content": media}
 

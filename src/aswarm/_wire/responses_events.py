@@ -73,7 +73,7 @@ class _StreamedCall:
 
 
 class ResponseReader:
-    """Reads the events of one response. `is_done` is true once the response has ended; later events mean nothing."""
+    """Reads the events of one response. `is_done` is true once the response has ended: do not read later events."""
 
     def __init__(self) -> None:
         # By the ids of the item and of the call, and by the number in the output: servers mix them up, or leave some out.

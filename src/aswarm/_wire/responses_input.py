@@ -190,7 +190,9 @@ def _image(image: Any) -> dict[str, Any]:
 
 
 def _file(file: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "input_file", **file}
+    data = file.get("file_data")
+    is_url = isinstance(data, str) and data.startswith(("https:", "http:"))
+    return {"type": "input_file", **({"file_url": data} if is_url else file)}
 
 
 def _text(text: str) -> dict[str, Any]:

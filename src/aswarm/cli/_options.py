@@ -60,7 +60,7 @@ def provider_options(function: F) -> F:
         "--base-url",
         metavar="URL",
         callback=_checked_url,
-        help="A server that speaks Chat Completions, such as http://127.0.0.1:8080/v1. [default: OPENAI_BASE_URL] "
+        help="A server with the API of --api, such as http://127.0.0.1:8080/v1. [default: OPENAI_BASE_URL] "
         "The key comes from OPENAI_API_KEY; for a server of your own it may be unset.",
     )
     api = click.option(

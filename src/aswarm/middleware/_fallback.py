@@ -12,9 +12,10 @@ from aswarm._errors import CompletionError, ConfigurationError
 from aswarm._json import shown
 from aswarm._providers.openai import source_for
 from aswarm._run.handlers import CompletionHandler, Handlers, Middleware, isolated
-from aswarm._wire.accumulator import raise_reported
-from aswarm._wire.chat_request import without_items
+from aswarm._wire.chat_request import chunk_without_items, without_items
 from aswarm._wire.request import CompletionRequest
+
+from ._answers import checked
 
 logger = logging.getLogger("aswarm")
 
@@ -34,16 +35,17 @@ def fallback(*alternatives: Any) -> Middleware:
     An error after several failures has the earlier ones as notes (`__notes__`), which a traceback shows.
 
     It changes only before the first chunk: a stream that breaks in the middle fails as without it. Another client is
-    outside of the limits of the swarm, and gets no reasoning of the first, which it could not read.
+    outside of the limits of the swarm. Neither of two providers can read the reasoning of the other, so it is not sent there:
+    output items of the Responses API that another client answers with are not in the history.
 
     Raises ConfigurationError for no alternatives, for a value of another kind, and for a blocking `OpenAI`.
     """
     if not alternatives:
         raise ConfigurationError("fallback needs another model or client; for example fallback('gpt-6-luna')")
-    checked = [_checked(each) for each in alternatives]
+    others = [_checked(each) for each in alternatives]
 
     def wrap(handlers: Handlers) -> Handlers:
-        asks = [handlers.complete, *(_asking(handlers.complete, source, model) for source, model in checked)]
+        asks = [handlers.complete, *(_asking(handlers.complete, source, model) for source, model in others)]
 
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
             failed: list[str] = []
@@ -52,10 +54,8 @@ def fallback(*alternatives: Any) -> Middleware:
                 ask = left.pop(0)
                 has_begun = False
                 try:
-                    async with aclosing(ask(request.copy())) as chunks:
+                    async with aclosing(checked(ask(request.copy()), stream=request.stream)) as chunks:
                         async for chunk in chunks:
-                            if not has_begun:
-                                raise_reported(chunk)
                             has_begun = True
                             yield chunk
                         return
@@ -99,13 +99,20 @@ def _checked(alternative: Any) -> tuple[CompletionHandler | None, str | None]:
 
 def _asking(first: CompletionHandler, source: CompletionHandler | None, model: str | None) -> CompletionHandler:
     """Asks the source, or the first one if None, for the model, or that of the request if None."""
-    complete = source or first
 
     def ask(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         if model is not None:
             request.body["model"] = model
-        if source is not None:
-            request.body["messages"] = without_items(request.body["messages"])
-        return complete(request)
+        return first(request) if source is None else _without_items(source, request)
 
     return ask
+
+
+async def _without_items(
+    source: CompletionHandler, request: CompletionRequest
+) -> AsyncGenerator[Mapping[str, Any], None]:
+    # Neither can the other provider read the reasoning of the first, nor the first that of the other in the next turn.
+    request.body["messages"] = without_items(request.body["messages"])
+    async with aclosing(source(request)) as chunks:
+        async for chunk in chunks:
+            yield chunk_without_items(chunk)

@@ -22,10 +22,10 @@ from aswarm._errors import CompletionError, ConfigurationError
 from aswarm._json import is_count
 from aswarm._rate_limits.backoff import ATTEMPT_BACKOFF
 from aswarm._run.handlers import Handlers, Middleware, isolated
-from aswarm._wire.accumulator import Accumulator, raise_reported
 from aswarm._wire.failures import classify, give_up, is_given_up, requested_wait
 from aswarm._wire.request import CompletionRequest
-from aswarm._wire.whole import whole_message
+
+from ._answers import checked
 
 logger = logging.getLogger("aswarm")
 
@@ -78,10 +78,8 @@ class Retries:
                 has_begun = False
                 chunks = handlers.complete(once)
                 try:
-                    async with aclosing(chunks if request.stream else _whole(chunks)) as passed_on:
+                    async with aclosing(checked(chunks, stream=request.stream)) as passed_on:
                         async for chunk in passed_on:
-                            if not has_begun:
-                                raise_reported(chunk)
                             has_begun = True
                             yield chunk
                 except CompletionError as error:
@@ -110,16 +108,3 @@ class Retries:
 def _wait_after(attempt: int, error: CompletionError) -> float:
     own = ATTEMPT_BACKOFF.seconds(attempt, random.random())  # noqa: S311 - not used for security
     return max(own, requested_wait(error.retry_after))
-
-
-async def _whole(chunks: AsyncGenerator[Mapping[str, Any], None]) -> AsyncGenerator[Mapping[str, Any], None]:
-    """All chunks of a completion, once it is complete. Raises what the run would raise when it reads them."""
-    async with aclosing(chunks):
-        received = [chunk async for chunk in chunks]
-    if len(received) != 1 or whole_message(received[0]) is None:
-        accumulator = Accumulator()
-        for chunk in received:
-            accumulator.feed(chunk)
-        accumulator.finish()
-    for chunk in received:
-        yield chunk
