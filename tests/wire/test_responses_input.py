@@ -175,7 +175,7 @@ def test_a_call_keeps_its_namespace_in_the_plain_form() -> None:
     [
         ({}, {"content", "encrypted_content"}),
         ({"include": []}, {"content"}),
-        ({"include": ["web_search_call.action.sources"]}, {"content"}),
+        ({"include": ["web_search_call.action.sources"]}, {"content", "encrypted_content"}),
         ({"model": "gpt-4.1"}, set()),
     ],
 )
@@ -241,6 +241,17 @@ def test_a_message_that_would_vanish_is_refused(lost: Message) -> None:
     with pytest.raises(ConfigurationError, match=f"with nothing but '{next(iter(lost))}'.*leave the message out"):
         input_of(USER, message, USER)
     assert len(input_of(USER, {**message, "content": "Hello."}, USER)) == 3
+
+
+def test_parts_of_an_answer_that_would_vanish_are_refused() -> None:
+    """An image alone is named; beside a text, and beside nothing but reasoning of another provider, no item is made."""
+    image = {"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}
+    with pytest.raises(ConfigurationError, match=r"with nothing but 'image_url'.*leave the message out"):
+        input_of(USER, {"role": "assistant", "content": [image]}, USER)
+    said = {"role": "assistant", "content": [{"type": "text", "text": "Look."}, image]}
+    assert input_of(USER, said)[1:] == [{"type": "message", "role": "assistant", "content": "Look."}]
+    thought = {"role": "assistant", "content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}]}
+    assert input_of(USER, thought) == [USER]
 
 
 def test_a_call_of_an_unknown_type_is_refused() -> None:

@@ -72,6 +72,16 @@ def test_nothing_is_stored_and_reasoning_comes_encrypted() -> None:
         ),
         ({"logprobs": True}, {"include": ["reasoning.encrypted_content", "message.output_text.logprobs"]}),
         ({"include": []}, {"include": None}),
+        (
+            {"include": ["web_search_call.action.sources"]},
+            {"include": ["web_search_call.action.sources", "reasoning.encrypted_content"]},
+        ),
+        ({"include": ["reasoning.encrypted_content"]}, {"include": ["reasoning.encrypted_content"]}),
+        ({"include": None}, {"include": ["reasoning.encrypted_content"]}),
+        (
+            {"include": ["web_search_call.action.sources"], "model": "gpt-4o"},
+            {"include": ["web_search_call.action.sources"], "model": "gpt-4o"},
+        ),
         ({"model": "gpt-4o"}, {"include": None, "model": "gpt-4o"}),
         ({"stream_options": {"include_usage": True}}, {"stream_options": None}),
         ({"stream_options": {"include_obfuscation": False}}, {"stream_options": {"include_obfuscation": False}}),
@@ -185,6 +195,22 @@ def test_the_first_system_message_is_the_instructions() -> None:
     assert (body["instructions"], body["input"]) == ("Be kind.", [USER, SYSTEM])
 
 
+@pytest.mark.parametrize(
+    "asked", [{"response_format": {"type": "json_object"}}, {"text": {"format": {"type": "json_object"}}}], ids=str
+)
+def test_instructions_for_a_json_object_stay_in_the_input(asked: dict[str, Any]) -> None:
+    """The API refuses the format unless the input has the word JSON, and does not look for it in the instructions."""
+    asking_for_json = {"role": "system", "content": "Answer in JSON."}
+    body = body_of(asking_for_json, USER, **asked)
+    assert (body.get("instructions"), body["input"]) == (None, [asking_for_json, USER])
+
+
+def test_a_system_message_alone_is_the_input() -> None:
+    """The API refuses an empty one."""
+    body = body_of(SYSTEM)
+    assert (body.get("instructions"), body["input"]) == (None, [SYSTEM])
+
+
 def test_parts_of_a_user_message_are_input_parts() -> None:
     """Text, images and files."""
     content = [
@@ -236,6 +262,13 @@ def test_a_refusal_is_sent_as_text() -> None:
     assert input_of(USER, message)[1:] == [{"type": "message", "role": "assistant", "content": "No."}]
 
 
+def test_a_refusal_in_parts_is_sent_as_text() -> None:
+    """As the chat API takes it back."""
+    parts = [{"type": "refusal", "refusal": "No, "}, {"type": "refusal", "refusal": "never."}]
+    message = {"role": "assistant", "content": parts}
+    assert input_of(USER, message)[1:] == [{"type": "message", "role": "assistant", "content": "No, never."}]
+
+
 def replayed(**changes: Any) -> list[Any]:
     """What is sent for a message that came as reasoning, text and a call."""
     message = asking(made_call(), content="Hello", **{OUTPUT_ITEMS: [REASONING, TEXT, FUNCTION_CALL]})
@@ -257,6 +290,7 @@ def test_items_are_sent_back_as_they_came() -> None:
         {"tool_calls": [made_call("c1", "f", '{"a": 1}')]},
         {"tool_calls": [made_call(), made_call("c2")]},
         {OUTPUT_ITEMS: [REASONING, TEXT]},
+        {OUTPUT_ITEMS: [TEXT, FUNCTION_CALL], "reasoning_content": "Hm."},
         {OUTPUT_ITEMS: [TEXT, FUNCTION_CALL, REASONING]},
         {OUTPUT_ITEMS: [REASONING, {**TEXT, "role": "developer"}, FUNCTION_CALL]},
         {OUTPUT_ITEMS: [REASONING, TEXT, FUNCTION_CALL, {"type": "mcp_approval_response", "approve": True}]},

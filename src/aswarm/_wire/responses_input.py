@@ -15,11 +15,13 @@ from aswarm._errors import ConfigurationError
 from aswarm._json import is_array, is_object, shown
 from aswarm._messages import Message, text_of
 
-from .responses_items import OUTPUT_ITEMS, Item, items_to_replay
+from .responses_items import OUTPUT_ITEMS, Item, items_to_replay, objects_in
 
 _LONGEST_CALL_ID = 64  # the API refuses a longer one
 _SHOWN = 80
 _ROLES = frozenset({"user", "assistant", "system", "developer"})
+# Parts of an answer that may be left out: empty ones, and the reasoning of another provider.
+_UNSENT_PARTS = frozenset({"text", "output_text", "refusal", "reasoning", "thinking", "redacted_thinking"})
 _OUTPUTS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 _USE_CHAT = 'AsyncSwarm(api="chat")'
 
@@ -119,10 +121,11 @@ def _assistant_item(text: str) -> Item:
 def _plain_items(message: Message) -> Iterator[Item]:
     """The items of a message that came over another API, or was edited."""
     audio: Any = message.get("audio")
-    written = text_of(message.get("content")) or message.get("refusal")
+    content: Any = message.get("content")
+    written = text_of(content) or message.get("refusal") or _refusal_of(content)
     text = written or (audio.get("transcript") if is_object(audio) else None)
     calls: list[Message] = message.get("tool_calls") or []
-    if not (text or calls) and (lost := [key for key in ("audio", "function_call") if message.get(key)]):
+    if not (text or calls) and (lost := _lost(message)):
         raise ConfigurationError(
             f"messages have one of the assistant with nothing but {lost[0]!r}, which the Responses API does not have; leave "
             f"the message out, or use {_USE_CHAT}"
@@ -134,10 +137,24 @@ def _plain_items(message: Message) -> Iterator[Item]:
         yield {**_call_item(call), **namespaces.get(call["id"], {})}
 
 
+def _refusal_of(content: Any) -> str:
+    refusals = [part.get("refusal") for part in objects_in(content) if part.get("type") == "refusal"]
+    return "".join(filter(None, refusals))
+
+
+def _lost(message: Message) -> list[str]:
+    """What of a message of the assistant has no item."""
+    kinds = [str(part.get("type")) for part in objects_in(message.get("content"))]
+    return [
+        *(key for key in ("audio", "function_call") if message.get(key)),
+        *(kind for kind in kinds if kind not in _UNSENT_PARTS),
+    ]
+
+
 def _namespaces(items: Any) -> dict[Any, Item]:
     """The namespaces of calls by their ids. The API refuses a call of a function that it finds only in a namespace."""
-    known = [item for item in items if is_object(item)] if is_array(items) else []
-    return {item.get("call_id"): {"namespace": item["namespace"]} for item in known if item.get("namespace")}
+    known = [item for item in objects_in(items) if item.get("namespace")]
+    return {item.get("call_id"): {"namespace": item["namespace"]} for item in known}
 
 
 def _call_item(call: Message) -> Item:

@@ -91,7 +91,7 @@ def _content_of(items: Sequence[Item]) -> tuple[str, str, list[Message]]:
     for item in items:
         kind = item.get("type")
         if kind == "message":
-            parts = _objects(item.get("content"))
+            parts = objects_in(item.get("content"))
             texts.append("".join([part.get("text") or "" for part in parts if part.get("type") == "output_text"]))
             refusals += [part.get("refusal") or "" for part in parts if part.get("type") == "refusal"]
         elif kind in CALL_TYPES:
@@ -101,11 +101,12 @@ def _content_of(items: Sequence[Item]) -> tuple[str, str, list[Message]]:
 
 def reasoning_text(item: Item) -> str:
     """The reasoning that an item shows: its summary, and the reasoning itself where a server shows that."""
-    parts = [*_objects(item.get("summary")), *_objects(item.get("content"))]
+    parts = [*objects_in(item.get("summary")), *objects_in(item.get("content"))]
     return NEXT_PART.join([part.get("text") or "" for part in parts if part.get("type") in _REASONING_PARTS])
 
 
-def _objects(parts: Any) -> list[Item]:
+def objects_in(parts: Any) -> list[Item]:
+    """The parts that are objects; none if this is no list."""
     return [part for part in parts if is_object(part)] if is_array(parts) else []
 
 
@@ -113,14 +114,16 @@ def items_to_replay(message: Message, readable: Sequence[str]) -> Sequence[Item]
     """The items of the message, if the API takes them back; else None, and the message is sent in its plain form.
 
     They must still say what the message says: a caller may have edited or trimmed it. They must be of a model: a history
-    may come from a browser. The API refuses reasoning without an item after it, and reasoning that has none of the
-    `readable` keys: it stored nothing of it.
+    may come from a browser. The API refuses reasoning without an item after it, items whose reasoning was removed, and
+    reasoning that has none of the `readable` keys: it stored nothing of it.
     """
     items = message.get(OUTPUT_ITEMS)
     if not (is_array(items) and items and all(map(_is_of_model, items))):
         return None
     reasoning = [item for item in items if item["type"] == "reasoning"]
     if reasoning and (items[-1] is reasoning[-1] or not all(any(map(item.get, readable)) for item in reasoning)):
+        return None
+    if message.get("reasoning_content") and not reasoning:
         return None
     return items if _matches(message, items) else None
 

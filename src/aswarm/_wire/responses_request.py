@@ -62,7 +62,8 @@ def responses_body(body: Mapping[str, Any], known: KnownHistory | None = None) -
             f"model_settings has {' and '.join(map(repr, sorted(limits)))}, which are one setting; remove all but one"
         )
     settings = {_RENAMED.get(key, key): value for key, value in body.items() if key not in _NOT_SENT}
-    instructions, messages = _split_instructions(body["messages"])
+    text = _joined(body.get("text"), format=_text_format(body.get("response_format")), verbosity=body.get("verbosity"))
+    instructions, messages = _split_instructions(body["messages"], text.get("format"))
     include = _include(body)
     history = input_history(messages, _readable(body, include), None if known is None else known.input)
     if known is not None:
@@ -73,9 +74,7 @@ def responses_body(body: Mapping[str, Any], known: KnownHistory | None = None) -
         "tools": [_tool(tool) for tool in body.get("tools") or ()],
         "tool_choice": _flat(body.get("tool_choice")),
         "reasoning": _joined(body.get("reasoning"), effort=body.get("reasoning_effort")),
-        "text": _joined(
-            body.get("text"), format=_text_format(body.get("response_format")), verbosity=body.get("verbosity")
-        ),
+        "text": text,
         "stream_options": _without_usage(body.get("stream_options")),
         "include": include,
     }
@@ -114,8 +113,11 @@ def _without_usage(options: Any) -> dict[str, Any]:
 
 
 def _include(body: Mapping[str, Any]) -> list[Any]:
+    """What the user asks for, and the reasoning that the next request needs; an empty list asks for no reasoning."""
     asked = body.get("include")
-    include: list[Any] = list(asked) if is_array(asked) else [_ENCRYPTED_REASONING] if _reasons(body) else []
+    include: list[Any] = list(asked) if is_array(asked) else []
+    if (include or not is_array(asked)) and _ENCRYPTED_REASONING not in include and _reasons(body):
+        include.append(_ENCRYPTED_REASONING)
     return [*include, "message.output_text.logprobs"] if body.get("logprobs") else include
 
 
@@ -162,8 +164,10 @@ def _tool(tool: Any) -> Any:
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-def _split_instructions(messages: Sequence[Message]) -> tuple[str | None, Sequence[Message]]:
+def _split_instructions(messages: Sequence[Message], text_format: Any) -> tuple[str | None, Sequence[Message]]:
     first = messages[0] if messages else {}
-    if first.get("role") == "system" and isinstance(first.get("content"), str) and len(first) == 2:  # noqa: PLR2004
-        return first["content"], messages[1:]
-    return None, messages
+    is_text = first.get("role") == "system" and isinstance(first.get("content"), str) and len(first) == 2  # noqa: PLR2004
+    # The API refuses an empty input. For a JSON object it wants the word JSON in the input, not in the instructions.
+    if not is_text or len(messages) == 1 or (is_object(text_format) and text_format.get("type") == "json_object"):
+        return None, messages
+    return first["content"], messages[1:]
