@@ -30,7 +30,7 @@ from aswarm._journal.sqlite import Step
 from aswarm._run.loop import Handlers
 from aswarm._run.options import RunOptions
 from aswarm._run.plan import ToolOutcome
-from aswarm.testing import check_history
+from aswarm.testing import Answer, Failure, ScriptedModel, call, check_history
 
 UNKNOWN = "cancelled; its outcome is unknown"
 
@@ -276,3 +276,33 @@ async def test_a_call_that_ended_the_run_by_its_error(path: Path) -> None:
         await rerun(path, Script(calls("one")), agent, tool_error=end)
     assert contents(await rerun(path, Script(says("Done")), agent)) == ["Error: the call failed."]
     assert ran == ["one"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("second_api", ["chat", "responses"])
+@pytest.mark.parametrize("first_api", ["chat", "responses"])
+async def test_an_item_is_resumed_over_either_api(path: Path, first_api: Any, second_api: Any) -> None:
+    """The recorded turn is not asked again, no function runs twice, and the other API gets no output items."""
+    ran: list[str] = []
+    agent = Agent(model="gpt-6-luna", functions=[noting(ran, "order")])
+    asking = Answer(calls=[call("order", call_id="c1")], extra={"reasoning_content": "Hm."})
+    first = ScriptedModel([asking, Failure(400, "bad")], api=first_api)
+    with pytest.raises(CompletionError):
+        await rerun(path, first.client(), agent)
+    second = ScriptedModel(["Done"], api=second_api)
+    response = await rerun(path, second.client(), agent)
+    check_history(response.messages)
+    assert (response.text, ran, len(second.requests)) == ("Done", ["order"], 1)
+    assert ("responses_output" in response.messages[0]) is (first_api == "responses")
+    if first_api == second_api:
+        assert second.requests[0].body == first.requests[1].body
+    elif second_api == "chat":
+        assert second.requests[0].messages[-2:] == [
+            {"role": "assistant", "content": None, "tool_calls": response.messages[0]["tool_calls"]},
+            {"role": "tool", "tool_call_id": "c1", "content": "done"},
+        ]
+    else:
+        assert second.requests[0].body["input"][-2:] == [
+            {"type": "function_call", "call_id": "c1", "name": "order", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c1", "output": "done"},
+        ]

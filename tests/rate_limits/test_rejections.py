@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -30,6 +31,29 @@ async def test_a_rejection_pauses_all_runs_and_none_of_them_notices() -> None:
         assert await run_all(swarm, 6) == ["Hi"] * 6
     assert model.times == pytest.approx([0, 30, 30.5, 30.5, 31, 31, 31, 31], abs=0.01)
     assert model.asked[:2] == ["rejected", "rejected"]
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("is_inside", [False, True], ids=["status 429", "status 200"])
+@in_virtual_time
+async def test_a_rejection_counts_over_both_apis(api: Any, is_inside: bool) -> None:
+    """Also as an error inside the answer: all runs pause, and the client's own retries are not needed."""
+    error = {"type": "error", "code": "rate_limit_exceeded", "message": "Slow down."}
+    event = f"data: {json.dumps(error if api == 'responses' else {'error': error})}\n\n".encode()
+    rejection = RawAnswer([event]) if is_inside else Failure(429, "Slow down.", "rate_limit_exceeded")
+    model = TimedModel([rejection, "Hi", "Hi"])
+    swarm = AsyncSwarm(client_of(model, max_retries=0), limits=RateLimits(), api=api)
+    async with anyio.create_task_group() as group:
+        group.start_soon(swarm.run, Agent(model="gpt-6-luna"), "rejected")
+        await anyio.sleep(0.01)
+        assert (await swarm.run(Agent(model="gpt-6-luna"), "later")).text == "Hi"
+    assert [_said_last(request) for request in model.requests] == ["rejected", "rejected", "later"]
+    assert model.times[1] > 0.5
+
+
+def _said_last(request: Request) -> str:
+    said: str = (request.body.get("messages") or request.body["input"])[-1]["content"]
+    return said
 
 
 @in_virtual_time
