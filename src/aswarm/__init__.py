@@ -18,6 +18,7 @@ from ._errors import (
     CompletionError,
     ConfigurationError,
     Hold,
+    OutputError,
     RunError,
     StreamInterrupted,
     ToolArgumentsError,
@@ -40,6 +41,7 @@ from ._events import (
     ToolProgress,
     TurnStarted,
 )
+from ._output import Output
 from ._providers.compatible import completion_error
 from ._providers.openai import ResponsesSource
 from ._rate_limits.policy import RateLimits
@@ -81,6 +83,8 @@ __all__ = [
     "Image",
     "Limiter",
     "OpenCall",
+    "Output",
+    "OutputError",
     "Progress",
     "RateLimits",
     "ReasoningDelta",

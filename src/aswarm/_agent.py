@@ -10,12 +10,13 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Generic, Literal, Self, TypeGuard, cast
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PrivateAttr,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     field_serializer,
@@ -23,9 +24,10 @@ from pydantic import (
 )
 
 from ._decisions import OpenCall
-from ._errors import ConfigurationError
+from ._errors import ConfigurationError, OutputError
 from ._json import is_object, jsonable
 from ._messages import Message, text_of
+from ._output import Output, T, answer_type, as_output, read_answer
 from ._usage import Usage
 
 StopReason = Literal["answer", "max_turns", "tool_calls", "waiting", "budget", "cancelled", "error"]
@@ -51,6 +53,7 @@ class Agent(BaseModel):
     (a ready handoff named `transfer_to_<name>`). May be changed after construction.
     `tool_choice`: as in the API; one that forces a call relaxes to "auto" once the agent has a tool result since the
     last user message. `model_settings`: passed through to the request (`temperature`, `extra_headers`, `timeout`, …).
+    `output`: the type of this agent's answers, or an `Output`; None for a text. `run(output=...)` wins over it.
 
     An unknown field is ignored, as in Swarm, with a warning that names the nearest field. A word of another library
     (`tools`, `handoffs`, `prompt`, `output_type`, …) is a ConfigurationError that names the word of this one.
@@ -67,6 +70,7 @@ class Agent(BaseModel):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool = True
     model_settings: dict[str, Any] = {}
+    output: Any = None
 
     @model_validator(mode="before")
     @classmethod
@@ -122,7 +126,7 @@ def slug(agent_name: str) -> str:
 
 _FUNCTIONS = "pass functions, and agents to hand off to, as functions=[...]"
 _INSTRUCTIONS = "pass it as instructions=..."
-_OUTPUT = "the answer is a text; for JSON, pass model_settings={'response_format': ...} and parse `response.text`"
+_OUTPUT = "for an answer with a type, pass the type as output=..., and read `response.output`"
 # Words of other libraries. An agent that ignored them would seem to work.
 _OTHER_WORDS = {
     "tools": _FUNCTIONS,
@@ -191,11 +195,21 @@ class UnknownCall:
     agent: str
 
 
+_WHY = {
+    "max_turns": "it had made as many completions as max_turns allows",
+    "tool_calls": "its calls were not executed (execute_tools=False)",
+    "waiting": "a call waits for a decision",
+    "budget": "its budget was used up",
+    "cancelled": "it was left early",
+    "error": "it ended with an error",
+}
+
+
 def _agent_or_none(given: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     return None if given is None else validate(given)
 
 
-class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that may change
+class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - not hashable, as any model that may change
     """What a run left: always a valid history, however the run ended.
 
     `messages`: the messages made in this run, as plain dicts; append them to those passed in to continue.
@@ -222,6 +236,8 @@ class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that ma
     unknown_calls: list[UnknownCall] = []
     waiting: list[OpenCall] = []
     spent: str | None = None
+    # The type that the run was asked for. No field: it is in no dump, and does not count for equality.
+    _asked: Output[Any] | None = PrivateAttr(default=None)
 
     def __eq__(self, other: object) -> bool:
         """Equal fields, whatever the `run_id`."""
@@ -252,3 +268,40 @@ class Response(BaseModel):  # noqa: PLW1641 - not hashable, as any model that ma
         messages: list[Message] = self.messages
         contents = (message.get("content") for message in reversed(messages) if message.get("role") == "assistant")
         return text_of(next(contents, None))
+
+    @property
+    def output(self) -> T:
+        """The answer as an object of the type that was asked for, read from `messages` at each access.
+
+        The type is that of `run(output=...)`, of `Response[Trip](messages=...)`, or of `agent`. Raises OutputError if the run
+        stopped without an answer, and if the answer is not of the type; ConfigurationError if no type is known.
+        """
+        arguments: tuple[Any, ...] = self.__pydantic_generic_metadata__["args"]
+        output = self._asked or (as_output(arguments[0]) if arguments else as_output(self.agent and self.agent.output))
+        if output is None:
+            raise ConfigurationError("no type of the answer is known; pass output=... to run() or to the agent")
+        try:
+            if self.stop != "answer":
+                why = _WHY.get(self.stop, self.stop)
+                raise OutputError(f"the run stopped before it had an answer: {why}")
+            return cast("T", read_answer(answer_type(output), self.messages))
+        except OutputError as error:
+            error.response = self
+            raise
+
+
+def as_response(value: object) -> Response | None:
+    """The value if it is a Response, of whichever type its answer is; else None."""
+    return value if _is_response(value) else None
+
+
+def _is_response(
+    value: object,
+) -> TypeGuard[Response]:  # after a bare isinstance, pyright does not know the type of its answer
+    return isinstance(value, Response)
+
+
+def asked_for(response: Response, output: Output[Any]) -> Response:
+    """The response, which now knows the type that its run was asked for."""
+    response._asked = output  # noqa: SLF001 - of this module
+    return response

@@ -17,6 +17,7 @@ from ._errors import CallerMistake, ConfigurationError, Hold
 from ._events import Event, RunFinished
 from ._json import is_json, is_object, jsonable, shown
 from ._messages import Message
+from ._output import Output, answer_text, as_output
 from ._run.current_call import progress, running_call, running_run
 from ._run.options import RunOptions
 from ._run.plan import Decided, ToolCall
@@ -44,6 +45,7 @@ def agent_tool(
     description: str | None = None,
     history: Literal["none", "all"] = "none",
     context: Literal["copy", "share"] = "copy",
+    output: Any = None,
 ) -> Tool[..., Any]:
     """The agent as a function of other agents: it gets a request, runs until it answers, and its text is the result.
 
@@ -53,6 +55,7 @@ def agent_tool(
     `name`: by default that of the agent. `history="all"`: the agent also gets the conversation so far. `context="share"`:
     what it sets in the context variables is merged into those of the outer run; by default it works on a copy. With
     "share", calls run one after another, because each may change what the next one sees.
+    `output`: the type of the answer, or an `Output`; the result is then JSON, as the model wrote it.
     `tool(approve=True)(agent_tool(...))` and the other options of `@tool` work too.
 
     If one of its own calls waits for a decision, the call of this tool waits; `Answer({id: decision})`, or the mapping
@@ -67,7 +70,7 @@ def agent_tool(
         raise ConfigurationError(
             f"agent_tool takes history='none' or 'all' and context='copy' or 'share', not {history!r} and {context!r}"
         )
-    ask = _AgentTool(agent, has_history=history == "all")
+    ask = _AgentTool(agent, history == "all", as_output(output))
     return function_tool(
         ask.with_changes if context == "share" else ask.with_copy,
         name=name or slug(agent.name) or "agent",
@@ -80,15 +83,16 @@ def agent_tool(
 class _AgentTool:
     agent: Agent
     has_history: bool
+    output: Output[Any] | None
 
     async def with_copy(self, request: str, context_variables: Mapping[str, Any]) -> str:
-        return (await self._ask(request, dict(context_variables))).text
+        return answer_text((await self._ask(request, dict(context_variables))).messages)
 
     async def with_changes(self, request: str, context_variables: Mapping[str, Any]) -> Result:
         before = copy_containers(dict(context_variables))
         response = await self._ask(request, before)
         changed, _ = changes(before, response.context_variables)
-        return Result(value=response.text, context_variables=changed)
+        return Result(value=answer_text(response.messages), context_variables=changed)
 
     async def _ask(self, request: str, context: Mapping[str, Any]) -> Response:
         run, call = running_run.get(), running_call.get()
@@ -105,7 +109,8 @@ class _AgentTool:
             if waited is not None:
                 agent, variables = self._agent_named(waited["agent"]), _changed(context, waited)
                 decisions = _decisions(call)
-            state, events = run.start(_options(run.options, agent, [*before, *messages], variables, decisions))
+            options = _options(run.options, agent, [*before, *messages], variables, decisions)
+            state, events = run.start(dataclasses.replace(options, output=self.output))
         except ConfigurationError as error:
             if waited is None:
                 raise

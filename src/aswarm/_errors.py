@@ -4,6 +4,7 @@
     ├── ConfigurationError      the caller's mistake, found before any request where possible
     └── RunError                the run ended early; `.response` is what happened until then
         ├── BudgetError         a limit of `Budget(..., then="raise")` was reached
+        ├── OutputError         the run has no answer of the type that was asked for
         └── CompletionError     the provider refused or failed; `.status_code`, `.retryable`, `.retry_after`
             └── StreamInterrupted   a stream that broke, or ended without a finish
 
@@ -61,6 +62,13 @@ class RunError(AswarmError):
 
 class BudgetError(RunError):
     """A limit of `Budget(..., then="raise")` was reached. `response.spent` says which; `response` is valid, as of any error."""
+
+
+class OutputError(RunError):
+    """There is no answer of the type that was asked for: no attempt of the model was one, or the run stopped before.
+
+    The text has what was wrong with the last attempt, or why the run stopped. All attempts are in `.response`.
+    """
 
 
 class CompletionError(RunError):

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard, cast
 
-from pydantic_core import to_jsonable_python
+from pydantic_core import ValidationError, to_jsonable_python
 
 from ._text import one_line
 
 _MOST_BITS = 10_000  # Python refuses to write a number of more than 4,300 digits
+_VALUE_LENGTH = 120  # how many characters of a wrong value the model is shown
 _DEEPEST = 200  # pydantic and the json module write what is nested a little more deeply
 
 
@@ -35,6 +36,17 @@ def shown(value: object, limit: int) -> str:
         return one_line(repr(value), limit)
     except Exception:  # noqa: BLE001 - too deeply nested, or of a class whose repr fails
         return f"<{type(value).__name__}>"
+
+
+def faults_of(error: ValidationError) -> list[str]:
+    """What pydantic found wrong with data of a model, for the model: one line for each fault."""
+    return [_fault(details) for details in error.errors(include_url=False)]
+
+
+def _fault(details: Any) -> str:
+    place = ".".join(map(str, details["loc"])) or "arguments"
+    given = "" if details["type"] == "missing" else f" (got {shown(details['input'], _VALUE_LENGTH)})"
+    return " ".join(f"{place}: {details['msg']}{given}".split())  # on one line, also where message or value has several
 
 
 def is_json(value: object) -> bool:

@@ -11,13 +11,14 @@ from functools import partial
 from os import PathLike
 from threading import get_ident
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
 from ._agent import Agent, Response, default_model
 from ._budget import Budget, checked_budget
 from ._decisions import Decisions
 from ._errors import ConfigurationError
 from ._events import LoopEvent
+from ._output import Output, as_output
 from ._providers.apis import ApiName, checked_api
 from ._providers.default_client import Transport, check_transport, make_client
 from ._providers.openai import OpenAISource, source_for
@@ -40,6 +41,8 @@ from ._wire.request import CompletionSource, RequestSettings
 from .batch._batch import Batch
 from .batch._settings import BatchSettings, agents_by_name
 from .batch._source import Items
+
+T = TypeVar("T")
 
 # The methods of Swarm's that its run calls, which code overrides; and what a middleware does in their place.
 STEPS = {
@@ -137,6 +140,43 @@ class AsyncSwarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
+        output: None = None,
+    ) -> Coroutine[Any, Any, Response]: ...
+
+    @overload
+    def run(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        stream: Literal[False] = False,
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        *,
+        resume: bool | Decisions = False,
+        run_id: str | None = None,
+        budget: Budget | None = None,
+        output: type[T] | Output[T],
+    ) -> Coroutine[Any, Any, Response[T]]: ...
+
+    @overload
+    def run(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        stream: Literal[False] = False,
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        *,
+        resume: bool | Decisions = False,
+        run_id: str | None = None,
+        budget: Budget | None = None,
+        output: Any,
     ) -> Coroutine[Any, Any, Response]: ...
 
     @overload
@@ -154,6 +194,7 @@ class AsyncSwarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
+        output: Any = None,
     ) -> ClassicStream: ...
 
     @overload
@@ -171,6 +212,7 @@ class AsyncSwarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
+        output: Any = None,
     ) -> ClassicStream: ...
 
     @overload
@@ -188,6 +230,7 @@ class AsyncSwarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
+        output: Any = None,
     ) -> Coroutine[Any, Any, Response] | ClassicStream: ...
 
     def run(
@@ -204,6 +247,7 @@ class AsyncSwarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
+        output: Any = None,
     ) -> Coroutine[Any, Any, Response] | ClassicStream:
         """Run until the model answers. `await` it for the `Response`; with `stream=True`, iterate over Swarm's events.
 
@@ -215,13 +259,24 @@ class AsyncSwarm:
         end of `messages` first; only for a history that comes from storage you trust. `resume={id: decision}` decides on
         each of them, see `aswarm.waiting`; a call without a decision stays open. `debug=True`: print and log.
         `run_id`: the id of this run in `Response`, in middleware and in log records; a new one by default.
+        `output`: the type of the answer, or an `Output`, whichever agent answers; `response.output` is the answer then.
         `budget`: how much this run may use, with the runs inside its tools; by default that of the swarm.
 
-        Raises ConfigurationError (a mistake of the caller), CompletionError (the provider failed) or RunError. Each has
+        Raises ConfigurationError (a mistake of the caller), CompletionError (the provider failed), OutputError (no answer has the type) or RunError. Each has
         `.response`: what had happened until then. So has the cancellation exception of a plain run that is cancelled.
         """
         options = RunOptions(
-            agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume, run_id, budget
+            agent,
+            messages,
+            context_variables,
+            model_override,
+            debug,
+            max_turns,
+            execute_tools,
+            resume,
+            run_id,
+            budget,
+            as_output(output),
         )
         return self._classic_stream(options) if stream else self._run_to_end(options)
 
@@ -238,6 +293,7 @@ class AsyncSwarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
+        output: Any = None,
     ) -> ClassicStream:
         """Swarm's name for `run(..., stream=True)`."""
         return self._classic_stream(
@@ -252,6 +308,7 @@ class AsyncSwarm:
                 resume,
                 run_id,
                 budget,
+                as_output(output),
             )
         )
 
@@ -268,6 +325,7 @@ class AsyncSwarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
+        output: Any = None,
         deltas: bool = True,
     ) -> EventStream:
         """Run with typed events, live: `async with swarm.stream(...) as run: async for event in run: ...`.
@@ -276,7 +334,17 @@ class AsyncSwarm:
         `deltas=False` asks for completions whole; tools are live all the same.
         """
         options = RunOptions(
-            agent, messages, context_variables, model_override, debug, max_turns, execute_tools, resume, run_id, budget
+            agent,
+            messages,
+            context_variables,
+            model_override,
+            debug,
+            max_turns,
+            execute_tools,
+            resume,
+            run_id,
+            budget,
+            as_output(output),
         )
         return EventStream(*self._prepare(options, deliver_live, stream=deltas))
 
@@ -355,6 +423,7 @@ class AsyncSwarm:
             empty_content=self._empty_content,
             run_id=options.run_id,
             spending=self._spending(options),
+            output=options.output,
         )
         settings = RequestSettings(stream, options.model_override, self._include_usage is not False, self.model)
         is_live = deliver is deliver_live

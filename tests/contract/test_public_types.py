@@ -76,7 +76,9 @@ METHODS: list[tuple[str, Callable[..., Any]]] = [
     (f"{name}.{key}", member)
     for package, name, value in TYPES
     for key, member in vars(value).items()
-    if inspect.isfunction(member) and (not key.startswith("_") or key == "__init__")
+    # pydantic adds a method of its own to a class with private attributes.
+    if inspect.isfunction(member) and not member.__module__.startswith("pydantic.")
+    if not key.startswith("_") or key == "__init__"
 ]
 
 

@@ -11,7 +11,7 @@ import pytest
 import aswarm.repl
 from aswarm import Agent, AsyncSwarm, Response, Swarm
 from aswarm.repl import pretty_print_messages, process_and_print_streaming_response
-from aswarm.repl._printing import OutputError
+from aswarm.repl._printing import PrintingError
 from aswarm.testing import Answer, ScriptedModel, call
 
 
@@ -101,7 +101,7 @@ def test_stdout_may_have_another_encoding(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("error", "raised"), [(OSError(28, "No space left"), OutputError), (BrokenPipeError(), BrokenPipeError)]
+    ("error", "raised"), [(OSError(28, "No space left"), PrintingError), (BrokenPipeError(), BrokenPipeError)]
 )
 def test_stdout_that_cannot_be_written(monkeypatch, error, raised):
     """An error of its own says so, with the reason; a reader that has left stays a broken pipe."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, assert_type
 
 from anyio import CapacityLimiter
+from pydantic import BaseModel
 
 from aswarm import (
     Agent,
@@ -23,6 +24,7 @@ from aswarm import (
     HandedOff,
     Hold,
     OpenCall,
+    Output,
     RateLimits,
     ReasoningDelta,
     RefusalDelta,
@@ -95,6 +97,36 @@ async def plain() -> None:
     assert_type(fetch.schema.name, str)
     assert_type(function_to_json(look_up), dict[str, Any])
     await swarm.run(agent, [{"role": "user", "content": "Hi"}], None, "gpt-6-luna", False, True, 2, True, resume=True)
+
+
+class Trip(BaseModel):
+    city: str
+
+
+def has_city(trip: Trip) -> bool:
+    return bool(trip.city)
+
+
+async def with_types(anything: object) -> None:
+    response = await swarm.run(agent, "Hi", output=Trip)
+    assert_type(response, Response[Trip])
+    assert_type(response.output, Trip)
+    assert_type((await swarm.run(agent, "Hi", output=list[Trip])).output, list[Trip])
+    assert_type((await swarm.run(agent, "Hi", output=Output(Trip, retries=2, check=has_city))).output, Trip)
+    assert_type((await swarm.run(agent, "Hi", output=Trip | str)).output, Any)
+    assert_type((await swarm.run(Agent(output=Trip), "Hi")).output, Any)
+    assert_type(Swarm().run(agent, "Hi", output=Trip).output, Trip)
+    assert_type(Response[Trip](messages=[]).output, Trip)
+    async with swarm.stream(agent, "Hi", output=Trip) as run:
+        assert_type(run.partial_output, Any)
+    assert_type(swarm.run(agent, "Hi", stream=True, output=Trip), ClassicStream)
+    take(response)
+    if isinstance(anything, Response):
+        assert_type(anything.text, str)
+
+
+def take(response: Response) -> Response:
+    return response
 
 
 async def classic() -> None:

@@ -140,8 +140,8 @@ def test_every_unknown_field_is_named() -> None:
         ("prompt", "instructions=..."),
         ("system_prompt", "instructions=..."),
         ("system_message", "instructions=..."),
-        ("output_type", "model_settings={'response_format': ...}"),
-        ("response_format", "model_settings={'response_format': ...}"),
+        ("output_type", "output=..."),
+        ("response_format", "output=..."),
     ],
 )
 def test_a_word_of_another_library_is_an_error_that_names_ours(word: str, ours: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from aswarm._agent import Response
+from aswarm._agent import as_response
 from aswarm._errors import RunError, set_attribute
 from aswarm._runtime.backend import TaskResult
 from aswarm._runtime.threads import Slot, ThreadPool
@@ -187,7 +187,7 @@ class Caller:
 
 def _set_response(awaited: _Awaited[T], error: BaseException) -> None:
     """Give an interruption what the run has left, as every error of a run has it."""
-    response = awaited.value if isinstance(awaited.value, Response) else getattr(awaited.error, "response", None)
+    response = as_response(awaited.value) or getattr(awaited.error, "response", None)
     if response is not None and awaited.error is not error:
         set_attribute(error, "response", response)
 

@@ -50,6 +50,11 @@ class _SyncStream(Generic[S]):
         """The text of a completion that has not finished, which is in no message."""
         return self._stream.partial
 
+    @property
+    def partial_output(self) -> Any:
+        """The answer with a type that is being written; see `EventStream.partial_output`."""
+        return self._stream.partial_output
+
     def _step(self, step: Callable[[], Awaitable[T]]) -> T:
         with Interrupts() as interrupts:
             self._begin_step()

@@ -18,6 +18,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 from aswarm._agent import Agent, Response, Result
 from aswarm._budget import Budget
 from aswarm._decisions import Decisions
+from aswarm._output import Output
 from aswarm._providers.apis import ApiName
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._run.debug import debug_print
@@ -110,6 +111,43 @@ class Swarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
+        output: None = None,
+    ) -> Response: ...
+
+    @overload
+    def run(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        stream: Literal[False] = False,
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        *,
+        resume: bool | Decisions = False,
+        run_id: str | None = None,
+        budget: Budget | None = None,
+        output: type[T] | Output[T],
+    ) -> Response[T]: ...
+
+    @overload
+    def run(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        model_override: str | None = None,
+        stream: Literal[False] = False,
+        debug: bool = False,
+        max_turns: float = math.inf,
+        execute_tools: bool = True,
+        *,
+        resume: bool | Decisions = False,
+        run_id: str | None = None,
+        budget: Budget | None = None,
+        output: Any,
     ) -> Response: ...
 
     @overload
@@ -127,6 +165,7 @@ class Swarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
+        output: Any = None,
     ) -> SyncClassicStream: ...
 
     @overload
@@ -144,6 +183,7 @@ class Swarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
+        output: Any = None,
     ) -> SyncClassicStream: ...
 
     @overload
@@ -161,6 +201,7 @@ class Swarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
+        output: Any = None,
     ) -> Response | SyncClassicStream: ...
 
     def run(
@@ -177,6 +218,7 @@ class Swarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
+        output: Any = None,
     ) -> Response | SyncClassicStream:
         """Run until the model answers and return the `Response`; with `stream=True`, a generator of Swarm's events.
 
@@ -195,9 +237,12 @@ class Swarm:
                 resume=resume,
                 run_id=run_id,
                 budget=budget,
+                output=output,
             )
         begin = functools.partial(self._engine.run, agent, messages, context_variables, model_override, False)
-        run = functools.partial(begin, debug, max_turns, execute_tools, resume=resume, run_id=run_id, budget=budget)
+        run = functools.partial(
+            begin, debug, max_turns, execute_tools, resume=resume, run_id=run_id, budget=budget, output=output
+        )
         return _wait_for(self._caller(), run)
 
     def run_and_stream(
@@ -213,10 +258,11 @@ class Swarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
+        output: Any = None,
     ) -> SyncClassicStream:
         """Swarm's name for `run(..., stream=True)`."""
         begin = functools.partial(self._engine.run_and_stream, agent, messages, context_variables, model_override)
-        stream = begin(debug, max_turns, execute_tools, resume=resume, run_id=run_id, budget=budget)
+        stream = begin(debug, max_turns, execute_tools, resume=resume, run_id=run_id, budget=budget, output=output)
         return self._open(SyncClassicStream(stream, self._caller()))
 
     def stream(
@@ -232,6 +278,7 @@ class Swarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
+        output: Any = None,
         deltas: bool = True,
     ) -> SyncEventStream:
         """Run with typed events, live: `with swarm.stream(...) as run: for event in run: ...`.
@@ -239,7 +286,9 @@ class Swarm:
         Takes what `AsyncSwarm.stream` takes, and raises what `run` raises. `run.response` is valid however the block ended.
         """
         begin = functools.partial(self._engine.stream, agent, messages, context_variables, model_override)
-        stream = begin(debug, max_turns, execute_tools, resume=resume, run_id=run_id, budget=budget, deltas=deltas)
+        stream = begin(
+            debug, max_turns, execute_tools, resume=resume, run_id=run_id, budget=budget, output=output, deltas=deltas
+        )
         return self._open(SyncEventStream(stream, self._caller()))
 
     # --- the steps of a run, for loops of users ---

@@ -32,11 +32,13 @@ def request_fingerprint(request: CompletionRequest) -> dict[str, str]:
     body = request.body
     messages: list[Any] = body["messages"]
     is_instructed = bool(messages) and messages[0].get("role") == "system"
+    form = {"response_format": _digest(body["response_format"])} if "response_format" in body else {}
     return {
         "model": str(body.get("model")),
         "tools": _digest(body.get("tools")),
         "instructions": _digest(messages[0]) if is_instructed else "",
         "messages": _digest(messages[1:] if is_instructed else messages),
+        **form,
     }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from aswarm._agent import Agent, UnknownCall
 from aswarm._content import Part, text_part
 from aswarm._messages import INTERRUPTED, OUTCOME_UNKNOWN, STILL_RUNNING, WAITING, Message, tool_message
+from aswarm._output import ACCEPTED, FINAL_ANSWER
 from aswarm._tools.tool import NeedsApproval, standing_hold
 
 from .plan import ToolCall
@@ -55,6 +56,8 @@ def answers_of(calls: list[ToolCall]) -> list[Message]:
         if call.outcome:
             note = _replaced(call.outcome.agent, previous)
             content = _with_note(call.outcome.content, note) if note else call.outcome.content
+            if call.tool is not None and call.tool.is_answer and content == ACCEPTED:
+                content = _taken(calls)
             messages.append(_message(call, content) if call.decided else tool_message(call.message, content))
             previous = call.outcome.agent or previous
             continue
@@ -102,6 +105,15 @@ def _message(call: ToolCall, content: str | list[Part]) -> Message:
         note = f"(run with arguments changed by the user: {changed})"
         content = f"{note}\n{content}" if isinstance(content, str) else [text_part(note), *content]
     return tool_message(call.message, content)
+
+
+def _taken(calls: list[ToolCall]) -> str:
+    """What the model is told of a valid call of `final_answer`: it ends a run only if its turn ends, without a handoff."""
+    if (target := handed_to(calls)) is not None:
+        return f"not the answer: the conversation was handed over to {target.name}"
+    if any(call.outcome is None for call in calls):
+        return f"not the answer: another call has not ended; call {FINAL_ANSWER} again"
+    return ACCEPTED
 
 
 def _with_note(content: str | list[Part], note: str) -> str | list[Part]:

@@ -14,6 +14,7 @@ from aswarm._agent import Agent
 from aswarm._budget import Budget, checked_budget
 from aswarm._decisions import Decisions
 from aswarm._errors import ConfigurationError
+from aswarm._output import Output
 
 # The limit where a caller gives none and does not watch each run: a batch, evals, the command line. A run that is not
 # limited is logged once when it has made so many completions.
@@ -36,6 +37,7 @@ class RunOptions:
     resume: bool | Decisions = False
     run_id: str | None = None
     budget: Budget | None = None
+    output: Output[Any] | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.max_turns, int | float) and self.max_turns >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]

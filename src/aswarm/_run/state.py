@@ -10,12 +10,13 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from aswarm._agent import Agent, Response, StopReason, UnknownCall
+from aswarm._agent import Agent, Response, StopReason, UnknownCall, asked_for
 from aswarm._context import copy_containers, plain_dict
 from aswarm._decisions import Decisions, OpenCall, open_call, waiting_entries
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_object, shown
 from aswarm._messages import WAITING, Message, match_answers, message_blocks, normalize, open_calls, to_wire
+from aswarm._output import Output
 from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import Toolbox, toolbox
 from aswarm._wire.accumulator import Accumulator, Completion
@@ -38,6 +39,7 @@ from .budget_control import BudgetControl
 from .plan import ToolCall, calls_of
 from .resuming import decide, named_ids
 from .spending import Spending
+from .typed_answers import TypedAnswers, is_settled
 
 # What an assistant message always has, in this order.
 _FIRST_KEYS: Message = {"role": None, "content": None, "sender": None, "tool_calls": None}
@@ -61,6 +63,7 @@ class RunState:
         empty_content: str | None = None,
         run_id: str | None = None,
         spending: Spending | None = None,
+        output: Output[Any] | None = None,
     ) -> None:
         if not isinstance(agent, Agent):
             raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
@@ -85,6 +88,10 @@ class RunState:
         self._unknown_calls: list[UnknownCall] = []
         self._toolbox: Toolbox | None = None
         self._response: Response | None = None
+        self._output = output
+        self._typed: TypedAnswers | None = None  # if an answer must have a type
+        if output is not None or agent.output is not None:
+            self._typed = TypedAnswers(output)
         self._read_history(normalize(messages), resume=resume)
 
     def _read_history(self, history: list[Message], *, resume: bool | Decisions) -> None:
@@ -112,6 +119,8 @@ class RunState:
             entries = waiting_entries(history)
             self._recorded = entries or {}
             decide(self.calls, resume, entries)
+            if self._typed is not None:
+                self._typed.settle(self.calls)
 
     @property
     def settled(self) -> list[Message]:
@@ -121,11 +130,12 @@ class RunState:
     # --- the next request ---
 
     @property
-    def tools(self) -> dict[str, Tool[..., Any]]:
+    def tools(self) -> Mapping[str, Tool[..., Any]]:
         """The tools of the active agent by name. Raises ConfigurationError for a function that cannot be offered."""
         if self._toolbox is None or not self._toolbox.fits(self.agent):
             self._toolbox = toolbox(self.agent)
-        return self._toolbox.tools
+        functions = self._toolbox.tools
+        return functions if self._typed is None else self._typed.tools(self.agent, functions)
 
     def check_tools(self) -> None:
         """Raise ConfigurationError for a function of the active agent that cannot be offered."""
@@ -146,19 +156,24 @@ class RunState:
         request = build_request(self.agent, instructions, self._wire, tools, choice, settings, known=self._known)
         if self.budget is not None:
             self.budget.check_price(request.body["model"])
-        return request
+        return request if self._typed is None else self._typed.ask(request, toolbox(self.agent).tools)
 
     def stop_reason(self, max_turns: float, *, execute_tools: bool) -> StopReason | None:
-        """Why the run is over, or None: then it runs `calls`, or asks for a completion if there are no calls."""
+        """Why the run is over, or None: then it runs `calls`, or asks for a completion if there are no calls.
+
+        Raises OutputError once no answer had the type that was asked for, and the model is not asked again.
+        """
         if self.calls:
             if self._waits:
                 return "waiting"
             resumed = self.turns == 0  # `resume=True` is the approval
-            if not (execute_tools or resumed):
+            if not (execute_tools or resumed or (self._typed and is_settled(self.calls))):
                 return "tool_calls"
             if self.budget is not None:
                 self.budget.admit_calls(self.calls)
             return None
+        if self._typed is not None and self._typed.error is not None:
+            raise self._typed.error
         if self.budget is not None and not self._admits(self.budget, may_ask=self.turns < max_turns):
             return "budget"
         if self._answered:
@@ -176,6 +191,13 @@ class RunState:
         """The text of a completion that has not finished; empty where there is none."""
         return self.accumulator.text if self.accumulator else ""
 
+    @property
+    def partial_output(self) -> Any:
+        """The beginning of an answer with a type, parsed at each access; None where there is none."""
+        if self._typed is None or self.accumulator is None:
+            return None
+        return self._typed.partial(self.agent, self.accumulator)
+
     def record_completion(self, completion: Completion) -> Message:
         """Record a whole completion and make `calls` those that it asks for. Returns the message as recorded."""
         message = recorded_form(completion.message, self.agent.name)
@@ -190,7 +212,19 @@ class RunState:
         self._pending = [message]
         self.calls = calls_of(calls or (), self.agent, self.tools)
         self._answered = not self.calls
+        if self._typed is not None:
+            self._check_answer(self._typed, message)
         return message
+
+    def _check_answer(self, typed: TypedAnswers, message: Message) -> None:
+        typed.settle(self.calls)
+        if not self.calls:
+            told = typed.read_text(message, self.agent, toolbox(self.agent).tools)
+            self._answered = told is None and typed.error is None
+            if told is not None:
+                asked_again: Message = {"role": "user", "content": told}
+                self._new_messages.append(asked_again)
+                self._send_pending([asked_again])
 
     def end_group(self, calls: Iterable[ToolCall]) -> bool:
         """Merge the context changes of the finished calls of a group, in call order. False if the turn stops here: a call waits."""
@@ -217,6 +251,10 @@ class RunState:
         self._new_messages.extend(messages)
         self._send_pending(messages)
         source, self.agent = self.agent, handed_to(self.calls) or self.agent
+        if self._typed is not None:
+            self._answered = self._typed.end_turn(self.calls, messages, handed_off=handed_to(self.calls) is not None)
+        elif self.agent.output is not None:
+            self._typed = TypedAnswers(None)
         self.calls, self._recorded = [], {}
         return (source, self.agent) if self.agent is not source else None
 
@@ -249,7 +287,7 @@ class RunState:
             waiting = list(map(self._as_open, open_ones))
             messages = self._with_waiting(messages, open_ones) + answers_of(calls)
             variables.update(changes_of(calls))
-        return Response(
+        response: Response = Response(
             messages=messages,
             agent=handed_to(calls) or self.agent,
             context_variables=variables,
@@ -260,6 +298,7 @@ class RunState:
             unknown_calls=[*self._unknown_calls, *unknown_calls_of(calls)],
             waiting=waiting,
         )
+        return response if self._output is None else asked_for(response, self._output)
 
     def _with_waiting(self, messages: list[Message], open_ones: list[ToolCall]) -> list[Message]:
         """The messages of this run before the answers of `calls`, with what the open calls wait for."""

@@ -199,6 +199,14 @@ class _Stream(Generic[E]):
         """The text of a completion that has not finished; it is in no message."""
         return self._state.partial
 
+    @property
+    def partial_output(self) -> Any:
+        """The answer with a type that is being written: plain data so far, neither checked nor converted, or None.
+
+        Each access parses it. It is for showing; `response.output` has the answer once the run has ended.
+        """
+        return self._state.partial_output
+
     async def _step(self, step: Callable[[], Awaitable[E]]) -> E:
         reading = self._reading
         if self._when_dropped is None:

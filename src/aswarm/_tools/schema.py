@@ -23,7 +23,7 @@ from pydantic_core import SchemaError, to_json
 from typing_extensions import TypedDict
 
 from aswarm._errors import ConfigurationError, ToolArgumentsError
-from aswarm._json import is_array, is_object, shown
+from aswarm._json import faults_of, is_array, is_object
 
 from .hints import (
     EMPTY,
@@ -46,7 +46,6 @@ _LOCAL_NAME = re.compile(r"[\w-]{1,64}")  # what Python and most local servers t
 _PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 # Numbers become strings where a string is asked for: models often send 7 for "7".
 _LAX = ConfigDict(arbitrary_types_allowed=True, coerce_numbers_to_str=True)
-_VALUE_LENGTH = 120  # how many characters of a wrong value the model is shown
 _TYPE_KEYWORDS = frozenset(("type", "anyOf", "oneOf", "allOf", "$ref", "enum", "const"))
 
 
@@ -85,19 +84,13 @@ class _Validator:
                 # Validated as JSON, which the arguments were: a strict model takes a date from a str only there.
                 valid.update(adapter.validate_json(to_json(part, inf_nan_mode="constants")) if adapter else {})
             except ValidationError as error:
-                faults += map(_line, error.errors(include_url=False))
+                faults += faults_of(error)
         if faults:
             raise ToolArgumentsError("\n".join(faults))
         return valid
 
     def _is_unset(self, key: str, value: object) -> bool:
         return value is None and key in self.null_is_default
-
-
-def _line(details: Any) -> str:
-    place = ".".join(map(str, details["loc"])) or "arguments"
-    given = "" if details["type"] == "missing" else f" (got {shown(details['input'], _VALUE_LENGTH)})"
-    return " ".join(f"{place}: {details['msg']}{given}".split())  # on one line, also where message or value has several
 
 
 def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: bool = False) -> FunctionSchema:
@@ -248,7 +241,7 @@ class _Builder:
 
     def json(self, description: str) -> dict[str, Any]:
         fields = {key: hint if key in self._required else NotRequired[hint] for key, hint in self._hints.items()}
-        schema = _without_titles(_adapter(fields, _LAX).json_schema())
+        schema = without_titles(_adapter(fields, _LAX).json_schema())
         if aliased := fields.keys() - schema["properties"].keys():
             raise ConfigurationError(
                 f"function {self._name!r}: parameter {min(aliased)!r} has an alias; rename the parameter instead"
@@ -335,15 +328,15 @@ def _as_swarm(hint: Any, schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _without_titles(schema: Any, *, named: bool = False) -> Any:
+def without_titles(schema: Any, *, named: bool = False) -> Any:
     """`schema` without pydantic's titles; with `named`, its keys are names of parameters or models, not keywords."""
     if is_array(schema):
-        return [_without_titles(item) for item in schema]
+        return [without_titles(item) for item in schema]
     if not is_object(schema):
         return schema
     return {
         key: value if key in ("default", "examples", "enum", "const") and not named
-        else _without_titles(value, named=not named and key in ("properties", "$defs"))
+        else without_titles(value, named=not named and key in ("properties", "$defs"))
         for key, value in schema.items()
         if named or key != "title"
     }  # fmt: skip

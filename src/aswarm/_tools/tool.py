@@ -85,6 +85,8 @@ class Tool(Generic[P, R]):
     is_external: bool = False
     # Whether it stands for an agent in `functions`, and does nothing but return that agent.
     is_handoff: ClassVar[bool] = False
+    # Whether a call of it is the answer of the run; see `answer_tool`.
+    is_answer: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         # functools.update_wrapper would assign, which a frozen dataclass refuses.

@@ -57,6 +57,10 @@ class Accumulator:
         """The text so far."""
         return "".join(self._text)
 
+    def arguments_of(self, name: str) -> str:
+        """The arguments so far of the first call of this function."""
+        return self._calls.arguments_of(name)
+
     def feed(self, chunk: Mapping[str, Any]) -> Delta | None:
         """Take one chunk. Returns the delta to show, or None if the chunk has nothing to show.
 

@@ -124,6 +124,10 @@ class CallAccumulator:
             return last if began_without else known
         return next((call for call in self._calls if fragment.id and call.id == fragment.id), last)
 
+    def arguments_of(self, name: str) -> str:
+        """The arguments so far of the first call of this function; empty if there is none."""
+        return next(("".join(call.arguments) for call in self._calls if call.name == name), "")
+
     def messages(self) -> list[Message]:
         """The calls as they are recorded, in the order in which they began."""
         return [call.message() for call in self._calls]

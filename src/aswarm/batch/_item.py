@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeGuard, cast
 
-from aswarm._agent import Agent, Response, UnknownCall
+from aswarm._agent import Agent, Response, UnknownCall, as_response
 from aswarm._decisions import Decisions
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_array, shown
@@ -89,8 +89,7 @@ AnyOutcome: TypeAlias = Completed | Failed
 
 def response_of(response: Response | None, error: Exception | None) -> Response | None:
     """The response, or the partial response of the error; None if no run had begun."""
-    known = response if error is None else getattr(error, "response", None)
-    return known if isinstance(known, Response) else None
+    return as_response(response if error is None else getattr(error, "response", None))
 
 
 def as_item(given: Any) -> Item:

@@ -40,14 +40,14 @@ def chat(
     """Talk with the agent."""
     from aswarm import Swarm  # noqa: PLC0415 - only once it is needed
     from aswarm.repl._loop import ChatOptions, chat_with  # noqa: PLC0415 - no other command needs it
-    from aswarm.repl._printing import OutputError  # noqa: PLC0415 - as above
+    from aswarm.repl._printing import PrintingError  # noqa: PLC0415 - as above
 
     saved = None if load is None else _saved(load)
     with provider(base_url), Swarm() as swarm:
         loaded = load_agent(agent)
         # Made before the first prompt: a missing key is an error of the command, not of the first message.
         client = swarm.client
-        with writing(sys.stdout, OutputError):
+        with writing(sys.stdout, PrintingError):
             chat_with(loaded, context, ChatOptions(stream, debug, model, max_turns, api), client, saved)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TextIO
 
 import click
 
-from aswarm._agent import Response
+from aswarm._agent import Response, as_response
 from aswarm._blocking.sync_swarm import Swarm
 from aswarm._budget import Budget
 from aswarm._decisions import Decisions
@@ -166,8 +166,8 @@ class _Question:
         try:
             response = run(start.agent, start.messages, start.context, self.model)
         except (AswarmError, KeyboardInterrupt) as error:
-            known = getattr(error, "response", None)
-            partial = known if isinstance(known, Response) else Response(agent=start.agent, stop="error")
+            known = as_response(getattr(error, "response", None))
+            partial = known or Response(agent=start.agent, stop="error")
             writer.show_failure(partial, error)
             self.end(partial, failed=True)
             raise

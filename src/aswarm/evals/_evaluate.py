@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 
-from aswarm._agent import Agent, Response, default_model, model_of
+from aswarm._agent import Agent, Response, as_response, default_model, model_of
 from aswarm._errors import AswarmError, ConfigurationError, set_attribute
 from aswarm._json import is_count
 from aswarm._run.options import MAX_TURNS
@@ -178,9 +178,9 @@ class _AttemptRunner:
             verdict = await self._verdict(planned, response)
         except Exception as error:  # noqa: BLE001 - it is in the report
             # The error of a run carries the partial response. After the run, the error can be of the judge.
-            partial = getattr(error, "response", None) if response is None else response
+            partial = as_response(getattr(error, "response", None) if response is None else response)
             verdict = Verdict(passed=False, reason=_text_of(error))
-            return _attempt(number, "error", partial if isinstance(partial, Response) else Response(), verdict)
+            return _attempt(number, "error", partial or Response(), verdict)
         return _attempt(number, "passed" if verdict.passed else "failed", response, verdict)
 
     async def _respond(self, case: Case, agent: Agent | None) -> Response:

@@ -18,14 +18,14 @@ BLUE, PURPLE = "\033[94m", "\033[95m"
 END = "\033[0m"
 
 
-class OutputError(OSError):
+class PrintingError(OSError):
     """Stdout cannot be written. `strerror` says why."""
 
 
 def write(text: str) -> None:
     """Write to stdout and flush. A character that the encoding of stdout does not have becomes a question mark.
 
-    Raises OutputError, and BrokenPipeError as it is: it means that the reader has left.
+    Raises PrintingError, and BrokenPipeError as it is: it means that the reader has left.
     """
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
@@ -34,7 +34,7 @@ def write(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OutputError(*error.args) from error
+        raise PrintingError(*error.args) from error
 
 
 def painted(text: str, colour: str) -> str:

@@ -18,7 +18,7 @@ import anyio
 import anyio.lowlevel
 import sniffio
 
-from aswarm._agent import Agent, Response
+from aswarm._agent import Agent, Response, as_response
 from aswarm._errors import AswarmError, CompletionError, ConfigurationError, with_causes
 from aswarm._events import ToolCallStarted
 from aswarm._messages import OUTCOME_UNKNOWN
@@ -200,8 +200,7 @@ async def _await_run(scene: _Scene) -> None:
     try:
         scene.responses.append(await scene.swarm.run(scene.agent, "Hi"))
     except BaseException as error:
-        response = getattr(error, "response", None)
-        if isinstance(response, Response):
+        if (response := as_response(getattr(error, "response", None))) is not None:
             scene.responses.append(response)
         raise
 

@@ -16,7 +16,7 @@ from click.exceptions import Exit
 from aswarm import CompletionError, Response, _files
 from aswarm.cli._exits import CommandFailed, SetupError
 from aswarm.cli.batch._outcomes import encoded, error_of, status_of
-from aswarm.cli.batch._output import Output, open_output
+from aswarm.cli.batch._output import BatchOutput, open_output
 from aswarm.cli.batch._records import InputRecord
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -28,7 +28,7 @@ def line(key: str | int, status: str = "answer", text: str = "") -> bytes:
     return encoded({"id": key, "status": status, "text": text})
 
 
-def add(output: Output, line: bytes) -> None:
+def add(output: BatchOutput, line: bytes) -> None:
     """Add a line as a batch does."""
     asyncio.run(output.add(line))
 
@@ -55,7 +55,7 @@ def test_a_file_that_has_lines_is_not_written_over() -> None:
     open_output(OUT, io.StringIO(), resume=False).close()
 
 
-def done(output: Output, *keys: str | int) -> list[bool]:
+def done(output: BatchOutput, *keys: str | int) -> list[bool]:
     """Whether these items are done."""
     return [output.has(InputRecord(1, key, "Hi")) for key in keys]
 

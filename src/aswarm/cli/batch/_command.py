@@ -26,7 +26,7 @@ from aswarm.cli._output import reserve_stdout
 from . import _stopping
 from ._options import CommandOptions
 from ._outcomes import FAILED, line_of, status_of
-from ._output import PATIENCE, Output, open_output
+from ._output import PATIENCE, BatchOutput, open_output
 from ._progress import Counts, Reporter, Summary, reporting
 from ._readers import count, records_in
 from ._records import BadLine, InputRecord
@@ -134,7 +134,7 @@ def batch(agent: str, base_url: str | None, output: str, **given: Any) -> None:
 class _BatchRun:
     """One batch: turns input lines into items, and outcomes into output lines."""
 
-    def __init__(self, agent: Agent, options: CommandOptions, output: Output, counts: Counts) -> None:
+    def __init__(self, agent: Agent, options: CommandOptions, output: BatchOutput, counts: Counts) -> None:
         self._agent = agent
         self._options = options
         self._output = output

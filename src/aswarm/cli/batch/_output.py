@@ -59,7 +59,7 @@ class _Written(NamedTuple):
     unknown_calls: int = 0
 
 
-class Output(ABC):
+class BatchOutput(ABC):
     """A place for lines."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class Output(ABC):
         """Close what was opened."""
 
 
-class FileOutput(Output):
+class FileOutput(BatchOutput):
     """A file, locked until it is closed. `resume`: it can have lines already, which stay as they are."""
 
     def __init__(self, path: Path, *, resume: bool) -> None:
@@ -170,7 +170,7 @@ class FileOutput(Output):
         self._file.close()
 
 
-class StreamOutput(Output):
+class StreamOutput(BatchOutput):
     """Standard output, a pipe or a device. `is_own`: it is closed at the end.
 
     Written in a thread: a reader that pauses, and so leaves the pipe full, stops the writing and nothing else.
@@ -196,7 +196,7 @@ class StreamOutput(Output):
         self._thread.close(self._file.close if self._is_own else self._file.flush, PATIENCE)
 
 
-def open_output(name: str, stdout: TextIO, *, resume: bool) -> Output:
+def open_output(name: str, stdout: TextIO, *, resume: bool) -> BatchOutput:
     """The file, or standard output for `-`. Raises SetupError where it cannot be written, or is not of a batch."""
     if name == "-":
         return _standard_output(stdout)
