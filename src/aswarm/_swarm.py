@@ -363,6 +363,7 @@ class AsyncSwarm:
         journal: str | PathLike[str] | None = None,
         agents: Iterable[Agent] = (),
         budget: Budget | None = None,
+        output: Any = None,
     ) -> Batch:
         """Run many conversations: `async with swarm.batch(...) as outcomes: async for outcome in outcomes: ...`.
 
@@ -372,7 +373,7 @@ class AsyncSwarm:
         no item begins after an outcome with an error. `attempts`: requests at most for one completion that fails
         retryably; 429s do not count. `journal`: the path of a file that records every step, so that a rerun after a
         crash continues there. `agents`: agents that the journal looks up by name before it searches `aswarm.graph`. The
-        other arguments are those of `run`, for each item (`budget` too), but `max_turns` is 100 here. `aswarm.batch` describes the details.
+        other arguments are those of `run`, for each item (`budget` and `output` too), but `max_turns` is 100 here. `aswarm.batch` describes the details.
 
         The failure of an item is the `error` of its outcome. An exception from reading the items is raised after all
         outcomes. Raises ConfigurationError for a mistake in the arguments: here, or for the journal when the block is
@@ -389,6 +390,7 @@ class AsyncSwarm:
             max_turns,
             agents_by_name(agents),
             budget,
+            as_output(output),
         )
         return Batch(
             items,

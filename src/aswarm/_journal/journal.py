@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from aswarm._agent import Agent, Response
+from aswarm._agent import Agent, Response, asked_for
 from aswarm._decisions import Decisions
 from aswarm._errors import AswarmError, ConfigurationError
 from aswarm._run.handlers import Middleware
@@ -68,7 +68,7 @@ class Journal:
             item_id, options.agent, options.messages, options.context_variables, own_context, options.resume
         )
         if (recorded := entry.response) is not None:
-            return recorded
+            return recorded if options.output is None else asked_for(recorded, options.output)
         response = await run(options, journal_middleware(entry))
         try:
             await entry.finish(response)

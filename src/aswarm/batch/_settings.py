@@ -10,6 +10,7 @@ from aswarm._agent import Agent
 from aswarm._budget import Budget
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_count, is_object
+from aswarm._output import Output, answer_type, as_output
 from aswarm._run.options import MAX_TURNS, RunOptions
 from aswarm._tools.toolbox import toolbox
 
@@ -30,11 +31,14 @@ class BatchSettings:
     max_turns: float = MAX_TURNS
     agents: Mapping[str, Agent] | None = None  # by name; see `agents_by_name`
     budget: Budget | None = None
+    output: Output[Any] | None = None
 
     def __post_init__(self) -> None:
         # Check once, here: otherwise every item would fail, and might cost a request, for the same mistake.
         self.run_options(Item(""))
         toolbox(self.agent)
+        if (output := self.output or as_output(self.agent.output)) is not None:
+            answer_type(output)
         if not (self.context_variables is None or is_object(self.context_variables)):
             raise ConfigurationError(f"context_variables must be a dict, not {type(self.context_variables).__name__}")
         if not (self.concurrency == "auto" or is_count(self.concurrency)):
@@ -71,6 +75,7 @@ class BatchSettings:
             max_turns=self.max_turns,
             resume=item.resume,
             budget=self.budget,
+            output=self.output,
         )
 
     def _context(self, item: Item) -> Mapping[str, Any] | None:

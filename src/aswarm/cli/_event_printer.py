@@ -21,15 +21,19 @@ from aswarm._events import (
 from aswarm._json import jsonable
 from aswarm._text import one_line
 
-from ._output import write
+from ._output import output_of, write
 
 
 class EventPrinter:
-    """`answer` gets the model's text, piece by piece. `details`, if given, gets agent names, calls and handoffs."""
+    """`answer` gets the model's text, piece by piece. `details`, if given, gets agent names, calls and handoffs.
 
-    def __init__(self, answer: TextIO, details: TextIO | None = None) -> None:
+    `has_type`: the answer has a type. It is written once, at the end, as JSON.
+    """
+
+    def __init__(self, answer: TextIO, details: TextIO | None = None, *, has_type: bool = False) -> None:
         self._answer = answer
         self._details = details
+        self._has_type = has_type
         self._agent_name = ""  # until it has been printed
         self._last = "\n"
 
@@ -39,8 +43,12 @@ class EventPrinter:
             case TurnStarted(agent=agent):
                 self._end_line()
                 self._agent_name = agent.name
+            case TextDelta() | RefusalDelta() if self._has_type:
+                pass
             case TextDelta(text=text) | RefusalDelta(text=text):
                 self._write_answer(text)
+            case RunFinished(response=response) if self._has_type:
+                self.show_response(response)
             case CompletionFinished():
                 self._end_line()
                 self._agent_name = ""
@@ -60,7 +68,8 @@ class EventPrinter:
 
     def show_response(self, response: Response) -> None:
         """Write the last answer of a run that was not streamed."""
-        self._write_answer(response.text)
+        output = output_of(response) if self._has_type else None
+        self._write_answer(response.text if output is None else json.dumps(output, ensure_ascii=False))
         self._end_line()
         self._write_open_calls(response)
 

@@ -40,6 +40,15 @@ def load_agent(target: str) -> Agent:
         return _as_agent(_attribute(_module(place), place, attribute), target)
 
 
+def load_output(target: str) -> Any:
+    """The type of answers that `target` names, or the `Output`. Raises SetupError where there is none."""
+    place, _, attribute = target.rpartition(":")
+    if not (place and _is_name(attribute)):
+        raise SetupError(f"--output: expected module:attribute or path/to/file.py:attribute, not {target!r}")
+    with reserve_stdout(), _explained(target):
+        return _attribute(_module(place), place, attribute)
+
+
 def _is_name(text: str) -> bool:
     return all(part.isidentifier() for part in text.split("."))
 

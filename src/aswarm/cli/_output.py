@@ -10,10 +10,13 @@ import logging
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, redirect_stdout
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
+from aswarm._agent import Response
+from aswarm._errors import AswarmError
+from aswarm._json import jsonable
 from aswarm._text import clean
 
 from ._exits import CommandFailed, discard
@@ -27,6 +30,14 @@ def reserve_stdout() -> Generator[TextIO]:
     stdout = sys.stdout
     with redirect_stdout(sys.stderr):
         yield stdout
+
+
+def output_of(response: Response) -> Any:
+    """The answer with a type, as JSON data; None if there is no such answer."""
+    try:
+        return jsonable(response.output)
+    except AswarmError:
+        return None
 
 
 class _NotesHandler(logging.Handler):

@@ -15,6 +15,7 @@ from aswarm._budget import Budget
 from aswarm._decisions import Decisions
 from aswarm._errors import AswarmError
 from aswarm._events import Event
+from aswarm._output import answer_text
 from aswarm._providers.apis import ApiName
 from aswarm._text import counted, one_line
 
@@ -23,7 +24,7 @@ from ._continued import Beginning, ContinuedConversation, NewConversation, decis
 from ._event_printer import EventPrinter
 from ._exits import ExitCode, SetupError
 from ._json_lines import JsonLines
-from ._load import load_agent
+from ._load import load_agent, load_output
 from ._options import AGENT_HELP, budget_option, context_option, max_turns_option, provider, provider_options
 from ._output import reserve_stdout
 
@@ -72,6 +73,11 @@ class EventWriter(Protocol):
     'by the id of the call, {"call_1": true, "call_2": {"deny": "reason"}, "call_3": {"approve": {"arguments": {...}}}, '
     '"call_4": {"answer": data}, "call_5": "text told to the model"}; or true, which runs them all.',
 )
+@click.option(
+    "--output",
+    metavar="MODULE:TYPE",
+    help="The type of the answer: module:attribute, or path/to/file.py:attribute. The answer is written as JSON, at the end.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Print agent names, calls and handoffs to stderr.")
 @click.option("--debug", is_flag=True, help="Print every request and answer to stderr, as Swarm's debug mode does.")
 def run(
@@ -88,19 +94,21 @@ def run(
     load: str | None,
     save: str | None,
     resume: str | None,
+    output: str | None,
     verbose: bool,
     debug: bool,
 ) -> None:
     """Ask the question."""
     text, decisions = _asked(question, load, resume)
     with provider(base_url):
-        loaded = load_agent(agent)
+        loaded, kind = load_agent(agent), None if output is None else load_output(output)
         conversation: NewConversation | ContinuedConversation = NewConversation(loaded, context)
         if load is not None or save is not None:
             conversation = ContinuedConversation(loaded, context, load, save)
-        asked = _Question(conversation, conversation.begin(text, decisions), model, max_turns, debug)
+        asked = _Question(conversation, conversation.begin(text, decisions), model, max_turns, debug, kind)
         with reserve_stdout() as stdout, Swarm(api=api, budget=budget) as swarm:
-            writer = _writer(stdout, as_json=as_json, verbose=verbose)
+            has_type = not (kind is None and loaded.output is None)
+            writer = _writer(stdout, as_json=as_json, verbose=verbose, has_type=has_type)
             response = asked.stream(swarm, writer) if stream else asked.ask(swarm, writer)
     asked.end(response)
     raise click.exceptions.Exit(_exit_code(response, is_saved=save is not None))
@@ -131,8 +139,9 @@ def _text(question: str) -> str:
     return text
 
 
-def _writer(stdout: TextIO, *, as_json: bool, verbose: bool) -> EventWriter:
-    return JsonLines(stdout) if as_json else EventPrinter(stdout, sys.stderr if verbose else None)
+def _writer(stdout: TextIO, *, as_json: bool, verbose: bool, has_type: bool) -> EventWriter:
+    details = sys.stderr if verbose else None
+    return JsonLines(stdout) if as_json else EventPrinter(stdout, details, has_type=has_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +151,13 @@ class _Question:
     model: str | None
     max_turns: float
     debug: bool
+    output: Any = None
 
     def stream(self, swarm: Swarm, writer: EventWriter) -> Response:
         """Ask, and write the events while they happen."""
         start = self.start
-        run = swarm.stream(
-            start.agent, start.messages, start.context, self.model, self.debug, self.max_turns, resume=start.resume
-        )
+        begin = functools.partial(swarm.stream, debug=self.debug, max_turns=self.max_turns, resume=start.resume)
+        run = begin(start.agent, start.messages, start.context, self.model, output=self.output)
         try:
             with run:
                 for event in run:
@@ -164,7 +173,7 @@ class _Question:
         start = self.start
         run = functools.partial(swarm.run, debug=self.debug, max_turns=self.max_turns, resume=start.resume)
         try:
-            response = run(start.agent, start.messages, start.context, self.model)
+            response: Response = run(start.agent, start.messages, start.context, self.model, output=self.output)
         except (AswarmError, KeyboardInterrupt) as error:
             known = as_response(getattr(error, "response", None))
             partial = known or Response(agent=start.agent, stop="error")
@@ -194,7 +203,7 @@ def _exit_code(response: Response, *, is_saved: bool) -> ExitCode:
     unknown = ExitCode.UNKNOWN_CALLS if response.unknown_calls else None
     refused = bool(response.messages and response.messages[-1].get("refusal"))
     if response.stop == "answer" and not refused:
-        if not response.text.strip():
+        if not answer_text(response.messages).strip():
             click.echo("Note: the answer is empty", err=True)
         return unknown or ExitCode.DONE
     why = _why(response, refused=refused, is_saved=is_saved)

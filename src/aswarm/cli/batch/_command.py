@@ -52,7 +52,7 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     "`question`; it can have `id`, `context_variables`, `metadata`, and, where the messages end with open calls, `resume`: "
     "an object of decisions by the id of the call. Lines that cannot be used are reported, and kept "
     "in a file beside the output (out.rejected.jsonl for out.jsonl).\n\nAn outcome has id, status (answer, waiting, "
-    "refusal, max_turns, budget, error), text, agent, usage, attempts, duration in seconds, error, unknown_calls (the tool calls whose "
+    "refusal, max_turns, budget, error), text, output (if the answer has a type), agent, usage, attempts, duration in seconds, error, unknown_calls (the tool calls whose "
     "outcome is unknown), waiting (the calls that wait for a decision), metadata, context_variables, input_digest and messages.\n\nAfter --resume, or with --journal, "
     "an output can hold several lines for one id, because failed items run again: the last line of an id counts. A line "
     "that is not JSON was cut off by a crash; skip it.",

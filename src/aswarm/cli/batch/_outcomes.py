@@ -9,6 +9,7 @@ from aswarm._agent import Response
 from aswarm._json import jsonable
 from aswarm.batch import Outcome
 from aswarm.batch._item import response_of
+from aswarm.cli._output import output_of
 
 from ._records import InputRecord
 
@@ -24,6 +25,7 @@ def line_of(outcome: Outcome, *, messages: bool) -> bytes:
         "id": record.id,
         "status": status_of(outcome.response, outcome.error),
         "text": found.text,
+        **({} if (output := output_of(found)) is None else {"output": output}),
         "agent": found.agent.name if found.agent else None,
         "usage": jsonable(outcome.usage),
         "attempts": outcome.attempts,
