@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aswarm._json import is_array, is_object
+from aswarm._agent import Response
+from aswarm._json import is_array, is_object, jsonable
 from aswarm._messages import Message, call_name
 
 from ._case import Case
@@ -58,6 +59,17 @@ def unexpected(case: Case, calls: Sequence[Call]) -> str | None:
         return f"expected exactly these calls: {', '.join(case.function)}"
     candidates = calls[:1] if case.extent == "completion" else calls
     return None if any(_fits(case, call) for call in candidates) else _expectation(case)
+
+
+def unexpected_output(case: Case, response: Response) -> str | None:
+    """What the case expected of an answer with a type, if the answer differs from it. Raises AswarmError if there is none."""
+    if case.output is None:
+        return None
+    answer: Any = jsonable(response.output)
+    given: Mapping[str, Any] = answer if is_object(answer) else {"value": answer}
+    wrong = [name for name, value in case.output.items() if name not in given or not _agrees(value, given[name])]
+    expected = ", ".join(f"{name}={_shown(case.output[name])}" for name in wrong)
+    return f"expected an output with {expected}, not {_shown(answer)}" if wrong else None
 
 
 def _fits(case: Case, call: Call) -> bool:

@@ -42,6 +42,9 @@ class Case:
     arguments are ignored. Values are compared as JSON, before aswarm converts them: 1 equals 1.0, and differs from "1"
     and from true. A callable decides itself: `{"city": lambda city: "York" in city}`.
 
+    `output`: the values of some fields of an answer with a type, compared as `arguments` are. The agent has the type, as
+    `Agent(output=...)`. An answer that is no object is compared as a whole: `{"value": 7}`.
+
     `check`: a plain or async function. It gets the `Response`, and returns true if the response is right. An
     AssertionError is a failure too; any other exception is an error.
 
@@ -50,7 +53,7 @@ class Case:
     `run`: how much of the agent runs.
       - "completion": one completion is requested, and its calls are not executed. The default with only `function` and
         `arguments`.
-      - "whole": the run continues to its end, and **its functions really run**. The default with `check` or `judge`. A
+      - "whole": the run continues to its end, and **its functions really run**. The default with `output`, `check` or `judge`. A
         name in `function`, and `arguments`, then mean any call of the run, handoffs included; a list means all calls.
       - "nothing": the judge reads the conversation as it is. The default with only `judge`, if the conversation ends
         with an answer of the assistant.
@@ -72,11 +75,15 @@ class Case:
     context_variables: Mapping[str, Any] | None = None
     run: Extent | None = None
     name: str | None = None
+    output: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         _check_kinds(self)
-        if self.function is ... and self.arguments is None and self.judge is None and self.check is None:
-            raise ConfigurationError("the case expects nothing; give function, arguments, check or judge")
+        expected = (self.arguments, self.output, self.judge, self.check)
+        if self.function is ... and all(each is None for each in expected):
+            raise ConfigurationError("the case expects nothing; give function, arguments, output, check or judge")
+        if self.output is not None and self.extent == "completion":
+            raise ConfigurationError("output is compared once the run has ended; leave out run, or use run='whole'")
         if self.arguments is not None and (self.calls_nothing or (is_array(self.function) and len(self.function) > 1)):
             raise ConfigurationError(f"arguments belong to one function, not to {shown(self.function, _LINE)}")
         if self.run == "nothing" and not self._is_judged_alone:
@@ -110,13 +117,14 @@ class Case:
         """How much of the agent runs: `run`, or its default."""
         if self.run is not None:
             return self.run
-        if self.judge is None and self.check is None:
+        if self.judge is None and self.check is None and self.output is None:
             return "completion"
         return "nothing" if self._is_judged_alone and _is_answered(self.conversation) else "whole"
 
     @property
     def _is_judged_alone(self) -> bool:
-        return self.judge is not None and self.function is ... and self.arguments is None and self.check is None
+        others = (self.arguments, self.check, self.output)
+        return self.judge is not None and self.function is ... and all(each is None for each in others)
 
 
 _FIELDS = [field.name for field in dataclasses.fields(Case)]
@@ -162,6 +170,7 @@ def _is_text(value: object) -> bool:
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "function": (lambda value: value is ... or _is_text(value) or _is_names(value), "a name, a list of names, or None"),
     "arguments": (is_object, "an object with values by name"),
+    "output": (is_object, "an object with values by name"),
     "judge": (_is_text, "a question"),
     "check": (callable, "a function of the Response"),
     "agent": (lambda value: isinstance(value, Agent | str), 'an Agent or "module:attribute"'),

@@ -18,11 +18,12 @@ import anyio
 from aswarm._agent import Agent, Response, as_response, default_model, model_of
 from aswarm._errors import AswarmError, ConfigurationError, set_attribute
 from aswarm._json import is_count
+from aswarm._output import answer_text
 from aswarm._run.options import MAX_TURNS
 from aswarm._swarm import AsyncSwarm
 from aswarm._tools.hints import name_of
 
-from ._calls import calls_of, unexpected
+from ._calls import calls_of, unexpected, unexpected_output
 from ._case import Case, as_case
 from ._files import ResultsFile, import_agent
 from ._judge import Judge, Verdict
@@ -200,6 +201,7 @@ class _AttemptRunner:
         failure = unexpected(case, calls_of(response.messages))
         if failure is not None and planned.hint:
             failure = f"{failure} ({planned.hint})"
+        failure = failure or unexpected_output(case, response)
         if failure is None and case.check is not None:
             failure = await _check(case.check, response)
         if failure is not None or case.judge is None:
@@ -228,7 +230,7 @@ def _attempt(number: int, outcome: Outcome, response: Response, verdict: Verdict
         outcome,
         verdict.reason,
         tuple(calls_of(response.messages)),
-        response.text,
+        answer_text(response.messages),
         tuple(response.messages),
         response.stop,
         response.usage + verdict.usage,

@@ -165,7 +165,7 @@ class Report(_AttemptCounts):
 def _case_record(report: CaseReport) -> dict[str, Any]:
     case = report.case
     expected = {"function": "None" if case.calls_nothing else case.function} if case.function is not ... else {}
-    more = {"arguments": case.arguments, "judge": case.judge, "check": case.check}
+    more = {"arguments": case.arguments, "output": case.output, "judge": case.judge, "check": case.check}
     return {
         "name": str(case),
         "agent": report.agent,

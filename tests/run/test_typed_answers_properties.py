@@ -1,0 +1,131 @@
+"""What holds of every run with a type, whatever the type is and the model answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from aswarm import Agent, AsyncSwarm, Output, OutputError, Response
+from aswarm.testing import Request, ScriptedCall, ScriptedModel, check_history
+
+
+class Trip(BaseModel):
+    city: str
+
+
+class Hotel(BaseModel):
+    stars: int
+
+
+async def look() -> str:
+    return "seen"
+
+
+KINDS = st.sampled_from([Trip, Hotel, Trip | Hotel, Trip | str, int, list[int], dict[str, int], bool | None, str])
+JSON_TEXTS = st.sampled_from(
+    [
+        json.dumps(value)
+        for value in ({"city": "Rome"}, {"stars": 3}, {"value": 7}, {"value": [1]}, {"a": 1}, [1], 7, None)
+    ]
+)
+TEXTS = JSON_TEXTS | st.sampled_from(["", "Rome", "```json\n7\n```", '{"city": '])
+CALLS = st.one_of(
+    JSON_TEXTS.map(lambda text: ("final_answer", text)),
+    st.sampled_from([("look", "{}"), ("transfer_to_other", "{}"), ("nothing", "{}"), ("final_answer", "{")]),
+)
+STEPS = st.lists(TEXTS | st.lists(CALLS, min_size=1, max_size=3), max_size=6)
+OUTPUTS = st.builds(
+    Output, KINDS, st.sampled_from(["auto", "tool", "prompt"]), st.integers(0, 2), check=st.sampled_from([None, repr])
+)
+
+
+def as_step(drawn: Any, number: int) -> Any:
+    """What the scripted model says."""
+    if isinstance(drawn, str):
+        return drawn
+    return [ScriptedCall(name, text, f"c{number}_{index}") for index, (name, text) in enumerate(drawn)]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    output=OUTPUTS,
+    own=KINDS | st.none(),
+    steps=STEPS,
+    has_functions=st.booleans(),
+    way=st.sampled_from(["run", "agent"]),
+)
+def test_every_run_with_a_type(output: Any, own: Any, steps: list[Any], has_functions: bool, way: str) -> None:
+    """No request has both tools and a `response_format`; the attempts are bounded; each exit leaves a valid history;
+    and `output` is an answer of the type, or an error."""
+    model = ScriptedModel([*(as_step(step, number) for number, step in enumerate(steps)), *["no"] * 9])
+    other = Agent(name="Other", output=own)
+    functions = [look, other] if has_functions else []
+    agent = Agent(name="A", functions=functions, output=output if way == "agent" else None)
+    response, error = anyio.run(ended, AsyncSwarm(model.client()), agent, output if way == "run" else None)
+    for request in model.requests:
+        assert not (request.tool_names and "response_format" in request.body)
+    check_history([{"role": "user", "content": "Go"}, *response.messages])
+    assert json.loads(json.dumps(response.messages)) == response.messages
+    if way == "run":
+        assert asked_again(response) <= output.retries
+        assert asked_again(response) == output.retries or error is None
+    if error is None and response.stop == "answer" and way == "run":
+        assert Response[output.type](messages=response.messages).output == response.output
+    elif error is not None:
+        with pytest.raises(OutputError):
+            _ = response.output
+
+
+def asked_again(response: Response) -> int:
+    """How often the model was told that its answer cannot be used, except the last time."""
+    faults = 0
+    blocks: list[list[Any]] = []
+    for message in response.messages:
+        if message["role"] == "assistant":
+            blocks.append([])
+        elif message["role"] == "user":
+            faults += 1
+        else:
+            blocks[-1].append(message)
+    for block in blocks:
+        told = [message["content"] for message in block if message["tool_name"] == "final_answer"]
+        handed_off = any('"assistant"' in message["content"] for message in block)
+        if (
+            any(text.startswith("Error: ") and "not found" not in text for text in told)
+            and "accepted" not in told
+            and not handed_off
+        ):
+            faults += 1
+    # The last fault of a run that ends with an error is not answered by another attempt.
+    ends_with_call = bool(blocks and blocks[-1] and response.messages[-1]["role"] == "tool")
+    return faults - (1 if response.stop == "error" and ends_with_call else 0)
+
+
+async def ended(swarm: AsyncSwarm, agent: Agent, output: Any) -> tuple[Response, OutputError | None]:
+    """The response of the run, and the error that ended it."""
+    try:
+        return await swarm.run(agent, "Go", output=output, max_turns=12), None
+    except OutputError as error:
+        return error.response or Response(), error
+
+
+def test_requests_have_the_form_of_the_mode() -> None:
+    """A draw of the property above that has both kinds of agent: the schema only comes after the handoff."""
+    seen: list[Request] = []
+
+    def answer(request: Request) -> Any:
+        seen.append(request)
+        return ScriptedCall("transfer_to_other", "{}", "c1") if len(seen) == 1 else '{"city": "Rome"}'
+
+    agent = Agent(functions=[Agent(name="Other")])
+    anyio.run(ended, AsyncSwarm(ScriptedModel(answer).client()), agent, Output(Trip))
+    assert [("final_answer" in each.tool_names, "response_format" in each.body) for each in seen] == [
+        (True, False),
+        (False, True),
+    ]
