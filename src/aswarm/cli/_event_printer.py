@@ -43,12 +43,8 @@ class EventPrinter:
             case TurnStarted(agent=agent):
                 self._end_line()
                 self._agent_name = agent.name
-            case TextDelta() | RefusalDelta() if self._has_type:
-                pass
             case TextDelta(text=text) | RefusalDelta(text=text):
-                self._write_answer(text)
-            case RunFinished(response=response) if self._has_type:
-                self.show_response(response)
+                self._write_piece(text)
             case CompletionFinished():
                 self._end_line()
                 self._agent_name = ""
@@ -61,10 +57,20 @@ class EventPrinter:
             case HandedOff(source=source, target=target):
                 self._write_detail(f"{source.name} hands over to {target.name}")
             case RunFinished(response=response):
-                self._end_line()
-                self._write_open_calls(response)
+                self._finish(response)
             case _:
                 pass
+
+    def _write_piece(self, text: str) -> None:
+        if not self._has_type:
+            self._write_answer(text)
+
+    def _finish(self, response: Response) -> None:
+        if self._has_type:
+            self.show_response(response)
+        else:
+            self._end_line()
+            self._write_open_calls(response)
 
     def show_response(self, response: Response) -> None:
         """Write the last answer of a run that was not streamed."""
