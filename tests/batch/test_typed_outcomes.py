@@ -8,6 +8,8 @@ import pytest
 from pydantic import BaseModel
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, agent_tool
+from aswarm._journal.fingerprints import differences, request_fingerprint
+from aswarm.middleware import CompletionRequest
 from aswarm.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -53,3 +55,14 @@ async def test_an_agent_as_a_tool_answers_with_a_type() -> None:
         outer = Agent(functions=[agent_tool(planner, output=Trip)])
         response = await AsyncSwarm(model.client()).run(outer, "Go")
         assert response.messages[1]["content"] == '{"city": "Rome"}'
+
+
+def test_the_schema_of_an_answer_tells_requests_apart() -> None:
+    """A journal refuses to continue with another type; a request without a schema has the fingerprint that it always had."""
+    messages = [{"role": "user", "content": "Go"}]
+    plain, trip, other = (
+        request_fingerprint(CompletionRequest(Agent(), {"model": "m", "messages": messages, **form}))
+        for form in ({}, {"response_format": {"a": 1}}, {"response_format": {"a": 2}})
+    )
+    assert list(plain) == ["model", "tools", "instructions", "messages"]
+    assert differences(plain, trip) == differences(trip, other) == ["response_format"]

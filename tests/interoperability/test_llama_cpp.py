@@ -12,9 +12,10 @@ import anyio
 import httpx
 import pytest
 from openai import AsyncOpenAI
+from pydantic import BaseModel
 from weather import WAYS, ask
 
-from aswarm import Agent, AsyncSwarm, TextDelta
+from aswarm import Agent, AsyncSwarm, Output, Response, TextDelta
 from aswarm.testing import check_history
 
 sys.path.append(str(Path(__file__).parents[2] / "examples/demo"))
@@ -76,6 +77,45 @@ async def test_a_forced_call(api: Any, way: str, client: AsyncOpenAI) -> None:
     if api == "responses":
         assert [item["type"] for item in made["responses_output"]] == ["function_call"]
         assert [item["type"] for item in said["responses_output"]] == ["message"]
+
+
+class Refund(BaseModel):
+    """A refund that was made."""
+
+    order_id: int
+    reason: str
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("api", APIS)
+async def test_functions_and_an_answer_with_a_type(api: Any, streamed: bool, client: AsyncOpenAI) -> None:
+    """The function is called, and the answer has the type: so small a model talks first, and the retry forces the call."""
+    agent = FORCED.model_copy(update={"output": Output(Refund, retries=1), "model_settings": {"temperature": 0}})
+    response = await answered(AsyncSwarm(client, api=api), agent, streamed)
+    assert isinstance(response.output, Refund)
+    assert "Refunded order 4711." in [each["content"] for each in response.messages]
+    assert response.messages[-1]["content"] == "accepted" or response.messages[-1]["role"] == "assistant"
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("api", APIS)
+async def test_a_schema_without_functions(api: Any, streamed: bool, client: AsyncOpenAI) -> None:
+    """The server holds the model to the schema: the first answer has the type."""
+    agent = Agent(model="smollm2", output=Refund, model_settings={"temperature": 0})
+    response = await answered(AsyncSwarm(client, api=api), agent, streamed)
+    assert isinstance(response.output, Refund)
+    assert response.usage.requests == 1
+
+
+async def answered(swarm: AsyncSwarm, agent: Agent, streamed: bool) -> Response:
+    """The response of a run that is read whole, or as a stream."""
+    if not streamed:
+        return await swarm.run(agent, QUESTION)
+    async with swarm.stream(agent, QUESTION) as run:
+        async for _ in run:
+            pass
+    check_history(run.response.messages)
+    return run.response
 
 
 @pytest.mark.parametrize("first", APIS)

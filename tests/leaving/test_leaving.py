@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 import anyio
 import openai
@@ -135,12 +136,13 @@ def pairs(ways: Iterable[str]) -> list[tuple[str, str, str]]:
     ]
 
 
-async def leave_and_check(way: str, moment_name: str, face: str, api: Api = "chat") -> None:
+async def leave_and_check(way: str, moment_name: str, face: str, api: Api = "chat", output: Any = None) -> None:
     """Reach the moment, leave, and check what is left."""
     moment = MOMENTS[moment_name]
     if way == "by_cancelling_again_and_again" and moment.holds_response and openai.VERSION < "3":
         pytest.skip("httpcore 1 gives up closing a connection when it is cancelled a second time; httpcore2 does not")
     async with scene_of(moment, api) as scene, nothing_left_behind():
+        scene.agent.output = output
         journey = Journey(scene, face)
 
         async def ready() -> None:
@@ -184,6 +186,21 @@ async def test_leaving_over_the_responses_api_on_asyncio(way: str, moment: str, 
 async def test_leaving_over_the_responses_api_on_trio(way: str, moment: str, face: str) -> None:
     """The same on trio."""
     await leave_and_check(way, moment, face, "responses")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS)[::3])
+async def test_leaving_a_run_with_a_type_on_asyncio(way: str, moment: str, face: str) -> None:
+    """An answer with a type changes nothing of it."""
+    await leave_and_check(way, moment, face, output=list[int] | str)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+@pytest.mark.parametrize(("way", "moment", "face"), pairs(ANYIO_WAYS)[::3])
+async def test_leaving_a_run_with_a_type_on_trio(way: str, moment: str, face: str) -> None:
+    """The same on trio."""
+    await leave_and_check(way, moment, face, output=list[int] | str)
 
 
 @pytest.mark.asyncio

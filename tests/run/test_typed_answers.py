@@ -20,10 +20,12 @@ from aswarm import (
     OutputError,
     Response,
     Result,
+    Swarm,
     ToolCallFinished,
     external_tool,
     tool,
 )
+from aswarm._output import answer_text
 from aswarm.testing import Answer, Failure, Request, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -120,6 +122,7 @@ async def test_the_schema_over_the_responses_api() -> None:
         (Point, '{"x": 1, "y": 2}', Point(1, 2)),
         (Tree, '{"value": {"leaves": [{}]}}', Tree(leaves=[Tree()])),
         (Annotated[int, Field(gt=3)], "4", 4),
+        (Annotated[int, ["cannot be hashed"]], "4", 4),
         (Trip, f"```json\n{ROME}\n```", Trip(city="Rome")),
         (bool | None, '{"value": null}', None),
         (str, "plain", "plain"),
@@ -520,3 +523,20 @@ async def test_the_answer_while_it_is_written(step: Any, kind: Any, seen: list[A
     assert run.partial_output is None
     async with AsyncSwarm(ScriptedModel(["Hi"]).client()).stream(Agent(), "Go") as run:
         assert {run.partial_output async for _ in run} == {None}
+
+
+def test_swarm_has_types_too() -> None:
+    """`run` and both streams take `output=`; the blocking stream has `partial_output`."""
+    model = ScriptedModel([ROME] * 3)
+    with Swarm(model.client()) as swarm:
+        assert swarm.run(Agent(), "Go", output=Trip).output == Trip(city="Rome")
+        classic = swarm.run(Agent(), "Go", stream=True, output=Trip)
+        assert [event["response"].output for event in classic if "response" in event] == [Trip(city="Rome")]
+        with swarm.stream(Agent(), "Go", output=Trip) as run:
+            assert {"city": "Rome"} in [run.partial_output for _ in run]
+        assert run.response.output == Trip(city="Rome")
+
+
+def test_the_text_of_no_answer_is_empty() -> None:
+    """As `Response.text` is."""
+    assert answer_text([]) == ""
