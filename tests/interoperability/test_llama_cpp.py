@@ -83,26 +83,24 @@ class Refund(BaseModel):
     """A refund that was made."""
 
     order_id: int
-    reason: str
+    is_refunded: bool
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("api", APIS)
 async def test_functions_and_an_answer_with_a_type(api: Any, streamed: bool, client: AsyncOpenAI) -> None:
     """The function is called, and the answer has the type: so small a model talks first, and the retry forces the call."""
-    agent = FORCED.model_copy(update={"output": Output(Refund, retries=1), "model_settings": {"temperature": 0}})
+    agent = FORCED.model_copy(update={"output": Output(Refund)})
     response = await answered(AsyncSwarm(client, api=api), agent, streamed)
     assert isinstance(response.output, Refund)
     assert "Refunded order 4711." in [each["content"] for each in response.messages]
-    assert response.messages[-1]["content"] == "accepted" or response.messages[-1]["role"] == "assistant"
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("api", APIS)
-async def test_a_schema_without_functions(api: Any, streamed: bool, client: AsyncOpenAI) -> None:
-    """The server holds the model to the schema: the first answer has the type."""
-    agent = Agent(model="smollm2", output=Refund, model_settings={"temperature": 0})
-    response = await answered(AsyncSwarm(client, api=api), agent, streamed)
+async def test_a_schema_without_functions(streamed: bool, client: AsyncOpenAI) -> None:
+    """The server holds the model to the schema, over Chat Completions: the first answer has the type."""
+    agent = Agent(model="smollm2", output=Refund, model_settings=FORCED.model_settings)
+    response = await answered(AsyncSwarm(client, api="chat"), agent, streamed)
     assert isinstance(response.output, Refund)
     assert response.usage.requests == 1
 

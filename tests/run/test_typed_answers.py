@@ -101,6 +101,25 @@ async def test_an_agent_without_functions_is_held_to_the_schema() -> None:
     form = body["response_format"]["json_schema"]
     assert (form["name"], form["strict"], form["schema"]["required"]) == ("Trip", False, ["city"])
     assert "title" not in json.dumps(form["schema"])
+    assert form["schema"]["additionalProperties"] is False
+
+
+class Named(BaseModel):
+    """Names and values that look like keywords."""
+
+    properties: Literal["properties"] = "properties"
+    trips: list[Trip] = Field([], examples=[{"properties": {}}])
+
+
+async def test_objects_of_a_schema_are_closed() -> None:
+    """A server that holds a model to an open schema lets it invent properties; names and values stay as they are."""
+    scene = Scene("{}", functions=())
+    assert (await scene.run(output=Named)).output == Named()
+    schema = scene.bodies[0]["response_format"]["json_schema"]["schema"]
+    assert [schema["additionalProperties"], schema["$defs"]["Trip"]["additionalProperties"]] == [False, False]
+    assert schema["properties"]["properties"] == {
+        "const": "properties", "default": "properties", "type": "string"}  # fmt: skip
+    assert schema["properties"]["trips"]["examples"] == [{"properties": {}}]
 
 
 async def test_the_schema_over_the_responses_api() -> None:
@@ -228,7 +247,8 @@ async def test_a_plain_text_in_place_of_the_call() -> None:
     response = await scene.run(output=Output(Trip, retries=2))
     assert told(response)[0].endswith("Call the function final_answer with your answer.")
     choices = [body.get("tool_choice") for body in scene.bodies]
-    assert choices == [None, None, {"type": "function", "function": {"name": "final_answer"}}]
+    assert choices == [None, None, "required"]
+    assert [request.tool_names for request in scene.model.requests][1:] == [["look", "final_answer"], ["final_answer"]]
 
 
 async def test_the_first_of_two_answers_counts() -> None:

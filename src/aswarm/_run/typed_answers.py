@@ -23,7 +23,6 @@ from .plan import ToolCall, ToolOutcome
 
 Tools = Mapping[str, Tool[..., Any]]
 _ANOTHER = f"not the answer: an earlier call of {FINAL_ANSWER} was accepted"
-_FORCED = {"type": "function", "function": {"name": FINAL_ANSWER}}
 
 
 class TypedAnswers:
@@ -79,7 +78,8 @@ class TypedAnswers:
                     body["response_format"] = dict(JSON_OBJECT)
             case _:
                 if self._forces:
-                    body["tool_choice"] = _FORCED
+                    # Some servers ignore a choice by name. All of them know a choice among one.
+                    body["tools"], body["tool_choice"] = [answer_tool(answer).schema.json], "required"
         return request
 
     # --- the answer ---

@@ -10,7 +10,7 @@ import json
 from typing import Any, cast
 
 from aswarm._errors import ConfigurationError
-from aswarm._json import shown
+from aswarm._json import is_array, is_object, shown
 from aswarm._output import FINAL_ANSWER, AnswerType
 
 from .schema import FunctionSchema, without_titles
@@ -18,6 +18,7 @@ from .strict_schema import strict_parameters
 from .tool import Tool
 
 _NAME = 40  # characters of the name of a type
+_VALUES = ("default", "examples", "enum", "const")  # keywords that hold values, not schemas
 JSON_OBJECT = {"type": "json_object"}
 
 
@@ -63,10 +64,28 @@ def schema_text(answer: AnswerType) -> str:
     )
 
 
+def _closed(schema: Any, *, named: bool = False) -> Any:
+    """The schema with objects that have no further properties; with `named`, its keys are names.
+
+    A server that holds a model to an open schema lets it invent properties without end.
+    """
+    if is_array(schema):
+        return [_closed(item) for item in schema]
+    if not is_object(schema):
+        return schema
+    closed = {
+        key: value
+        if key in _VALUES and not named
+        else _closed(value, named=not named and key in ("properties", "$defs"))
+        for key, value in schema.items()
+    }
+    return {"additionalProperties": False, **closed} if "properties" in closed and not named else closed
+
+
 def _schema(answer: AnswerType) -> dict[str, Any]:
     schema = cast("dict[str, Any]", without_titles(answer.schema))
     if not answer.output.strict:
-        return schema
+        return cast("dict[str, Any]", _closed(schema))
     try:
         if "properties" not in schema:
             raise ConfigurationError("it is a dict of any keys; use a model")

@@ -171,9 +171,17 @@ class _Question:
     def ask(self, swarm: Swarm, writer: EventWriter) -> Response:
         """Ask, and write the last answer."""
         start = self.start
-        run = functools.partial(swarm.run, debug=self.debug, max_turns=self.max_turns, resume=start.resume)
         try:
-            response: Response = run(start.agent, start.messages, start.context, self.model, output=self.output)
+            response: Response = swarm.run(
+                start.agent,
+                start.messages,
+                start.context,
+                self.model,
+                debug=self.debug,
+                max_turns=self.max_turns,
+                resume=start.resume,
+                output=self.output,
+            )
         except (AswarmError, KeyboardInterrupt) as error:
             known = as_response(getattr(error, "response", None))
             partial = known or Response(agent=start.agent, stop="error")
