@@ -90,7 +90,9 @@ class Refund(BaseModel):
 @pytest.mark.parametrize("api", APIS)
 async def test_functions_and_an_answer_with_a_type(api: Any, streamed: bool, client: AsyncOpenAI) -> None:
     """The function is called, and the answer has the type: so small a model talks first, and the retry forces the call."""
-    agent = FORCED.model_copy(update={"output": Output(Refund)})
+    agent = FORCED.model_copy(
+        update={"output": Output(Refund), "model_settings": {"temperature": 0, "max_tokens": 120}}
+    )
     response = await answered(AsyncSwarm(client, api=api), agent, streamed)
     assert isinstance(response.output, Refund)
     assert "Refunded order 4711." in [each["content"] for each in response.messages]

@@ -172,7 +172,7 @@ class _Question:
         """Ask, and write the last answer."""
         start = self.start
         try:
-            response: Response = swarm.run(
+            asked: Any = swarm.run(
                 start.agent,
                 start.messages,
                 start.context,
@@ -188,6 +188,7 @@ class _Question:
             writer.show_failure(partial, error)
             self.end(partial, failed=True)
             raise
+        response: Response = asked  # type checkers do not know which overload an output of any type means
         writer.show_response(response)
         return response
 
