@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ._agent import Agent, Response, Result, slug
 from ._context import changes, copy_containers
-from ._errors import CallerMistake, ConfigurationError, Hold
+from ._errors import CallerMistake, ConfigurationError, Hold, ToolError
 from ._events import Event, RunFinished
 from ._json import is_json, is_object, jsonable, shown
 from ._messages import Message
@@ -26,6 +26,7 @@ from ._tools.tool import Tool, function_tool
 from .graph._find import reachable_agents
 
 _SHOWN = 80
+_LIMITS = {"budget": "the budget is used up", "max_turns": "its turns are used up"}
 _PARAMETERS = {
     "type": "object",
     "properties": {
@@ -118,6 +119,9 @@ class _AgentTool:
         await _report(typed(events), is_live=run.call_soon is not None)
         if state.response.stop == "waiting":
             raise _hold_of(state.response, [*messages, *state.response.messages], context)
+        if state.response.stop in _LIMITS and not state.response.text:
+            used_up = _LIMITS[state.response.stop]
+            raise ToolError(f"The agent {state.response.agent.name} stopped without an answer: {used_up}.")
         return state.response
 
     def _agent_named(self, name: str) -> Agent:

@@ -327,7 +327,8 @@ async def test_it_gets_the_limits_of_the_outer_run() -> None:
     model = model_of(outer=[[ask()], "Done."], inner=[[call("look")], [call("look")], [call("look")]])
     response = await AsyncSwarm(model.client()).run(editor(researcher(look)), "Go", model_override="small", max_turns=2)
     assert [each.body["model"] for each in model.requests] == ["small"] * 4
-    assert (told(response), response.text) == ([""], "Done.")
+    assert told(response) == ["The agent Researcher stopped without an answer: its turns are used up."]
+    assert response.text == "Done."
 
 
 def test_options_are_checked() -> None:
