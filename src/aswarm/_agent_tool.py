@@ -113,8 +113,6 @@ class _AgentTool:
             options = _options(run.options, agent, [*before, *messages], variables, decisions)
             state, events = run.start(dataclasses.replace(options, output=self.output))
         except ConfigurationError as error:
-            if waited is None:
-                raise
             raise CallerMistake(f"the call {call.id!r} of {call.name}: {error}") from error
         await _report(typed(events), is_live=run.call_soon is not None)
         if state.response.stop == "waiting":

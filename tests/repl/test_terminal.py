@@ -164,7 +164,7 @@ async def test_no_terminal():
         "User: Hi",
         "Bot: Hello!",
         "User: /agent",
-        "Bot (gpt-6-luna); functions: confirm; known agents: Bot",
+        "Bot (gpt-6-luna); functions: confirm, pay; known agents: Bot",
         "User: ",
         "after the loop",
     ]

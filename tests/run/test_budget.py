@@ -676,3 +676,11 @@ async def test_what_is_no_budget() -> None:
             await shop.swarm.run(shop.agent, "Go", budget=wrong)  # type: ignore[call-overload]
         with pytest.raises(ConfigurationError, match="budget must be a Budget"):
             AsyncSwarm(shop.model.client(), budget=wrong)  # type: ignore[arg-type]
+
+
+async def test_the_error_names_the_cost() -> None:
+    """In dollars, as the budget has it."""
+    shop = Shop(call("look"), "Done.")
+    budget = Budget(cost=0.01, prices={"gpt-6-luna": (1000.0, 1000.0)}, then="raise")
+    with pytest.raises(BudgetError, match=r"the budget of \$0.01 is used up"):
+        await shop.run(budget)

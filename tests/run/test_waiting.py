@@ -105,10 +105,10 @@ async def test_a_call_that_needs_approval_stays_open() -> None:
 
 
 async def test_an_approved_call_runs_and_the_model_goes_on() -> None:
-    """True is Approve(): the function runs with the model's arguments, and nothing of ours is sent."""
+    """The function runs with the arguments of the model, which the user has seen; nothing of ours is sent."""
     shop = Shop([call("refund", call_id="call_1", order=7)], "Done.")
     history = stored(await shop.run())
-    response = await shop.run(history, resume={"call_1": True})
+    response = await shop.run(history, resume={"call_1": Approve(expected={"order": 7})})
     assert (response.text, shop.ran, response.waiting) == ("Done.", [("refund", 7)], [])
     assert "waiting" not in json.dumps(shop.model.requests[-1].body)
     check_history([*history, *response.messages])
@@ -121,9 +121,10 @@ async def test_an_approved_call_runs_and_the_model_goes_on() -> None:
         (Deny("too old"), "not run: denied by the user: too old"),
         ({"deny": "too old"}, "not run: denied by the user: too old"),
         ({"approve": False}, "not run: denied by the user"),
+        ({"deny": True}, "not run: denied by the user"),
         ("It was refunded already.", "It was refunded already."),
     ],
-    ids=["False", "Deny", "deny", "approve False", "text"],
+    ids=["False", "Deny", "deny", "approve False", "deny True", "text"],
 )
 async def test_what_is_told_in_place_of_running(decision: Any, text: str) -> None:
     """A denied call is answered at once and never runs."""
@@ -562,3 +563,21 @@ async def test_changed_arguments_are_a_json_object(arguments: Any) -> None:
     history = stored(await shop.run())
     with pytest.raises(ConfigurationError, match="must be a JSON object"):
         await shop.run(history, resume={"call_1": {"approve": {"arguments": arguments}}})
+
+
+async def test_what_the_model_sent_may_be_no_json() -> None:
+    """Then no arguments are those that were expected, and those of a user run the call."""
+    shop = Shop([call("refund", "not JSON", call_id="call_1")], "Done.")
+    history = stored(await shop.run(execute_tools=False))
+    with pytest.raises(ConfigurationError, match="but the call has 'not JSON'"):
+        await shop.run(history, resume={"call_1": Approve(expected={"order": 7})})
+    await shop.run(history, resume={"call_1": Approve({"order": 8})})
+    assert shop.ran == [("refund", 8)]
+
+
+async def test_arguments_for_a_function_that_is_gone() -> None:
+    """The model is told that there is no such function, as of any call."""
+    shop = Shop([call("gone", call_id="call_1")], "Done.")
+    history = stored(await shop.run(execute_tools=False))
+    response = await shop.run(history, resume={"call_1": Approve({"order": 8})})
+    assert "Error: Tool gone not found." in told(response)[0]

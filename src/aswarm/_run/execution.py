@@ -210,11 +210,11 @@ async def _ask_first(tool: Tool[..., Any], arguments: dict[str, Any], context: d
     """Raise Hold if the call needs a decision."""
     if hold := standing_hold(tool):
         raise hold
-    if callable(tool.approve):
-        needed = tool.approve(arguments, MappingProxyType(context))
-        needed = await needed if inspect.isawaitable(needed) else needed
-        if needed:
-            raise NeedsApproval(needed if isinstance(needed, str) else NEEDS_APPROVAL)
+    approve = cast("Callable[..., bool | str | Awaitable[bool | str]]", tool.approve)
+    needed = approve(arguments, MappingProxyType(context))
+    needed = await needed if inspect.isawaitable(needed) else needed
+    if needed:
+        raise NeedsApproval(needed if isinstance(needed, str) else NEEDS_APPROVAL)
 
 
 def _needs_own_thread(tool: Tool[..., Any]) -> bool:

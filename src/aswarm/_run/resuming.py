@@ -106,13 +106,13 @@ def _apply(call: ToolCall, decision: Decision, entry: Entry | None) -> None:
             if arguments is not None:
                 _change_arguments(call, arguments)
             call.decided = Decided(arguments, data=data)
-        case Answer(answer, expected=expected):
-            _check_expected(call, expected)
+        case answer:
+            _check_expected(call, answer.expected)
             _check_asks(call, entry)
             if call.tool is not None and call.tool.is_external:
-                call.outcome = ToolOutcome(as_result(answer).value)
+                call.outcome = ToolOutcome(as_result(answer.data).value)
             else:
-                call.decided = Decided(answer=answer, is_answered=True, data=data)
+                call.decided = Decided(answer=answer.data, is_answered=True, data=data)
 
 
 def _as_decision(call: ToolCall, decision: object) -> str | Approve | Deny | Answer:

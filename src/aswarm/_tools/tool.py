@@ -220,7 +220,7 @@ def external_tool(name: str, description: str, parameters: Mapping[str, Any]) ->
 
 
 async def _no_function(**_: Any) -> None:
-    raise ConfigurationError("an external tool has no function in this program")
+    """Never called: each call of an external tool waits."""
 
 
 def _checked_parameters(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -87,9 +87,8 @@ class Chat:
         return None
 
     def _ask(self) -> None:
-        self._questions = self.session.questions
-        if self._questions is not None:
-            self.display.show_text(self._questions.text)
+        self._questions = questions = self.session.questions
+        self.display.show_text(questions.text if questions else "")
 
     def _decide(self, questions: OpenQuestions, line: str) -> StartRun | None:
         if (fault := questions.take(line)) is not None:
