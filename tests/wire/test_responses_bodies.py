@@ -11,7 +11,7 @@ from histories import Message, answer
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from response_bodies import check_body
+from response_bodies import TYPES_ARE_COMPLETE, check_body
 
 from aswarm import Agent, File, Image, function_tool
 from aswarm._messages import to_wire
@@ -230,6 +230,7 @@ def test_every_form_of_a_tool_fits(tool: Json) -> None:
     check_body(sent_by(Agent(functions=[look_up], model_settings={"tools": [tool]}), [], "Hi", stream=False))
 
 
+@pytest.mark.skipif(not TYPES_ARE_COMPLETE, reason="nothing is checked with so old a version of the SDK")
 @pytest.mark.parametrize(
     "wrong",
     [
