@@ -41,19 +41,28 @@ def group(name: str) -> list[str]:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The tests, on this Python and the newest dependencies, with all lines and branches covered. About four minutes."""
+    """The tests, on this Python and the newest dependencies, with all lines and branches covered. About six minutes."""
     # Not editable: the tests run against the wheel that users get.
     session.install(".", "openai>=3", *group("test"))
     if session.posargs:
         session.run("pytest", *session.posargs)
         return
     session.log(
-        "about 5,000 tests; on two cores they take about four minutes (`nox -s quick`: half of them, in seconds)"
+        "about 9,000 tests; on two cores they take about six minutes (`nox -s quick`: half of them, in seconds)"
     )
     with tempfile.TemporaryDirectory() as folder:
         session.env["COVERAGE_FILE"] = os.fspath(Path(folder, "coverage"))
         # Fails below 100 % of lines and branches (fail_under in pyproject.toml).
-        session.run("pytest", "--numprocesses=auto", "--cov", "--cov-report=term-missing:skip-covered")
+        session.run(
+            "pytest", "-m", "not heavy", "--numprocesses=auto", "--cov", "--cov-report=term-missing:skip-covered"
+        )
+
+
+@nox.session
+def thorough(session: nox.Session) -> None:
+    """All tests, the heavy ones too, and a thousand drawn examples where a test names no number. About half an hour."""
+    session.install(".", "openai>=3", *group("test"))
+    session.run("pytest", "--numprocesses=auto", "--hypothesis-profile=thorough", *session.posargs)
 
 
 @nox.session

@@ -316,7 +316,12 @@ except RuntimeError as error:
 @forks
 @pytest.mark.parametrize(
     ("client", "place"),
-    [("None", "script"), ("None", "notebook"), ("OpenAI()", "script"), ("AsyncOpenAI()", "notebook")],
+    [
+        ("None", "notebook"),
+        ("OpenAI()", "script"),
+        pytest.param("None", "script", marks=pytest.mark.heavy),
+        pytest.param("AsyncOpenAI()", "notebook", marks=pytest.mark.heavy),
+    ],
 )
 def test_a_fork(client: str, place: str) -> None:
     """Both processes go on with the same Swarm. It makes a client for each; one that was passed in, the child remakes."""

@@ -83,6 +83,8 @@ def test_a_pipe_that_breaks_ends_the_run() -> None:
 
 
 COMMANDS = ["run agents:triage ?", "chat agents:triage", "eval cases.json", "graph agents:triage", "demo", "--help"]
+# Each is a process of a second or more.
+FEW_COMMANDS = COMMANDS[:1] + [pytest.param(command, marks=pytest.mark.heavy) for command in COMMANDS[1:]]
 
 
 def in_shell(command: str, server: LoopbackServer | None = None) -> subprocess.CompletedProcess[str]:
@@ -92,7 +94,7 @@ def in_shell(command: str, server: LoopbackServer | None = None) -> subprocess.C
     return subprocess.run(["bash", "-c", line], env=known, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", FEW_COMMANDS)
 def test_a_disk_that_is_full(project: Path, command: str) -> None:
     """A result that cannot be written is one line on stderr, and exit code 1."""
     (project / "cases.json").write_text('[{"conversation": "a", "function": "None", "agent": "agents:triage"}]')
@@ -104,7 +106,7 @@ def test_a_disk_that_is_full(project: Path, command: str) -> None:
     )
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", FEW_COMMANDS)
 def test_a_pipe_that_is_closed(project: Path, command: str) -> None:
     """A reader that never reads: exit code 141, and no line."""
     (project / "cases.json").write_text('[{"conversation": "a", "function": "None", "agent": "agents:triage"}]')

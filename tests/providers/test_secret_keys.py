@@ -258,11 +258,16 @@ COMMANDS = {
     "batch": ["batch", "agents:orders", "in.jsonl", "-o", "out.jsonl"],
     "eval": ["eval", "cases.json"],
 }
+# Each is a process of a second or more.
+FEW_COMMANDS = [
+    pytest.param(command, id=name, marks=[] if name == "run" else pytest.mark.heavy)
+    for name, command in COMMANDS.items()
+]
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("project")
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
+@pytest.mark.parametrize("command", FEW_COMMANDS)
 def test_a_command_sends_the_key_without_its_line_break(command: list[str]) -> None:
     """With `OPENAI_API_KEY=$(cat secret; echo x)` and the like, the command works, and nothing it writes has the key."""
     with model("Hi") as server:
@@ -272,7 +277,7 @@ def test_a_command_sends_the_key_without_its_line_break(command: list[str]) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
+@pytest.mark.parametrize("command", FEW_COMMANDS)
 def test_a_command_refuses_a_key_with_a_line_break_inside(command: list[str], project: Path) -> None:
     """It ends before any request, with exit code 2, and the key is nowhere."""
     with model("Hi") as server:

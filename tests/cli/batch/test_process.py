@@ -158,6 +158,7 @@ def test_a_pipe_that_breaks_ends_the_batch() -> None:
     assert "Exception ignored" not in stderr
 
 
+@pytest.mark.heavy
 def test_a_reader_that_pauses() -> None:
     """Items run while there is room; Ctrl-C does not wait for the reader, and each line that the reader got is counted."""
     items = [json.dumps({"input": f"note {number}", "metadata": "x" * 10_000}) for number in range(40)]
@@ -176,7 +177,13 @@ def test_a_reader_that_pauses() -> None:
     assert f"{len(whole)} item" in stderr
 
 
-@pytest.mark.parametrize("options", [["--resume"], ["--journal", "run.sqlite"]], ids=["output", "journal"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(["--resume"], id="output", marks=pytest.mark.heavy),
+        pytest.param(["--journal", "run.sqlite"], id="journal"),
+    ],
+)
 def test_kill_9_costs_nothing_that_was_written(options: list[str]) -> None:
     """The batch is killed and started again, twice: at the end each item has one line, and no item has run twice."""
     with server() as model:
@@ -207,6 +214,7 @@ def test_kill_9_costs_nothing_that_was_written(options: list[str]) -> None:
     assert len(noted) == len(set(noted))
 
 
+@pytest.mark.heavy
 def test_kill_9_and_failed_items() -> None:
     """With --resume failed items run again; old lines stay, and of the lines of one item the last one counts."""
     with server(refused={1, 3, 30}) as model:
