@@ -281,10 +281,15 @@ class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - not hashable, as any m
         if output is None:
             raise ConfigurationError("no type of the answer is known; pass output=... to run() or to the agent")
         try:
-            if self.stop != "answer":
-                why = _WHY.get(self.stop, self.stop)
+            why = _WHY.get(self.stop, self.stop)
+            if self.stop not in ("answer", "budget"):
                 raise OutputError(f"the run stopped before it had an answer: {why}")
-            return cast("T", read_answer(answer_type(output), self.messages))
+            try:
+                return cast("T", read_answer(answer_type(output), self.messages))
+            except OutputError as error:
+                if self.stop == "answer":
+                    raise
+                raise OutputError(f"the run stopped before it had an answer: {why}") from error
         except OutputError as error:
             error.response = self
             raise

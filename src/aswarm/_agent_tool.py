@@ -12,8 +12,9 @@ from contextlib import aclosing
 from typing import Any, Literal
 
 from ._agent import Agent, Response, Result, slug
+from ._budget import Budget
 from ._context import changes, copy_containers
-from ._errors import CallerMistake, ConfigurationError, Hold, ToolError
+from ._errors import CallerMistake, ConfigurationError, Hold, OutputError, ToolError
 from ._events import Event, RunFinished
 from ._json import is_json, is_object, jsonable, shown
 from ._messages import Message
@@ -59,8 +60,8 @@ def agent_tool(
     `output`: the type of the answer, or an `Output`; the result is then JSON, as the model wrote it.
     `tool(approve=True)(agent_tool(...))` and the other options of `@tool` work too.
 
-    If one of its own calls waits for a decision, the call of this tool waits; `Answer({id: decision})`, or the mapping
-    alone, decides on the calls inside, and True runs them all. The data of such a call has the messages and the changed
+    If one of its own calls waits for a decision, the call of this tool waits; `Answer({id: decision})` decides on the
+    calls inside, and True runs them all. The data of such a call has the messages and the changed
     context variables of the inner run: do not show it to users as it is.
 
     Raises ConfigurationError for a value that it does not know, and for a name that the API refuses.
@@ -75,7 +76,8 @@ def agent_tool(
     return function_tool(
         ask.with_changes if context == "share" else ask.with_copy,
         name=name or slug(agent.name) or "agent",
-        description=description or f"Ask the agent {agent.name}. The result is its answer, a text.",
+        description=description
+        or f"Ask the agent {agent.name}. The result is its answer, {'a text' if output is None else 'as JSON'}.",
         parameters=_PARAMETERS,
     )
 
@@ -110,17 +112,38 @@ class _AgentTool:
             if waited is not None:
                 agent, variables = self._agent_named(waited["agent"]), _changed(context, waited)
                 decisions = _decisions(call)
-            options = _options(run.options, agent, [*before, *messages], variables, decisions)
-            state, events = run.start(dataclasses.replace(options, output=self.output))
+            outer = run.options
+            options = RunOptions(
+                agent,
+                [*before, *messages],
+                variables,
+                model_override=outer.model_override,
+                debug=outer.debug,
+                max_turns=outer.max_turns,
+                resume=decisions,
+                # The budget of the outer run holds; a default of the swarm does not come beside it.
+                budget=None if outer.budget is None else Budget(),
+                output=self.output,
+            )
+            state, events = run.start(options)
+            await _report(typed(events), is_live=run.call_soon is not None)
         except ConfigurationError as error:
             raise CallerMistake(f"the call {call.id!r} of {call.name}: {error}") from error
-        await _report(typed(events), is_live=run.call_soon is not None)
         if state.response.stop == "waiting":
             raise _hold_of(state.response, [*messages, *state.response.messages], context)
-        if state.response.stop in _LIMITS and not state.response.text:
+        if state.response.stop in _LIMITS and not self._has_answer(state.response):
             used_up = _LIMITS[state.response.stop]
             raise ToolError(f"The agent {state.response.agent.name} stopped without an answer: {used_up}.")
         return state.response
+
+    def _has_answer(self, response: Response) -> bool:
+        if self.output is None:
+            return bool(response.text)
+        try:
+            _ = response.output
+        except OutputError:
+            return False
+        return True
 
     def _agent_named(self, name: str) -> Agent:
         found = [agent for agent in reachable_agents(self.agent) if agent.name == name]
@@ -140,13 +163,13 @@ async def _report(events: AsyncGenerator[Event, None], *, is_live: bool) -> None
 
 
 def _waited(call: ToolCall) -> Mapping[str, Any] | None:
-    """What the inner run has left that stopped because one of its calls waits; None if the call is a new one."""
+    """The data of the inner run that waits; None if no inner run has begun for this call."""
     data = call.decided.data if call.decided else None
     return data if is_object(data) and "messages" in data else None
 
 
 def _decisions(call: ToolCall) -> bool | Mapping[str, Any]:
-    """The decisions on the calls inside. Raises ConfigurationError for one that could only be on the outer call."""
+    """The decisions on the calls inside. Raises ConfigurationError for a decision on the outer call itself, such as changed arguments."""
     decided = call.decided or Decided()
     if decided.arguments is not None:
         raise ConfigurationError("its run has begun, so its arguments cannot be changed; decide on the calls inside")
@@ -163,32 +186,14 @@ def _changed(context: Mapping[str, Any], waited: Mapping[str, Any]) -> dict[str,
     return {**kept, **waited["context_variables"]}
 
 
-def _options(
-    outer: RunOptions,
-    agent: Agent,
-    messages: list[Message],
-    context: Mapping[str, Any],
-    decisions: bool | Mapping[str, Any],
-) -> RunOptions:
-    return RunOptions(
-        agent,
-        messages,
-        context,
-        model_override=outer.model_override,
-        debug=outer.debug,
-        max_turns=outer.max_turns,
-        resume=decisions,
-    )
-
-
 def _hold_of(response: Response, messages: list[Message], context: Mapping[str, Any]) -> Hold:
-    """What the outer call waits for: the calls inside, with all that the inner run needs to go on in another process."""
+    """What the outer call waits for: the calls inside, with all that the inner run needs to continue in another process."""
     reasons = [f"{call.agent}: {call.name} {call.reason}" for call in response.waiting if call.reason]
     changed, removed = changes(context, response.context_variables)
     for key, value in changed.items():
         if not is_json(value):
             raise CallerMistake(
-                f"the run inside the call waits, and its context variable {key!r} is not JSON, so it could not go on in another "
+                f"the run inside the call waits, and its context variable {key!r} is not JSON, so it could not continue in another "
                 "process; keep such objects outside of the context, or set them in the outer run"
             )
     return Hold(

@@ -51,7 +51,7 @@ class ConfigurationError(AswarmError):
 
 
 class CallerMistake(ConfigurationError):  # noqa: N818 - reads as what happened
-    """A mistake of the caller that a tool of aswarm's own has met. It ends the run, and no model is told of it (internal)."""
+    """A ConfigurationError that a tool of aswarm raises. It ends the run, and the model does not see it (internal)."""
 
 
 class RunError(AswarmError):
@@ -61,11 +61,14 @@ class RunError(AswarmError):
 
 
 class BudgetError(RunError):
-    """A limit of `Budget(..., then="raise")` was reached. `response.spent` says which; `response` is valid, as of any error."""
+    """A limit of `Budget(..., then="raise")` was reached.
+
+    `response.spent` names the limit. `response` is a valid partial response, as with every RunError.
+    """
 
 
 class OutputError(RunError):
-    """There is no answer of the type that was asked for: no attempt of the model was one, or the run stopped before.
+    """The run has no answer of the requested type: no attempt fitted it, or the run stopped before an answer.
 
     The text has what was wrong with the last attempt, or why the run stopped. All attempts are in `.response`.
     """

@@ -109,11 +109,12 @@ def _is_output(given: object) -> TypeGuard[Output[Any]]:
 class AnswerType:
     """The type of an answer in the form that the model is shown, and the reader of what the model sends.
 
-    `schema`: the JSON schema of an object; None if only a plain text is an answer. `name`: the name of the type.
+    `hint`: the type as it was given. `schema`: the JSON schema of an object; None if only a plain text is an answer. `name`: the name of the type.
     `allows_text`: any plain text is an answer.
     """
 
-    output: Output[Any]
+    hint: Any
+    strict: bool
     name: str
     schema: dict[str, Any] | None
     allows_text: bool
@@ -124,7 +125,7 @@ class AnswerType:
     def read(self, text: str) -> Any:
         """The JSON text as an object of the type. Raises ToolArgumentsError with one line for each fault."""
         try:
-            data = from_json(text if text.strip() else "{}")
+            data = from_json(text)
         except ValueError as error:
             raise ToolArgumentsError(f"the answer is not JSON: {error}; you sent {shown(text, 1000)}") from error
         try:
@@ -143,15 +144,6 @@ class AnswerType:
             if not self.allows_text:
                 raise
             return text
-
-    def checked(self, value: Any) -> Any:
-        """The value, if `check` of the user takes it. Raises ToolArgumentsError with the text of its ValueError."""
-        if self.output.check is not None:
-            try:
-                self.output.check(value)
-            except ValueError as error:
-                raise ToolArgumentsError(str(error) or "the answer was refused") from error
-        return value
 
     def partial(self, text: str) -> Any:
         """The beginning of an answer as plain data, neither checked nor converted; None if there is nothing yet."""
@@ -176,22 +168,23 @@ class AnswerType:
 def answer_type(output: Output[Any]) -> AnswerType:
     """The type of the answer. Raises ConfigurationError for a type that pydantic cannot describe."""
     try:
-        hash(output)
+        hash(output.type)
     except TypeError:  # a hint may hold anything, such as a Field
-        return _make_answer_type(output)
-    return _known_answer_type(output)
+        return _make_answer_type(output.type, output.strict)
+    return _known_answer_type(output.type, output.strict)
 
 
-def _make_answer_type(output: Output[Any]) -> AnswerType:
-    members = get_args(output.type) if get_origin(output.type) in (Union, types.UnionType) else (output.type,)
+def _make_answer_type(given: Any, strict: bool, /) -> AnswerType:
+    members = get_args(given) if get_origin(given) in (Union, types.UnionType) else (given,)
     others = tuple(member for member in members if member is not str)
-    hint: Any = Union[others] if len(others) > 1 else (*others, str)[0]  # noqa: UP007 - known only at run time
+    hint: Any = Union[others] if len(others) > 1 else others[0] if others else str  # noqa: UP007 - known only at run time
     adapter, schema, is_wrapped = _described(hint)
     required: Sequence[str] = schema.get("required", ())
-    optional = [key for key in schema.get("properties", {}) if key not in required] if output.strict else []
+    optional = [key for key in schema.get("properties", {}) if key not in required] if strict else []
     return AnswerType(
-        output,
-        str(getattr(output.type, "__name__", output.type)),
+        given,
+        strict,
+        given.__name__ if isinstance(given, type) else str(given),
         schema if others else None,
         str in members,
         adapter,
@@ -254,7 +247,7 @@ def read_answer(answer: AnswerType, messages: Sequence[Message]) -> Any:
             arguments = _accepted_arguments(calls, messages[head + 1 :])
             if arguments is None:
                 raise OutputError(f"there is no answer: the last message has calls, and no accepted {FINAL_ANSWER}")
-            return answer.read(arguments)
+            return answer.read(arguments or "{}")
         if refusal := message.get("refusal"):
             raise OutputError(f"the model refused to answer: {refusal}")
         return answer.read_text(text_of(message.get("content")))

@@ -24,8 +24,8 @@ from ._providers.default_client import Transport, check_transport, make_client
 from ._providers.openai import OpenAISource, source_for
 from ._rate_limits.policy import RateLimits
 from ._rate_limits.rate_limiter import RateLimiter
+from ._run.budget_middleware import budget_middleware, instruct_in_time
 from ._run.current_call import OuterRun, running_call, running_run
-from ._run.cutting import budget_middleware
 from ._run.debug import debug_middleware
 from ._run.execution import ToolCaller, ToolErrorHook
 from ._run.handlers import Handlers, Middleware, MiddlewareStack, RunInfo, chain, isolated
@@ -140,24 +140,6 @@ class AsyncSwarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
-        output: None = None,
-    ) -> Coroutine[Any, Any, Response]: ...
-
-    @overload
-    def run(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        model_override: str | None = None,
-        stream: Literal[False] = False,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        *,
-        resume: bool | Decisions = False,
-        run_id: str | None = None,
-        budget: Budget | None = None,
         output: type[T] | Output[T],
     ) -> Coroutine[Any, Any, Response[T]]: ...
 
@@ -176,7 +158,7 @@ class AsyncSwarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
-        output: Any,
+        output: Any = None,
     ) -> Coroutine[Any, Any, Response]: ...
 
     @overload
@@ -265,19 +247,8 @@ class AsyncSwarm:
         Raises ConfigurationError (a mistake of the caller), CompletionError (the provider failed), OutputError (no answer has the type) or RunError. Each has
         `.response`: what had happened until then. So has the cancellation exception of a plain run that is cancelled.
         """
-        options = RunOptions(
-            agent,
-            messages,
-            context_variables,
-            model_override,
-            debug,
-            max_turns,
-            execute_tools,
-            resume,
-            run_id,
-            budget,
-            as_output(output),
-        )
+        begin = partial(RunOptions, agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
+        options = begin(resume, run_id, budget, as_output(output))
         return self._classic_stream(options) if stream else self._run_to_end(options)
 
     def run_and_stream(
@@ -296,21 +267,8 @@ class AsyncSwarm:
         output: Any = None,
     ) -> ClassicStream:
         """Swarm's name for `run(..., stream=True)`."""
-        return self._classic_stream(
-            RunOptions(
-                agent,
-                messages,
-                context_variables,
-                model_override,
-                debug,
-                max_turns,
-                execute_tools,
-                resume,
-                run_id,
-                budget,
-                as_output(output),
-            )
-        )
+        begin = partial(RunOptions, agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
+        return self._classic_stream(begin(resume, run_id, budget, as_output(output)))
 
     def stream(
         self,
@@ -333,19 +291,8 @@ class AsyncSwarm:
         Takes what `run` takes and raises what it raises. `run.response` is valid however the block ended.
         `deltas=False` asks for completions whole; tools are live all the same.
         """
-        options = RunOptions(
-            agent,
-            messages,
-            context_variables,
-            model_override,
-            debug,
-            max_turns,
-            execute_tools,
-            resume,
-            run_id,
-            budget,
-            as_output(output),
-        )
+        begin = partial(RunOptions, agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
+        options = begin(resume, run_id, budget, as_output(output))
         return EventStream(*self._prepare(options, deliver_live, stream=deltas))
 
     def batch(
@@ -431,7 +378,8 @@ class AsyncSwarm:
         is_live = deliver is deliver_live
         start = partial(self._prepare, deliver=deliver, stream=stream and is_live, retries=middleware.get("retries"))
         make_handlers = partial(self._make_handlers, state, options, start, is_live, middleware)
-        loop = Loop(state, options, settings, make_handlers, self._instruct, deliver, self._concurrent_tools)
+        instruct = self._instruct if state.budget is None else instruct_in_time(self._instruct, state.budget)
+        loop = Loop(state, options, settings, make_handlers, instruct, deliver, self._concurrent_tools)
         return state, loop.events()
 
     def _spending(self, options: RunOptions) -> Spending | None:

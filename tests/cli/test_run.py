@@ -257,7 +257,9 @@ def test_a_budget_that_is_none(wrong: str) -> None:
     """Exit code 2; the error shows what is expected."""
     result = invoke("run", *QUESTION, "--budget", wrong)
     assert result.exit_code == 2
-    assert "expected limits such as" in result.stderr or "of a Budget must be" in result.stderr
+    assert re.search(
+        "expected limits such as|of a Budget must be|unknown limit .*; the limits are turns, ", result.stderr
+    )
 
 
 def test_a_refusal_is_not_an_answer() -> None:

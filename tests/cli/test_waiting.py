@@ -135,18 +135,19 @@ def test_another_question_continues_a_loaded_conversation() -> None:
     [
         ([], "there is no QUESTION"),
         (["--resume", "decisions.json"], "--resume needs --load FILE"),
-        (["Hi", "--load", "talk.json", "--resume", "decisions.json"], "takes no QUESTION"),
-        (["--load", "talk.json", "--resume", "missing.json"], "missing.json cannot be read: No such file"),
-        (["--load", "talk.json", "--resume", "bad.json"], "bad.json is not JSON"),
-        (["--load", "talk.json", "--resume", "list.json"], "list.json must have true, or decisions by the id of the call"),
-        (["--load", "talk.json", "--resume", "decisions.json"], "resume names 'c9', but no open call has this id"),
-        (["--load", "missing.json", "--resume", "decisions.json"], "--load: missing.json: No such file"),
-        (["--load", "list.json", "--resume", "decisions.json"], "--load: list.json: not a saved conversation"),
-        (["--load", "other.json", "--resume", "decisions.json"], "with the agent 'Nobody', which is not among those that AGENT can reach: Cashier"),
+        (["Hi", "--load", "talk.json", "--resume", "decisions.json", "--save", "out.json"], "takes no QUESTION"),
+        (["--load", "talk.json", "--resume", "decisions.json"], "--resume needs --save FILE: without it the same calls stay open"),
+        (["--load", "talk.json", "--resume", "missing.json", "--save", "out.json"], "missing.json cannot be read: No such file"),
+        (["--load", "talk.json", "--resume", "bad.json", "--save", "out.json"], "bad.json is not JSON"),
+        (["--load", "talk.json", "--resume", "list.json", "--save", "out.json"], "list.json must have true, or decisions by the id of the call"),
+        (["--load", "talk.json", "--resume", "decisions.json", "--save", "out.json"], "resume names 'c9', but no open call has this id"),
+        (["--load", "missing.json", "--resume", "decisions.json", "--save", "out.json"], "--load: missing.json: No such file"),
+        (["--load", "list.json", "--resume", "decisions.json", "--save", "out.json"], "--load: list.json: not a saved conversation"),
+        (["--load", "other.json", "--resume", "decisions.json", "--save", "out.json"], "with the agent 'Nobody', which is not among those that AGENT can reach: Cashier"),
         (["Hi", "--save", "talk.json"], "--save: talk.json has another conversation"),
         (["Hi", "--save", "list.json"], "--save: list.json: the file is not a saved conversation"),
     ],
-    ids=["nothing", "no load", "question", "missing", "not JSON", "list", "id", "no talk", "no conversation", "agent", "save", "foreign"],
+    ids=["nothing", "no load", "question", "no save", "missing", "not JSON", "list", "id", "no talk", "no conversation", "agent", "save", "foreign"],
 )  # fmt: skip
 def test_what_cannot_be_decided(arguments: list[str], text: str) -> None:
     """A usage error that names the file and says what to do; nothing is sent, and no file is changed."""
@@ -183,7 +184,15 @@ def test_in_processes_of_their_own() -> None:
         code, stdout, _ = ended(started("run", "agents:cashier", "Refund!", "--save", "talk.json", server=server))
         assert (code, [each["id"] for each in json.loads(stdout)]) == (3, ["c1"])
         again = started(
-            "run", "agents:cashier", "--load", "talk.json", "--resume", decided({"c1": True}), server=server
+            "run",
+            "agents:cashier",
+            "--load",
+            "talk.json",
+            "--save",
+            "talk.json",
+            "--resume",
+            decided({"c1": True}),
+            server=server,
         )
         code, stdout, stderr = ended(again)
     assert (code, stdout, stderr) == (0, "Refunded.\n", "refunding 7\n")

@@ -202,11 +202,11 @@ class Waiting:
     [
         (True, [1, 2]),
         (Answer({"a": True, "b": False}), [1]),
-        ({"a": True, "b": {"deny": "late"}}, [1]),
+        (Answer({"a": True, "b": {"deny": "late"}}), [1]),
         ({"answer": {"a": True, "b": False}}, [1]),
         (False, []),
     ],
-    ids=["True", "Answer", "mapping", "JSON", "False"],
+    ids=["True", "Answer", "nested form", "JSON", "False"],
 )
 async def test_it_waits_and_the_outer_call_waits(decision: Any, ran: list[int]) -> None:
     """The decisions are passed down, in another process; context that the inner run had changed is still there."""
@@ -226,11 +226,11 @@ async def test_inner_calls_are_decided_one_by_one() -> None:
     shop = Waiting()
     history = await shop.begin()
     swarm = AsyncSwarm(model_of(outer=["Done."], payer=["Refunded."]).client())
-    second = await swarm.run(shop.agent, history, resume={"outer_1": {"a": True}})
+    second = await swarm.run(shop.agent, history, resume={"outer_1": Answer({"a": True})})
     assert (second.stop, shop.ran) == ("waiting", [1])
     assert [each["id"] for each in second.waiting[0].data["waiting"]] == ["b"]
     history = json.loads(json.dumps([*history, *second.messages]))
-    third = await swarm.run(shop.agent, history, resume={"outer_1": {"b": True}})
+    third = await swarm.run(shop.agent, history, resume={"outer_1": {"answer": {"b": True}}})
     assert (third.text, shop.ran) == ("Done.", [1, 2])
 
 
@@ -247,8 +247,8 @@ async def test_an_agent_that_is_not_found_is_named() -> None:
     [
         (Answer(False), "the answer False decides nothing"),
         ({"answer": ["a"]}, "the answer ['a'] decides nothing"),
-        ({"typo": True}, "resume names 'typo', but no open call has this id"),
-        ({"a": {"deny": 3}}, "a decision is True, False"),
+        (Answer({"typo": True}), "resume names 'typo', but no open call has this id"),
+        (Answer({"a": {"deny": 3}}), "a decision is True, False"),
         (Approve({"request": "other"}), "its arguments cannot be changed"),
     ],
     ids=["False", "list", "typo", "no form", "arguments"],

@@ -1,6 +1,6 @@
 """What the budgets of a run, and of the runs around it, let it do next.
 
-Decides before each request and each call. Pure: the clock is given, and nothing here waits. `_run.cutting` cuts what
+Decides before each request and each call. Pure: the clock is given, and nothing here waits. `_run.budget_middleware` cuts what
 still runs at the deadline.
 """
 
@@ -15,6 +15,7 @@ from aswarm._agent import Agent
 from aswarm._budget import Budget, Limit
 from aswarm._errors import BudgetError
 from aswarm._text import counted
+from aswarm._tools.tool import standing_hold
 from aswarm._usage import Usage
 
 from .plan import ToolCall, ToolOutcome
@@ -28,8 +29,8 @@ logger = logging.getLogger("aswarm")
 class BudgetControl:
     """Decides what one run may do next, by its own budget and those of the runs around it.
 
-    `spent`: the limit that was reached, or None. `is_last`: the completion without tools comes now, or came, that
-    `then="answer"` asks for; no limit holds for it. `deadline`: in the time of `clock`.
+    `spent`: the limit that was reached, or None. `is_last`: the run makes, or has made, the last completion of
+    `then="answer"`. No limit applies to it. `deadline`: in the time of `clock`.
     """
 
     def __init__(self, spending: Spending, agent: Agent, run_id: str = "") -> None:
@@ -50,6 +51,10 @@ class BudgetControl:
         self._log_fields = {"run_id": run_id}
         self._has_warned = False
 
+    @property
+    def limits_handoffs(self) -> bool:
+        return self._handoffs is not None
+
     # --- time ---
 
     def start(self, clock: Callable[[], float]) -> None:
@@ -65,13 +70,13 @@ class BudgetControl:
     # --- a request ---
 
     def admit_request(self, *, may_ask: bool) -> bool:
-        """Whether a request may be made now. It is counted if `may_ask`: if another limit admits it too.
+        """Whether a request may be made now. `may_ask`: max_turns admits a request. Only then is it counted.
 
         Raises BudgetError at a limit if the budget says so.
         """
         if self.is_last:
             return False
-        self._look()
+        self._find_reached_limit()
         if self.spent is not None:
             then = self._own.then if self._owner is self._spending else "stop"
             if then == "raise":
@@ -83,8 +88,8 @@ class BudgetControl:
             each.turns += 1
         return True
 
-    def _look(self) -> None:
-        """Set `spent` if a limit was reached. That of an outer run counts first: it has to decide what follows."""
+    def _find_reached_limit(self) -> None:
+        """Set `spent` if a limit was reached. Outer runs come first: the outermost run at a limit decides what follows."""
         for each in reversed([*self._spending.chain()]):
             if self.spent is None and (limit := each.reached()):
                 self._set_spent(limit, each)
@@ -101,7 +106,7 @@ class BudgetControl:
 
     @property
     def seconds_used_up(self) -> str:
-        """The same of the seconds of this run."""
+        """The same sentence, for the seconds of this run."""
         return _used_up("seconds", self._own)
 
     def check_price(self, model: str) -> None:
@@ -131,9 +136,12 @@ class BudgetControl:
     # --- the calls of a turn ---
 
     def admit_calls(self, calls: Iterable[ToolCall]) -> None:
-        """Answer, in call order, the calls that do not run. Calls that wait, or have an answer, are not counted."""
+        """Answer, in call order, the calls that do not run. A call is counted once nothing has to be decided about it.
+
+        Only the function of a call can say that this call waits, so a call that then waits is counted.
+        """
         for call in calls:
-            if call.outcome is not None or call.hold is not None:
+            if call.outcome is not None or call.hold is not None or _must_wait(call):
                 continue
             if (text := self._refusal(call)) is None:
                 self._admitted.add(call)
@@ -156,7 +164,7 @@ class BudgetControl:
             each.calls += 1
         return None
 
-    def keeps(self, call: ToolCall, target: Agent) -> str | None:
+    def handoff_refusal(self, call: ToolCall, target: Agent) -> str | None:
         """Why this call does not hand over to the agent, for the model; None if it does."""
         text = self._handoffs.refusal(target.name) if self._handoffs else None
         if text is not None:
@@ -172,6 +180,8 @@ class BudgetControl:
                 self._repetition.add(call, call.outcome.content)
         if self._handoffs:
             self._count_handoffs(self._handoffs, agent, target, has_worked=bool(work))
+        if self._repetition:
+            self._repetition.end_turn()
         self._admitted.clear()
         self._kept_back.clear()
 
@@ -186,6 +196,10 @@ class BudgetControl:
 
 def _hands_over(call: ToolCall) -> bool:
     return call.outcome is not None and call.outcome.agent is not None
+
+
+def _must_wait(call: ToolCall) -> bool:
+    return call.decided is None and call.tool is not None and standing_hold(call.tool) is not None
 
 
 def _polls(call: ToolCall) -> bool:

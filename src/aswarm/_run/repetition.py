@@ -30,6 +30,8 @@ class Repetition:
         self._limit = limit
         self._last: dict[_Key, str] = {}
         self._times: dict[_Key, int] = {}
+        self._refused: dict[_Key, int] = {}  # in how many turns
+        self._refused_now: set[_Key] = set()  # in this turn
 
     def refusal(self, call: ToolCall) -> str | None:
         """Why the call does not run, for the model; None if it may run."""
@@ -38,10 +40,19 @@ class Repetition:
         return f"not run: this call was made {_times(self._limit)} with this result: {shown(self._last[key], _SHOWN)}"
 
     def add_refused(self, call: ToolCall) -> bool:
-        """Count a refused call. Returns whether the model has insisted: as often refused as made."""
+        """Count a refused call, once a turn. Returns whether the model has insisted: refused as often as made.
+
+        The model reads a refusal after the turn, so the first turn is no insistence.
+        """
         key = _key_of(call)
-        self._times[key] += 1
-        return self._times[key] >= 2 * self._limit
+        if key not in self._refused_now:
+            self._refused_now.add(key)
+            self._refused[key] = self._refused.get(key, 0) + 1
+        return self._refused[key] >= max(2, self._limit)
+
+    def end_turn(self) -> None:
+        """The model reads now what was refused."""
+        self._refused_now.clear()
 
     def add(self, call: ToolCall, result: str | list[dict[str, Any]]) -> None:
         """Count a call that has run."""
@@ -49,7 +60,7 @@ class Repetition:
         if self._last.get(key) == text:
             self._times[key] = self._times.get(key, 0) + 1
         else:
-            self._times = {key: 1}
+            self._times, self._refused = {key: 1}, {}
         self._last[key] = text
 
 

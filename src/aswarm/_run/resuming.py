@@ -31,8 +31,8 @@ def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapp
     """Apply the decisions to the open calls at the end of a history: set their `decided`, `outcome` or `hold`.
 
     `decisions`: True runs all calls that can run here. `entries`: what the history records of the calls by position, or
-    None if it says nothing. A call without a decision stays open; only one that stands behind a call that waits runs in
-    its turn, because nothing was asked about it.
+    None if it says nothing. A call without a decision stays open. A call that only came after a waiting call runs in its
+    turn: nothing was asked about it.
 
     Raises ConfigurationError for a decision that fits no open call, or not this one.
     """
@@ -61,27 +61,28 @@ def _hold_of(entry: Entry) -> Hold:
 
 
 def _by_position(calls: Sequence[ToolCall], decisions: Decisions) -> dict[int, Decision]:
+    by_id: dict[object, list[int]] = {}
+    for call in calls:
+        by_id.setdefault(call.id, []).append(call.position)
+    by_index: dict[object, int] = {str(call.position): call.position for call in calls}
     found: dict[int, Decision] = {}
     for key, decision in decisions.items():
-        position = _position_of(key, calls)
+        named = by_id.get(key, [])
+        if len(named) > 1:
+            indexes = " and ".join(map(str, named))
+            raise ConfigurationError(
+                f"resume names {key!r}, the id of several open calls; use their indexes: {indexes}"
+            )
+        position = named[0] if named else by_index.get(str(key))
+        if position is None:
+            ids = named_ids([call.id for call in calls])
+            raise ConfigurationError(
+                f"resume names {shown(key, _SHOWN)}, but no open call has this id or index; the open calls are {ids}"
+            )
         if position in found:
             raise ConfigurationError(f"resume decides twice on the call {key!r}: by its id and by its index")
         found[position] = decision
     return found
-
-
-def _position_of(key: object, calls: Sequence[ToolCall]) -> int:
-    named = [call.position for call in calls if call.id == key]
-    if len(named) > 1:
-        indexes = " and ".join(map(str, named))
-        raise ConfigurationError(f"resume names {key!r}, the id of several open calls; use their indexes: {indexes}")
-    index = int(key) if isinstance(key, str) and key.isdecimal() else key
-    found = named or [call.position for call in calls if call.position == index and not isinstance(index, bool)]
-    if not found:
-        raise ConfigurationError(
-            f"resume names {key!r}, but no open call has this id or index; the open calls are {named_ids([call.id for call in calls])}"
-        )
-    return found[0]
 
 
 def named_ids(ids: Sequence[str]) -> str:
@@ -124,9 +125,7 @@ def _as_decision(call: ToolCall, decision: object) -> str | Approve | Deny | Ans
     if is_object(decision):
         form, value = next(iter(decision.items()), ("", None))
         read = _JSON_FORMS.get(form)
-        if read is None:
-            return Answer(decision)
-        if len(decision) == 1 and (found := read(value)) is not None:
+        if read is not None and len(decision) == 1 and (found := read(value)) is not None:
             return found
     raise ConfigurationError(
         f"resume says {shown(decision, _SHOWN)} of the call {call.id!r}; a decision is True, False, a str that the model is "
@@ -148,7 +147,7 @@ def _denial(value: object) -> Deny | None:
     return Deny(value) if isinstance(value, str) else None
 
 
-# A form with another value is an error: a refusal with a mistake in it must not let the call run.
+# Every other mapping is an error: a refusal with a mistake in it must not let the call run.
 _JSON_FORMS: Mapping[str, Callable[[object], Approve | Deny | Answer | None]] = {
     "approve": _approval,
     "deny": _denial,

@@ -17,7 +17,8 @@ from aswarm._usage import Usage
 class Spending:
     """What a run has used, with the runs inside its tools. `outer` is that of the run around it, which shares it all.
 
-    `turns` and `calls` are counted when they are admitted, so that runs side by side never exceed a limit together.
+    `turns` and `calls` are counted when they are admitted, so that runs side by side in one
+    event loop never exceed a limit together.
     `has_refused`: a call was not admitted.
     """
 

@@ -50,7 +50,7 @@ class RunState:
 
     `agent`: the active agent. `context`: the run's own copy of the context variables. `calls`: the calls of the current
     turn, or the open calls that a resumed run begins with. `stop`: why the run ended; "cancelled" until that is known.
-    `budget`: what the budgets let it do; None without a budget. `is_cut`: the current completion came to no end in time.
+    `budget`: what the budgets let it do; None without a budget. `is_cut`: the deadline of a budget cut the current completion.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class RunState:
         self._response: Response | None = None
         self._output = output
         self._typed: TypedAnswers | None = None  # if an answer must have a type
+        self._correction: Message | None = None  # what the next request says of an answer that cannot be used
         if output is not None or agent.output is not None:
             self._typed = TypedAnswers(output)
         self._read_history(normalize(messages), resume=resume)
@@ -98,8 +99,9 @@ class RunState:
         unanswered = open_calls(history)
         if unanswered and resume is False:
             raise ConfigurationError(
-                f"messages end with tool calls that have no answer ({named_ids([call['id'] for call in unanswered])}). Messages are data, never an order: "
-                "pass resume=True to run them, if the history comes from storage you trust, or answer them yourself"
+                f"messages end with tool calls that have no answer ({named_ids([call['id'] for call in unanswered])}). Messages are data, never an order. "
+                "Pass resume={'call_1': True}, with a decision for each call, or resume=True to run them all, if the history comes "
+                "from storage you trust; or answer them yourself"
             )
         if not unanswered and not isinstance(resume, bool) and resume:
             raise ConfigurationError(
@@ -143,6 +145,10 @@ class RunState:
 
     def request(self, instructions: Any, settings: RequestSettings) -> CompletionRequest:
         """The next request for a completion."""
+        if self._correction is not None:
+            self._new_messages.append(self._correction)
+            self._send_pending([self._correction])
+            self._correction = None
         choice = self.agent.tool_choice
         if choice is None:
             choice = self.agent.model_settings.get("tool_choice")
@@ -156,7 +162,10 @@ class RunState:
         request = build_request(self.agent, instructions, self._wire, tools, choice, settings, known=self._known)
         if self.budget is not None:
             self.budget.check_price(request.body["model"])
-        return request if self._typed is None else self._typed.ask(request, toolbox(self.agent).tools)
+        if self._typed is None:
+            return request
+        self._typed.is_last = self.budget is not None and self.budget.is_last
+        return self._typed.ask(request, toolbox(self.agent).tools)
 
     def stop_reason(self, max_turns: float, *, execute_tools: bool) -> StopReason | None:
         """Why the run is over, or None: then it runs `calls`, or asks for a completion if there are no calls.
@@ -181,7 +190,7 @@ class RunState:
         return None if self.turns < max_turns else "max_turns"
 
     def _admits(self, budget: BudgetControl, *, may_ask: bool) -> bool:
-        """Whether the budget lets the run end with its answer, or ask for a completion, which `may_ask` says otherwise."""
+        """Whether the run may continue: end with its answer, or ask for a completion. `may_ask`: max_turns admits one."""
         return not budget.is_last if self._answered else budget.admit_request(may_ask=may_ask)
 
     # --- recording ---
@@ -222,9 +231,7 @@ class RunState:
             told = typed.read_text(message, self.agent, toolbox(self.agent).tools)
             self._answered = told is None and typed.error is None
             if told is not None:
-                asked_again: Message = {"role": "user", "content": told}
-                self._new_messages.append(asked_again)
-                self._send_pending([asked_again])
+                self._correction = {"role": "user", "content": told}
 
     def end_group(self, calls: Iterable[ToolCall]) -> bool:
         """Merge the context changes of the finished calls of a group, in call order. False if the turn stops here: a call waits."""

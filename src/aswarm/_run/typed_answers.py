@@ -28,24 +28,28 @@ _ANOTHER = f"not the answer: an earlier call of {FINAL_ANSWER} was accepted"
 class TypedAnswers:
     """The answers of one run. `error`: set once the model has had all its attempts.
 
-    `given`: what the run was asked for; without it, each agent answers with its own `output`.
+    `given`: what the run was asked for; without it, each agent answers with its own `output`. `is_last`: the completion is
+    the last one that a budget admits, so an answer that cannot be used is not asked for again.
     """
 
     def __init__(self, given: Output[Any] | None) -> None:
         self.error: OutputError | None = None
+        self.is_last = False
         self._given = given
         self._invalid = 0
         self._forces = False  # the model has answered with a text, and has one attempt left
-        self._known: AnswerType | None = None
+
+    def _output_of(self, agent: Agent) -> Output[Any] | None:
+        return self._given if self._given is not None else as_output(agent.output)
 
     def type_of(self, agent: Agent) -> AnswerType | None:
         """The type of the answer of this agent; None if it has none. Raises ConfigurationError for an unusable type."""
-        output = self._given if self._given is not None else as_output(agent.output)
-        if output is None:
-            return None
-        if self._known is None or self._known.output != output:
-            self._known = answer_type(output)
-        return self._known
+        output = self._output_of(agent)
+        return None if output is None else answer_type(output)
+
+    def _mode_of(self, agent: Agent, answer: AnswerType, functions: Tools) -> str:
+        output = self._output_of(agent)
+        return _mode("auto" if output is None else output.mode, answer, agent, functions)
 
     # --- the request ---
 
@@ -58,7 +62,7 @@ class TypedAnswers:
         if answer is None or answer.schema is None:
             return functions
         _check_agent(agent, functions)
-        mode = _mode(answer, agent, functions)
+        mode = self._mode_of(agent, answer, functions)
         if mode == "schema":
             response_format(answer)  # raises for what strict mode cannot express
         return {**functions, FINAL_ANSWER: answer_tool(answer)} if mode == "tool" else functions
@@ -69,7 +73,7 @@ class TypedAnswers:
         answer = self.type_of(agent)
         if answer is None or answer.schema is None:
             return request
-        match _mode(answer, agent, functions):
+        match self._mode_of(agent, answer, functions):
             case "schema":
                 body["response_format"] = response_format(answer)
             case "prompt":
@@ -77,7 +81,7 @@ class TypedAnswers:
                 if not body.get("tools") and not answer.allows_text:
                     body["response_format"] = dict(JSON_OBJECT)
             case _:
-                if self._forces:
+                if self._forces or self.is_last:
                     # Some servers ignore a choice by name. All of them know a choice among one.
                     body["tools"], body["tool_choice"] = [answer_tool(answer).schema.json], "required"
         return request
@@ -90,11 +94,13 @@ class TypedAnswers:
         if answer is None or message.get("refusal"):
             return None
         try:
-            answer.checked(answer.read_text(text_of(message.get("content"))))
+            self._check(agent, answer.read_text(text_of(message.get("content"))))
         except ToolArgumentsError as error:
-            by_tool = answer.schema is not None and _mode(answer, agent, functions) == "tool"
-            self._count(answer, str(error))
-            self._forces = by_tool and self._invalid == answer.output.retries
+            if self.is_last:
+                return None
+            by_tool = answer.schema is not None and self._mode_of(agent, answer, functions) == "tool"
+            self._count(agent, answer, str(error))
+            self._forces = by_tool and self._invalid == self._retries(agent)
             do = f"Call the function {FINAL_ANSWER} with your answer." if by_tool else "Answer again."
             return None if self.error else f"Your answer cannot be used:\n{error}\n{do}"
         return None
@@ -112,7 +118,7 @@ class TypedAnswers:
         answer = self.type_of(call.agent)
         assert answer is not None  # noqa: S101 - it has the function only because it has a type
         try:
-            answer.checked(answer.read(call.arguments))
+            self._check(call.agent, answer.read(call.arguments or "{}"))
         except ToolArgumentsError as error:
             return ToolOutcome(f"Error: {error}", error=error)
         return ToolOutcome(ACCEPTED)
@@ -124,15 +130,29 @@ class TypedAnswers:
             return True
         for call in calls:
             if call.tool is not None and call.tool.is_answer and call.outcome and call.outcome.error and not handed_off:
-                self._count(self.type_of(call.agent), str(call.outcome.error))
+                self._count(call.agent, self.type_of(call.agent), str(call.outcome.error))
                 break
         return False
 
-    def _count(self, answer: AnswerType | None, fault: str) -> None:
+    def _check(self, agent: Agent, value: Any) -> None:
+        """Let `check` of the user look at the answer. Raises ToolArgumentsError with the text of its ValueError."""
+        output = self._output_of(agent)
+        if output is not None and output.check is not None:
+            try:
+                output.check(value)
+            except ValueError as error:
+                raise ToolArgumentsError(str(error) or "the answer was refused") from error
+
+    def _retries(self, agent: Agent) -> int:
+        output = self._output_of(agent)
+        return 0 if output is None else output.retries
+
+    def _count(self, agent: Agent, answer: AnswerType | None, fault: str) -> None:
         self._invalid += 1
-        if answer is not None and self._invalid > answer.output.retries:
+        retries = self._retries(agent)
+        if answer is not None and self._invalid > retries and not self.is_last:
             self.error = OutputError(
-                f"the model gave no answer of the type {answer.name}, and was asked again {answer.output.retries} times; the "
+                f"the model gave no answer of the type {answer.name}, and was asked again {retries} times; the "
                 f"last answer is wrong:\n{fault}"
             )
 
@@ -148,9 +168,8 @@ def is_settled(calls: Sequence[ToolCall]) -> bool:
     return all(call.outcome is not None for call in calls)
 
 
-def _mode(answer: AnswerType, agent: Agent, functions: Tools) -> str:
+def _mode(mode: str, answer: AnswerType, agent: Agent, functions: Tools) -> str:
     has_tools = bool(functions or agent.model_settings.get("tools"))
-    mode = answer.output.mode
     if mode == "auto":
         return "tool" if has_tools or answer.allows_text else "schema"
     if mode == "schema" and has_tools:

@@ -30,7 +30,7 @@ def answer_tool(answer: AnswerType) -> Tool[..., Any]:
     """
     parameters = _schema(answer)
     about = parameters.pop("description", "")
-    strict = {"strict": True} if answer.output.strict else {}
+    strict = {"strict": True} if answer.strict else {}
     function: dict[str, Any] = {
         "name": FINAL_ANSWER,
         "description": f"Give the final answer.{' It is: ' if about else ''}{about}",
@@ -50,7 +50,7 @@ async def _never_runs(**_: Any) -> None: ...
 def response_format(answer: AnswerType) -> dict[str, Any]:
     """The `response_format` that holds a server to the schema. Raises ConfigurationError as `answer_tool` does."""
     name = "".join(character if character.isascii() and character.isalnum() else "_" for character in answer.name)
-    named = {"name": name[:_NAME], "schema": _schema(answer), "strict": answer.output.strict}
+    named = {"name": name[:_NAME], "schema": _schema(answer), "strict": answer.strict}
     return {"type": "json_schema", "json_schema": named}
 
 
@@ -84,7 +84,7 @@ def _closed(schema: Any, *, named: bool = False) -> Any:
 
 def _schema(answer: AnswerType) -> dict[str, Any]:
     schema = cast("dict[str, Any]", without_titles(answer.schema))
-    if not answer.output.strict:
+    if not answer.strict:
         return cast("dict[str, Any]", _closed(schema))
     try:
         if "properties" not in schema:
@@ -92,5 +92,5 @@ def _schema(answer: AnswerType) -> dict[str, Any]:
         return strict_parameters(FINAL_ANSWER, schema, set(schema.get("required", ())))
     except ConfigurationError as error:
         raise ConfigurationError(
-            f"the output type {shown(answer.output.type, 80)} cannot be used with strict=True: {error}"
+            f"the output type {shown(answer.hint, 80)} cannot be used with strict=True: {error}"
         ) from error

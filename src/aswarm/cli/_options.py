@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable, Generator
@@ -99,6 +100,10 @@ def _budget(_: click.Context, __: click.Parameter, text: str | None) -> Budget |
     if text is None:
         return None
     parts = [part.strip().partition("=") for part in text.split(",")]
+    limits = [field.name for field in dataclasses.fields(Budget) if field.name not in ("then", "prices")]
+    unknown = [name for name, *_ in parts if name not in (*limits, "then")]
+    if unknown:
+        raise click.BadParameter(f"unknown limit {unknown[0]!r}; the limits are {', '.join(limits)}")
     try:
         return Budget(**{name: value if name == "then" else _number(value) for name, _, value in parts})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError) as error:

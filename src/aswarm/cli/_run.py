@@ -99,7 +99,7 @@ def run(
     debug: bool,
 ) -> None:
     """Ask the question."""
-    text, decisions = _asked(question, load, resume)
+    text, decisions = _asked(question, load, save, resume)
     with provider(base_url):
         loaded, kind = load_agent(agent), None if output is None else load_output(output)
         conversation: NewConversation | ContinuedConversation = NewConversation(loaded, context)
@@ -114,7 +114,9 @@ def run(
     raise click.exceptions.Exit(_exit_code(response, is_saved=save is not None))
 
 
-def _asked(question: str | None, load: str | None, resume: str | None) -> tuple[str, bool | Decisions]:
+def _asked(
+    question: str | None, load: str | None, save: str | None, resume: str | None
+) -> tuple[str, bool | Decisions]:
     """The text of the question; or an empty text, and the decisions in its place."""
     if resume is None:
         if question is None:
@@ -122,6 +124,11 @@ def _asked(question: str | None, load: str | None, resume: str | None) -> tuple[
         return _text(question), False
     if load is None:
         raise SetupError("--resume needs --load FILE: the conversation whose calls are open")
+    if save is None:
+        raise SetupError(
+            "--resume needs --save FILE: without it the same calls stay open in the loaded file, and would run again; "
+            "FILE may be that of --load"
+        )
     if question is not None:
         raise SetupError("--resume decides on open calls and takes no QUESTION; ask it in another run")
     return "", decisions_in(resume)

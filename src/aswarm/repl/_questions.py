@@ -68,6 +68,8 @@ class OpenQuestions:
         argument = line.strip() if self._choice else argument.strip()
         if choice not in self._choices:
             return f"Type one of {', '.join(self._choices)}."
+        if choice == "y" and argument:
+            return "Type y alone to run the call as it is, or e {ARGUMENTS} to run it with other arguments."
         self._choice = "" if argument or choice not in _PROMPTS else choice
         if self._choice:
             return None

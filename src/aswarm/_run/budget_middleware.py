@@ -7,13 +7,14 @@ for it, unless it may be abandoned.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 
+from aswarm._agent import Agent
 from aswarm._messages import OUTCOME_UNKNOWN, STILL_RUNNING
 from aswarm._wire.request import CompletionRequest
 
@@ -22,6 +23,7 @@ from .handlers import Handlers, Middleware, Started
 from .plan import ToolCall, ToolOutcome
 from .state import RunState
 
+Instruct: TypeAlias = Callable[[Agent, dict[str, Any]], Awaitable[Any]]
 _END: Any = object()
 _CUT: Any = object()
 
@@ -31,11 +33,26 @@ def budget_middleware(state: RunState, budget: BudgetControl) -> Middleware:
 
     def wrap(handlers: Handlers) -> Handlers:
         budget.start(anyio.current_time)
-        state.may_be_cut = True
         limited = _LimitedHandlers(handlers, state, budget)
-        return replace(handlers, complete=limited.complete, call_tool=limited.call_tool)
+        if budget.deadline < math.inf:
+            state.may_be_cut = True
+            handlers = replace(handlers, complete=limited.complete)
+        if budget.deadline < math.inf or budget.limits_handoffs:
+            handlers = replace(handlers, call_tool=limited.call_tool)
+        return handlers
 
     return wrap
+
+
+def instruct_in_time(instruct: Instruct, budget: BudgetControl) -> Instruct:
+    """Instructions that take longer than the seconds of the budget are empty; the request is then not made."""
+
+    async def limited(agent: Agent, context: dict[str, Any]) -> Any:
+        with anyio.CancelScope(deadline=math.inf if budget.is_last else budget.deadline):
+            return await instruct(agent, context)
+        return ""
+
+    return limited
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +80,7 @@ class _LimitedHandlers:
         if self.budget.is_late:
             return ToolOutcome(f"not run: {self.budget.seconds_used_up}")
         with anyio.CancelScope(deadline=self._deadline):
-            return self._kept(call, await self.handlers.call_tool(call, context, started))
+            return self._without_refused_handoff(call, await self.handlers.call_tool(call, context, started))
         return call.outcome or self._cut(call)
 
     @property
@@ -77,11 +94,11 @@ class _LimitedHandlers:
         text = f"{OUTCOME_UNKNOWN}{STILL_RUNNING if still_running else ''} ({self.budget.seconds_used_up})"
         return ToolOutcome(text, unknown=True, still_running=still_running)
 
-    def _kept(self, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
+    def _without_refused_handoff(self, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
         """The outcome, without its handoff if that goes in circles."""
         if not isinstance(outcome, ToolOutcome) or outcome.agent is None or outcome.result is None:  # pyright: ignore[reportUnnecessaryIsInstance]
             return outcome
-        text = self.budget.keeps(call, outcome.agent)
+        text = self.budget.handoff_refusal(call, outcome.agent)
         if text is None:
             return outcome
         return replace(outcome, content=text, result=outcome.result.model_copy(update={"agent": None}))
