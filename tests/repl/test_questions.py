@@ -87,9 +87,10 @@ def test_a_line_decides(chat, stream, lines, ran, answer):
 def test_lines_that_decide_nothing_are_asked_again(chat):
     """A word that is no choice, arguments that are no object, arguments that do not fit the function."""
     shop = Shop()
-    lines = ["Refund!", "yn", "", "e [1]", 'e {"order": "many"}', "e", "{", "y"]
+    lines = ["Refund!", "yn", "", "y but only 50 euros", "e [1]", 'e {"order": "many"}', "e", "{", "y"]
     out = chat(lines, shop.agent, asks()).splitlines()
     assert out.count("Type one of y, n, e, a.") == 2
+    assert out.count("Type y alone to run the call as it is, or e {ARGUMENTS} to run it with other arguments.") == 1
     assert out.count('The arguments must be a JSON object, such as {"order": 7}.') == 2
     assert sum("order" in line and "int" in line for line in out) == 1
     assert shop.ran == [7]

@@ -14,6 +14,7 @@ from aswarm import (
     Answer,
     Approve,
     AsyncSwarm,
+    Budget,
     ConfigurationError,
     Response,
     RunFinished,
@@ -219,6 +220,42 @@ async def test_it_waits_and_the_outer_call_waits(decision: Any, ran: list[int]) 
         assert told(response) == ["Refunded."]
         assert "refunded 1 by Ann" in str(model.requests[0].messages)
     check_history([*history, *response.messages])
+
+
+async def test_a_configuration_error_of_the_inner_run_is_the_callers() -> None:
+    """Here a model without a price, in a run whose cost is limited: no model is told of it."""
+    inner = Agent(name="Inner", model="unknown")
+    outer = Agent(name="Outer", model="known", functions=[agent_tool(inner)])
+    budget = Budget(cost=1, prices={"known": (1, 1)})
+    with pytest.raises(ConfigurationError, match=r"the call 'c' of inner: .*no price of the model 'unknown'") as caught:
+        await AsyncSwarm(ScriptedModel([call("inner", call_id="c", request="x")]).client()).run(
+            outer, "Go", budget=budget
+        )
+    assert caught.value.response is not None
+
+
+async def test_a_typed_inner_run_that_a_limit_ends() -> None:
+    """A text that is no answer of the type is no result: the outer model is told that there is none."""
+
+    async def look() -> str:
+        return "seen"
+
+    model = model_of(outer=[[ask()], "Done."], inner=[[call("look")], "not json"])
+    agent = editor(researcher(look, output=dict[str, str]))
+    response = await AsyncSwarm(model.client()).run(agent, "Go", max_turns=2)
+    assert told(response) == ["The agent Researcher stopped without an answer: its turns are used up."]
+
+
+async def test_the_default_budget_of_the_swarm_does_not_come_beside_that_of_the_run() -> None:
+    """`Budget()` is no limit for the outer run, and so none for the inner one."""
+    model = model_of(outer=[[ask()], "Done."], inner=[[call("look")], "It rains."])
+    swarm = AsyncSwarm(model.client(), budget=Budget(turns=1))
+
+    async def look() -> str:
+        return "seen"
+
+    response = await swarm.run(editor(researcher(look)), "Go", budget=Budget())
+    assert (told(response), response.stop) == (["It rains."], "answer")
 
 
 async def test_inner_calls_are_decided_one_by_one() -> None:

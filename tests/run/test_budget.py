@@ -155,6 +155,24 @@ async def test_a_call_that_is_not_decided_yet_is_not_counted() -> None:
     assert "not run: the budget of 1 tool call is used up" not in told(response)
 
 
+async def test_calls_that_need_an_approval_are_counted_once_it_is_given() -> None:
+    """Neither a limit that is reached nor a call beside them keeps them from the user."""
+    shop = Shop([call("pay", call_id="a"), call("look", call_id="l"), call("pay", call_id="b")], "Done.")
+
+    @tool(approve=True)
+    def pay() -> str:
+        shop.ran.append("pay")
+        return "paid"
+
+    shop.agent.functions.append(pay)
+    first = await shop.run(Budget(tool_calls=1))
+    assert ([each.id for each in first.waiting], shop.ran) == (["a", "l", "b"], [])
+    history = [{"role": "user", "content": "Go"}, *first.messages]
+    second = await shop.run(Budget(tool_calls=2), history, resume={"a": True, "l": True, "b": True})
+    assert shop.ran == ["pay", 0]
+    assert told(second) == ["paid", "seen 0", "not run: the budget of 2 tool calls is used up"]
+
+
 async def test_a_call_that_waits_still_waits() -> None:
     """A call within the limit may ask; one above it is told that it does not run."""
 
@@ -336,6 +354,23 @@ async def test_a_call_is_cut_at_the_deadline() -> None:
 
 
 @VIRTUAL
+@pytest.mark.parametrize("then", ["stop", "answer"])
+async def test_instructions_are_cut_at_the_deadline(then: Any) -> None:
+    """Instructions that take too long are given up, and nothing is asked with them."""
+
+    async def instructions() -> str:
+        await anyio.sleep(60)
+        return "Be brief."
+
+    shop = Shop("Hello.")
+    shop.agent.instructions = instructions
+    began = anyio.current_time()
+    response = await shop.run(Budget(seconds=10, then=then))
+    assert anyio.current_time() - began < (11 if then == "stop" else 80)
+    assert (response.stop, response.spent, len(shop.model.requests)) == ("budget", "seconds", then == "answer")
+
+
+@VIRTUAL
 async def test_a_call_that_waits_for_a_limiter_has_not_begun() -> None:
     """It is told that it was not run."""
     token = anyio.CapacityLimiter(1)
@@ -437,6 +472,22 @@ async def test_the_same_call_with_the_same_result() -> None:
     refused = "not run: this call was made 3 times with this result: 'seen 1'"
     assert told(response) == ["seen 1"] * 3 + [refused] * 3
     assert (shop.ran, response.spent) == ([1, 1, 1], "repeats")
+
+
+@pytest.mark.parametrize(
+    ("limit", "steps", "ran"),
+    [
+        (2, [[call("look")] * 5, call("look"), "I see."], 5),
+        (2, [call("look"), call("look"), [call("look"), call("look")], "I see."], 2),
+        (1, [call("look"), call("look"), "I see."], 1),
+    ],
+    ids=["in one turn", "twice in a turn", "once"],
+)
+async def test_the_model_reads_what_it_was_told_before_the_run_ends(limit: int, steps: list[Any], ran: int) -> None:
+    """However many calls of one turn were refused: only asking again in a later turn ends the run."""
+    shop = Shop(*steps)
+    response = await shop.run(Budget(repeats=limit))
+    assert (response.stop, response.text, len(shop.ran)) == ("answer", "I see.", ran)
 
 
 async def test_other_results_are_no_repetition() -> None:

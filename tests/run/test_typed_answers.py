@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from aswarm import (
     Agent,
     AsyncSwarm,
+    Budget,
     ConfigurationError,
     Output,
     OutputError,
@@ -25,7 +26,7 @@ from aswarm import (
     external_tool,
     tool,
 )
-from aswarm._output import answer_text
+from aswarm._output import answer_text, answer_type
 from aswarm.testing import Answer, Failure, Request, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -120,6 +121,72 @@ async def test_objects_of_a_schema_are_closed() -> None:
     assert schema["properties"]["properties"] == {
         "const": "properties", "default": "properties", "type": "string"}  # fmt: skip
     assert schema["properties"]["trips"]["examples"] == [{"properties": {}}]
+
+
+class Optional(BaseModel):
+    """All fields have defaults."""
+
+    city: str = "Rome"
+
+
+async def test_an_empty_text_is_no_answer() -> None:
+    """Also if all fields have defaults: the model has said nothing. A call of `final_answer` without arguments has."""
+    scene = Scene("", ROME, functions=())
+    assert (await scene.run(output=Optional)).output == Optional()
+    assert len(scene.model.requests) == 2
+    assert (await Scene(call("final_answer", "")).run(output=Optional)).output == Optional()
+
+
+def test_a_type_is_described_once_for_any_check() -> None:
+    """A check that a request makes anew costs no new schema; the retries are no part of the type either."""
+    made = [answer_type(Output(Trip, retries=number, check=lambda trip: trip)) for number in range(3)]
+    assert made[0] is made[1] is made[2]
+    assert answer_type(Output(Trip, strict=True)) is not made[0]
+    assert [answer_type(Output(given)).name for given in (Trip, list[int], int)] == ["Trip", "list[int]", "int"]
+
+
+# --- the last completion of a budget ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_the_last_completion_may_give_the_answer(api: Any) -> None:
+    """It has `final_answer` alone, so that the model can give nothing else; the run is still one that a budget ended."""
+    scene = Scene(call("look"), final(city="Rome"), api=api)
+    response = await scene.run(output=Trip, budget=Budget(turns=1, then="answer"))
+    assert (response.stop, response.output) == ("budget", Trip(city="Rome"))
+    assert scene.model.requests[-1].tool_names == ["final_answer"]
+    assert scene.bodies[-1]["tool_choice"] == "required"
+
+
+@pytest.mark.parametrize("mode", ["schema", "prompt"])
+async def test_the_last_completion_may_give_the_answer_as_text(mode: Any) -> None:
+    """An attempt that the budget does not admit any more is the last one."""
+    usage = {"prompt_tokens": 60, "completion_tokens": 40, "total_tokens": 100}
+    scene = Scene(Answer("no", usage=usage), ROME, functions=())
+    response = await scene.run(output=Output(Trip, mode=mode), budget=Budget(tokens=10, then="answer"))
+    assert (response.stop, response.output) == ("budget", Trip(city="Rome"))
+
+
+@pytest.mark.parametrize("last", ["It is Rome.", final(town="Rome")], ids=["text", "call"])
+@pytest.mark.parametrize("retries", [0, 1])
+async def test_a_last_completion_without_an_answer(last: Any, retries: int) -> None:
+    """The run ends as a budget ends it: no error, and no message that asks for another attempt."""
+    scene = Scene(call("look"), last)
+    response = await scene.run(output=Output(Trip, retries=retries), budget=Budget(turns=1, then="answer"))
+    assert (response.stop, response.spent) == ("budget", "turns")
+    assert not [message for message in response.messages if message["role"] == "user"]
+    with pytest.raises(OutputError, match="stopped before it had an answer: its budget was used up"):
+        _ = response.output
+
+
+async def test_a_correction_that_is_not_sent_is_not_recorded() -> None:
+    """max_turns ends the run: the history has no message that no model has read."""
+    scene = Scene("It is Rome.")
+    response = await scene.run(output=Trip, max_turns=1)
+    assert (response.stop, [message["role"] for message in response.messages]) == ("max_turns", ["assistant"])
+
+
+# --- over the Responses API -------------------------------------------------------------------------------------------
 
 
 async def test_the_schema_over_the_responses_api() -> None:

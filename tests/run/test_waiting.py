@@ -451,6 +451,7 @@ async def test_an_async_approve_and_one_that_fails() -> None:
     "decision",
     [
         {"deny": 3}, {"deny": {"reason": "x"}}, {"deny": None}, {"approve": "no"}, {"approve": None},
+        {"reason": "x", "deny": True}, {"Deny": "x"}, {"denied": True},
         {"approve": {"argument": {"order": 8}}}, {"approve": True, "deny": "x"}, {"decision": "reject"}, {},
         Answer(False), {"answer": False}, None, 1,
     ],
@@ -462,6 +463,34 @@ async def test_a_decision_with_a_mistake_never_runs_the_call(decision: Any) -> N
     history = stored(await shop.run())
     with pytest.raises(ConfigurationError, match=r"resume (says|answers)"):
         await shop.run(history, resume={"call_1": decision})
+    assert shop.ran == []
+
+
+@pytest.mark.parametrize("form", [{"reason": "no", "deny": True}, {"Deny": "no"}, {"denied": True}], ids=str)
+async def test_a_mapping_that_is_no_form_is_no_answer_to_a_question(form: Any) -> None:
+    """A function that asked would take it for consent."""
+    ran: list[str] = []
+
+    async def pay() -> str:
+        if not current_call().is_approved:
+            raise Hold("From which account?")
+        ran.append("pay")
+        return "paid"
+
+    agent, swarm = Agent(functions=[pay]), AsyncSwarm(ScriptedModel([call("pay", call_id="c"), "Done."]).client())
+    first = await swarm.run(agent, "Go")
+    with pytest.raises(ConfigurationError, match="a decision is True, False"):
+        await swarm.run(agent, stored(first), resume={"c": form})
+    assert ran == []
+
+
+@pytest.mark.parametrize("key", ["9" * 5000, True, 1.0, "01", " 1", None], ids=lambda key: str(key)[:5])
+async def test_a_key_of_another_form_names_no_call(key: Any) -> None:
+    """Decisions may come from a browser: a long number is no other error, and only the index itself is an index."""
+    shop = Shop([call("note", call_id="a", text="1"), call("note", call_id="b", text="2")], "Done.")
+    first = await shop.run(execute_tools=False)
+    with pytest.raises(ConfigurationError, match=r"no open call has this id or index; the open calls are 'a', 'b'"):
+        await shop.run(stored(first), resume={key: True})
     assert shop.ran == []
 
 
