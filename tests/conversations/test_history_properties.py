@@ -23,6 +23,7 @@ from aswarm.testing import check_history
 pytestmark = pytest.mark.slow
 
 Json = dict[str, Any]
+INSTRUCTIONS = ("system", "developer")
 LONG = "a long result " * 5
 
 
@@ -36,13 +37,15 @@ class Turn:
 
 
 TURNS = st.builds(Turn, st.integers(1, 3), st.booleans(), st.none() | st.integers(0, 2))
-# Each run: the agent that begins it, its turns with calls, and whether it ends with an answer or is left before.
-RUNS = st.lists(st.tuples(st.integers(0, 2), st.lists(TURNS, max_size=6), st.booleans()), min_size=1, max_size=6)
+# Each run: the agent that begins it, its turns with calls, whether it ends with an answer or is left before, and the roles
+# of the messages that it begins with.
+ASKED = st.sampled_from([["user"], ["user"], ["user", "system"], ["user", "user"], ["system"], []])
+RUNS = st.lists(st.tuples(st.integers(0, 2), st.lists(TURNS, max_size=6), st.booleans(), ASKED), min_size=1, max_size=6)
 BEGINNINGS: list[list[Json]] = [
     [],
     [{"role": "system", "content": "Be brief."}, {"role": "developer", "content": "Be kind."}],
     [{"role": "assistant", "content": "Hello!"}],
-    [told("lost"), asking(wire_call("open"), wire_call("told")), told("told")],
+    [told("lost"), asking(wire_call("open"), wire_call("told")), told("told"), {"role": "user", "content": "Well?"}],
     [{"role": "assistant", "content": ""}, {"role": "user", "content": [{"type": "text", "text": "Before"}]}],
 ]
 
@@ -55,6 +58,8 @@ class Talk:
     history: list[Json]
     agents: list[Agent] = field(init=False)
     seen: list[tuple[str, int, list[Json], list[Block]]] = field(default_factory=list)
+    before: list[Json] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
     run: int = 0
 
     def __post_init__(self) -> None:
@@ -64,10 +69,10 @@ class Talk:
         self.blocks = blocks.copy()
         return blocks if self.function is None else self.function(blocks, agent)
 
-    def say(self, first: int, turns: list[Turn], *, is_answered: bool) -> None:
-        """One run, from a message of the user."""
+    def say(self, first: int, turns: list[Turn], is_answered: bool, asked: list[str]) -> None:
+        """One run, from messages of these roles."""
         self.run += 1
-        before = [*self.history, {"role": "user", "content": f"question {self.run}"}]
+        self.before = before = [*self.history, *({"role": role, "content": f"{role} {self.run}"} for role in asked)]
         given_messages = copy.deepcopy(before)
         state = RunState(self.agents[first], before, None)
         for number, turn in enumerate(turns):
@@ -92,7 +97,7 @@ class Talk:
         check_history(messages)
         assert messages[0] == {"role": "system", "content": "Instructions."}
         users = [message["content"] for message in messages if message["role"] == "user"]
-        assert users[-1] == f"question {self.run}"
+        assert users[-1:] == [block.message["content"] for block in self.blocks if block.role == "user"][-1:]
         assert request.chat_body() == request.copy().chat_body()
         made = request.responses_body()
         if is_last:
@@ -104,7 +109,7 @@ class Talk:
 
     def recorded(self, state: RunState) -> list[Json]:
         """All messages that are recorded by now."""
-        return [*self.history, {"role": "user", "content": f"question {self.run}"}, *state.response.messages]
+        return [*self.before, *state.response.messages]
 
     def cuts(self, name: str) -> list[tuple[int, int, list[Block]]]:
         """Where a request of this agent does not begin with the messages of the one before: both runs, and the blocks."""
@@ -119,9 +124,9 @@ class Talk:
 def talk(function: HistoryFunction | None, runs: Any, beginning: list[Json]) -> Talk:
     """The conversation with this function. Its record is that of the same conversation without one."""
     made, plain = Talk(function, beginning), Talk(None, beginning)
-    for first, turns, is_answered in runs:
-        made.say(first, turns, is_answered=is_answered)
-        plain.say(first, turns, is_answered=is_answered)
+    for each in runs:
+        made.say(*each)
+        plain.say(*each)
     assert made.history == plain.history
     return made
 
@@ -152,11 +157,12 @@ def test_last_cuts_once_in_a_step(runs: Any, beginning: list[Json], n: int, data
         if cuts:
             assert len(cuts) <= -(-(len(cuts[-1][2]) - n) // step)
     for _, _, messages, blocks in made.seen:
-        leading = sum(block.role in ("system", "developer") for block in blocks)
+        leading = sum(block.role in INSTRUCTIONS for block in blocks)
         heads = [message for message in messages[1:] if message["role"] != "tool"]
         assert len(heads) <= n + 1 + leading
-        if not any(block.role == "assistant" for block in blocks[:1]):  # the history itself begins with the user
-            assert next(head["role"] for head in heads if head["role"] not in ("system", "developer")) == "user"
+        first = next((block.role for block in blocks if block.role not in INSTRUCTIONS), None)
+        if first == "user":  # then so does the request
+            assert next(head["role"] for head in heads if head["role"] not in INSTRUCTIONS) == "user"
 
 
 @settings(max_examples=40)
@@ -238,7 +244,7 @@ def test_any_choice_of_blocks_is_sent_as_a_valid_request(runs: Any, beginning: l
             lambda block: replace(block, answers=block.answers[1:]),
         ]
         chance = random.Random(seed + len(blocks) + ord(agent.name))  # a pure function: equal for equal blocks
-        asked = max(at for at, block in enumerate(blocks) if block.role == "user")
+        asked = max((at for at, block in enumerate(blocks) if block.role == "user"), default=None)
         return [
             chance.choice(changes)(block) for at, block in enumerate(blocks) if at == asked or chance.random() < 0.5
         ]

@@ -40,19 +40,32 @@ class _Last:
     step: int
 
     def __call__(self, blocks: list[Block], agent: Agent) -> list[Block]:  # noqa: ARG002 - the form of each such function
-        more = len(blocks) - _leading(blocks) - self.n
-        cut = -(-more // self.step) * self.step  # rounded up to whole steps
-        return _beginning_at(_leading(blocks) + cut, blocks) if more > 0 else blocks
+        leading = _leading(blocks)
+        more = len(blocks) - leading - self.n
+        if more <= 0:
+            return blocks
+        start = leading - (-more // self.step) * self.step  # rounded up to whole steps
+        asked = next((at for at in range(start, leading - 1, -1) if blocks[at].role == "user"), start)
+        return [*blocks[:leading], *([] if asked == start else [blocks[asked]]), *blocks[start:]]
 
 
 def since_handoff(blocks: list[Block], agent: Agent) -> list[Block]:
     """A history function that sends what came after the last message of another agent: since this agent has taken over.
 
-    Besides that, it sends the message of the user that the agent took over with, and the system messages that the history
-    begins with. It cuts only at a handoff. Agents are told apart by their names.
+    Besides that, it sends the messages of the user that the other agent had not answered, and the system messages that the
+    history begins with. It cuts only at a handoff. Agents are told apart by their names.
     """
-    others = (at for at in reversed(range(len(blocks))) if _is_written(blocks[at]) and not _is_own(blocks[at], agent))
-    return _beginning_at(next(others, -1) + 1, blocks)
+    others = (at for at in range(len(blocks) - 1, -1, -1) if _is_written(blocks[at]) and not _is_own(blocks[at], agent))
+    if (other := next(others, None)) is None:
+        return blocks
+    since = blocks[other + 1 :]
+    asked: list[Block] = []
+    begins_with = next((block.role for block in since if not _is_instruction(block)), None)
+    if _has_calls(blocks[other]) or begins_with != "user":
+        end = next((at for at in range(other, -1, -1) if blocks[at].role == "user"), -1) + 1
+        start = next((at for at in range(end, 0, -1) if blocks[at - 1].role != "user"), 0)
+        asked = blocks[start:end]
+    return [*blocks[: _leading(blocks)], *asked, *since]
 
 
 def own_turns(blocks: list[Block], agent: Agent) -> list[Block]:
@@ -62,11 +75,12 @@ def own_turns(blocks: list[Block], agent: Agent) -> list[Block]:
     apart by their names. While an agent runs, nothing is cut.
     """
     turns = list(_turns(blocks))
+    newest = max((at for at, (asked, _) in enumerate(turns) if any(each.role == "user" for each in asked)), default=0)
     sent: list[Block] = []
-    for position, (asked, written) in enumerate(turns, start=1):
+    for position, (asked, written) in enumerate(turns):
         own = [block for block in written if _is_own(block, agent)]
-        answered_by_another = not own and any(not block.message.get("tool_calls") for block in written)
-        sent += asked if position == len(turns) or not answered_by_another else filter(_is_instruction, asked)
+        answered_by_another = not own and not all(map(_has_calls, written))
+        sent += asked if position == newest or not answered_by_another else filter(_is_instruction, asked)
         sent += own
     return sent
 
@@ -118,17 +132,8 @@ def _leading(blocks: Sequence[Block]) -> int:
     return next((at for at, block in enumerate(blocks) if not _is_instruction(block)), len(blocks))
 
 
-def _beginning_at(start: int, blocks: list[Block]) -> list[Block]:
-    """The blocks from there, after the user's message that they belong to and the leading system messages.
-
-    What comes before `start` decides what is sent before it, so that stays the same while the history grows.
-    """
-    leading = _leading(blocks)
-    if start <= leading:
-        return blocks
-    before = (at for at in reversed(range(leading, min(start + 1, len(blocks)))) if blocks[at].role == "user")
-    asked = next(before, start)
-    return [*blocks[:leading], *([] if asked == start else [blocks[asked]]), *blocks[start:]]
+def _has_calls(block: Block) -> bool:
+    return bool(block.message.get("tool_calls"))
 
 
 def _turns(blocks: list[Block]) -> Iterator[tuple[list[Block], list[Block]]]:
