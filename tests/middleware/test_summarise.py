@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from response_bodies import check_body
 
 from aswarm import Agent, AsyncSwarm, Budget, CompletionError, ConfigurationError, RunError, Swarm
-from aswarm.middleware import retry, summarise
+from aswarm.middleware import CompletionRequest, Handlers, retry, summarise
 from aswarm.testing import Answer, Failure, Request, ScriptedModel, Step, call, check_history, check_middleware
 
 Json = dict[str, Any]
@@ -200,6 +202,24 @@ async def test_other_parts_of_messages_are_in_the_text() -> None:
     model = Model()
     await swarm_of(model).run(Agent(), [*history, user("And?")])
     assert "user: See: [image]\nassistant: I will not.\n" in model.summarised[0]
+
+
+@pytest.mark.anyio
+async def test_an_answer_without_its_call_is_left_out() -> None:
+    """Another middleware may have left it behind; no API takes it."""
+
+    def careless(handlers: Handlers) -> Handlers:
+        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            request.body["messages"].insert(1, {"role": "tool", "tool_call_id": "lost", "content": "lost"})
+            return handlers.complete(request)
+
+        return replace(handlers, complete=complete)
+
+    model = Model()
+    swarm = AsyncSwarm(model.client(), middleware=[careless, summarise(WRITER, 900)])
+    await swarm.run(Agent(), [user(LONG * 12), user("And?")])
+    assert len(model.summarised) == 1
+    check_history(model.asked[0])
 
 
 @pytest.mark.anyio
