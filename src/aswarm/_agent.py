@@ -8,7 +8,7 @@ import difflib
 import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, Self, TypeGuard, cast
 
@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from ._blocks import Block
 from ._decisions import OpenCall
 from ._errors import ConfigurationError, OutputError
 from ._json import is_object, jsonable
@@ -54,6 +55,8 @@ class Agent(BaseModel):
     `tool_choice`: as in the API; one that forces a call relaxes to "auto" once the agent has a tool result since the
     last user message. `model_settings`: passed through to the request (`temperature`, `extra_headers`, `timeout`, …).
     `output`: the type of this agent's answers, or an `Output`; None for a text. `run(output=...)` wins over it.
+    `history`: what this agent is sent of the history, a plain function of its blocks and the agent that returns the blocks to
+    send; see `aswarm.conversations`. The record of a run stays whole.
 
     An unknown field is ignored, as in Swarm, with a warning that names the nearest field. A word of another library
     (`tools`, `handoffs`, `prompt`, `output_type`, …) is a ConfigurationError that names the word of this one.
@@ -71,6 +74,7 @@ class Agent(BaseModel):
     parallel_tool_calls: bool = True
     model_settings: dict[str, Any] = {}
     output: Any = None
+    history: Callable[[list[Block], "Agent"], Sequence[Block]] | None = None
 
     @model_validator(mode="before")
     @classmethod

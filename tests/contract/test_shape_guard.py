@@ -29,6 +29,7 @@ from openai import AsyncOpenAI
 
 import aswarm
 from aswarm import Agent, AsyncSwarm
+from aswarm.conversations import last
 from aswarm.testing import Answer, RawAnswer, ScriptedModel, call, chunks, completion, response_events
 
 pytestmark = pytest.mark.asyncio
@@ -42,6 +43,8 @@ CALLS_PER_CHUNK = {
     ("typed", "responses"): 23,
 }
 STEPS_PER_MESSAGE = {"chat": 38, "responses": 42}  # of the history, in a whole run
+
+STEPS_PER_MESSAGE_IN_BLOCKS = 46  # the same, of an agent that is sent the last ones
 
 ASWARM = str(Path(aswarm.__file__).parent / "_")
 SCHEMA_BUILDER = str(Path(pydantic.__file__).parent / "_internal" / "_generate_schema.py")
@@ -152,6 +155,26 @@ async def test_a_message_of_the_history_is_walked_over_in_the_first_turn_only(ap
     assert many_later == few_later
     more = many - few
     assert more.total() / 1000 <= STEPS_PER_MESSAGE[api], more.most_common(20)
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_an_agent_that_is_sent_the_last_messages_walks_over_the_others_in_the_first_turn_only(api: Api):
+    async def steps(length: int) -> tuple[Counter[str], Counter[str]]:
+        agent, model = conversation(api)
+        agent.history = last(20)
+        agent.functions[1].history = last(20)
+        with stepping() as counts:
+            first = Counter[str]()
+            async for event in AsyncSwarm(client=model.client()).run(agent, history(length), stream=True):
+                if event == {"delim": "end"}:
+                    first = first or counts.copy()
+        return first, counts - first
+
+    await steps(1000)  # what is made once is made
+    (few, few_later), (many, many_later) = await steps(1000), await steps(2000)
+    assert many_later == few_later
+    more = many - few
+    assert more.total() / 1000 <= STEPS_PER_MESSAGE_IN_BLOCKS, more.most_common(20)
 
 
 # --- chunks -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,9 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 
 from aswarm._errors import ConfigurationError
 from aswarm._runtime.forks import PerProcess
@@ -80,6 +82,16 @@ class EventLoopThread:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback)
 
+    def do(self, work: Callable[[], object]) -> None:
+        """Do on the loop what does not wait, and return when it is done. Raises what it raises."""
+        if self.is_own_thread:
+            work()
+            return
+        self.check()
+        done: Future[None] = Future()
+        self.call(partial(_do, work, done))
+        done.result()
+
     # --- on the loop ---
 
     def call_soon(self, callback: Callable[[], object]) -> None:
@@ -113,6 +125,15 @@ class EventLoopThread:
     def _stop(self, _: asyncio.Task[None]) -> None:
         self._has_ended = True
         self._loop.stop()
+
+
+def _do(work: Callable[[], object], done: Future[None]) -> None:
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - raised in the thread that waits
+        done.set_exception(error)
+    else:
+        done.set_result(None)
 
 
 def _make() -> EventLoopThread:

@@ -15,6 +15,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from aswarm._agent import Response
 from aswarm._events import Event
+from aswarm._run.options import Messages
 from aswarm._run.streams import ClassicEvent, ClassicStream, EventStream
 
 from .caller import Caller
@@ -150,6 +151,15 @@ class SyncEventStream(_SyncStream[EventStream], Iterator[Event]):
     """
 
     _is_open = False
+
+    def send(self, messages: Messages) -> None:
+        """Send messages of the user to the run while it is at work, from any thread; see `EventStream.send`."""
+        self._caller.loop.do(functools.partial(self._stream.send, messages))
+
+    @property
+    def unsent(self) -> list[dict[str, Any]]:
+        """The messages of `send` that are not in `response.messages`; see `EventStream.unsent`."""
+        return self._stream.unsent
 
     def __enter__(self) -> Self:
         self._step(self._stream.__aenter__)

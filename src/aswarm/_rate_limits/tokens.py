@@ -58,6 +58,11 @@ class TokenEstimate:
             self._answer += max(_NEWEST, 1 / (self._answers + 1)) * (answer - self._answer)
 
 
+def input_tokens(size: int) -> int:
+    """Tokens of a request of so many bytes, without its answer, before any was counted."""
+    return round(size * _TOKENS_PER_BYTE)
+
+
 def size_of(body: Mapping[str, Any]) -> int:
     """About how many bytes of text the model reads: messages and tools, with some punctuation.
 

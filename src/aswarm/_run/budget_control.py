@@ -114,9 +114,9 @@ class BudgetControl:
         self._model = model
         self._prices(Usage())
 
-    def add_price(self, usage: Usage) -> None:
-        """Add what a completion of this run cost, also to the runs around it."""
-        for each, price in self._prices(usage):
+    def add_price(self, usage: Usage, model: str | None = None) -> None:
+        """Add what a completion of this run cost, also to the runs around it; `model`: another one than the run has asked."""
+        for each, price in self._prices(usage, model):
             each.cost += price
         counts = any(each.budget and (each.budget.tokens or each.budget.cost) for each in self._spending.chain())
         if counts and not (usage.total_tokens or usage.prompt_tokens or self._has_warned):
@@ -126,9 +126,9 @@ class BudgetControl:
                 extra=self._log_fields,
             )
 
-    def _prices(self, usage: Usage) -> list[tuple[Spending, Decimal]]:
+    def _prices(self, usage: Usage, model: str | None = None) -> list[tuple[Spending, Decimal]]:
         return [
-            (each, price_of(self._model, usage, each.budget.prices, self.provider_url))
+            (each, price_of(model or self._model, usage, each.budget.prices, self.provider_url))
             for each in self._spending.chain()
             if each.budget is not None and each.budget.cost is not None
         ]

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
 from aswarm._runtime.backend import HiddenGenerators
+from aswarm._usage import Usage
 from aswarm._wire.request import CompletionRequest
 
 from .plan import ToolCall, ToolOutcome
@@ -67,6 +68,15 @@ class RunInfo:
     def context_variables(self) -> Mapping[str, Any]:
         """The context variables, read-only; values inside it are shared with the run."""
         return MappingProxyType(self._state.context)
+
+    def add_usage(self, usage: Usage, model: str) -> None:
+        """Count what a request of the middleware's own has used: for the run, the runs around it, and their budgets.
+
+        Raises ConfigurationError if a budget limits the cost and has no price for the model.
+        """
+        self._state.spending.add(usage)
+        if self._state.budget is not None:
+            self._state.budget.add_price(usage, model)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from .answers import (
 from .budget_control import BudgetControl
 from .plan import ToolCall, calls_of
 from .resuming import decide, named_ids
+from .sent_history import SentHistory
 from .spending import Spending
 from .typed_answers import TypedAnswers, is_settled
 
@@ -82,6 +83,8 @@ class RunState:
         self._recorded: Mapping[int, Mapping[str, Any]] = {}  # what the history says of the calls that wait
         self._empty_content = empty_content
         self._new_messages: list[Message] = []
+        self._unsent: list[Message] = []  # messages of the user that came while the run was at work
+        self.has_ended = False
         # Agents with a tool result since the last user message: by identity those of this run, by name those of others.
         self._with_results: dict[int, Agent] = {}
         self._names_with_results: set[str] = set()
@@ -113,6 +116,8 @@ class RunState:
         self._pending = history[tail:]
         self._wire = to_wire(history[:tail], empty_content=self._empty_content)
         self._known = KnownHistory(is_chat(self._wire))
+        self._before = history
+        self._sent: SentHistory | None = None  # once an agent has a `history` function
         self._names_with_results = _senders_with_results(history, self.agent.name)
         asked: list[Message] = (self._pending[0]["tool_calls"] or []) if unanswered else []
         are_open = {id(call) for call in unanswered}
@@ -159,7 +164,11 @@ class RunState:
         ):
             choice = relaxed(choice)
         tools = [tool.schema.json for tool in self.tools.values()]
-        request = build_request(self.agent, instructions, self._wire, tools, choice, settings, known=self._known)
+        messages, known = self._wire, self._known
+        if (function := self.agent.history) is not None:
+            self._sent = self._sent or SentHistory(self._before, self._new_messages, self._empty_content)
+            messages, known = self._sent.of(self.agent, function)
+        request = build_request(self.agent, instructions, messages, tools, choice, settings, known=known)
         if self.budget is not None:
             self.budget.check_price(request.body["model"])
         if self._typed is None:
@@ -181,6 +190,8 @@ class RunState:
             if self.budget is not None:
                 self.budget.admit_calls(self.calls)
             return None
+        if self._unsent:
+            self._take_unsent()
         if self._typed is not None and self._typed.error is not None:
             raise self._typed.error
         if self.budget is not None and not self._admits(self.budget, may_ask=self.turns < max_turns):
@@ -192,6 +203,36 @@ class RunState:
     def _admits(self, budget: BudgetControl, *, may_ask: bool) -> bool:
         """Whether the run may continue: end with its answer, or ask for a completion. `may_ask`: max_turns admits one."""
         return not budget.is_last if self._answered else budget.admit_request(may_ask=may_ask)
+
+    # --- messages of the user while it runs ---
+
+    def send(self, messages: object) -> None:
+        """Take messages of the user, which are recorded once all calls of the turn are answered.
+
+        Raises RuntimeError after the end of the run, and ConfigurationError for messages that are not of the user.
+        """
+        if self.has_ended:
+            raise RuntimeError(
+                "this run has ended, so no message can be sent to it; begin another run with its messages, those of "
+                "`run.response.messages` and the new one"
+            )
+        sent = normalize(messages)
+        if wrong := [message["role"] for message in sent if message["role"] != "user"]:
+            raise ConfigurationError(f"send takes messages with the role 'user', not {wrong[0]!r}")
+        self._unsent += sent
+
+    def _take_unsent(self) -> None:
+        taken, self._unsent = self._unsent, []
+        self._new_messages += taken
+        self._send_pending(taken)
+        self._answered = False
+        self._with_results.clear()
+        self._names_with_results.clear()
+
+    @property
+    def unsent(self) -> list[Message]:
+        """The messages of the user that are not in the response."""
+        return self._unsent.copy() if not self.has_ended or self.response.waiting else []
 
     # --- recording ---
 
@@ -281,6 +322,7 @@ class RunState:
     def finish(self, stop: StopReason) -> Response:
         """End the run. Nothing is recorded after this."""
         self.stop = stop
+        self.has_ended = True
         self._response = self._snapshot(self.context)
         return self._response
 
@@ -294,6 +336,8 @@ class RunState:
             waiting = list(map(self._as_open, open_ones))
             messages = self._with_waiting(messages, open_ones) + answers_of(calls)
             variables.update(changes_of(calls))
+        if self.has_ended and not waiting:
+            messages += self._unsent
         response: Response = Response(
             messages=messages,
             agent=handed_to(calls) or self.agent,

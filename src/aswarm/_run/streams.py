@@ -22,6 +22,7 @@ from aswarm._events import CompletionDelta, CompletionFinished, Event, LoopEvent
 from aswarm._runtime.backend import BackgroundTask, HiddenGenerators, Work, task_spawner
 
 from .execution import Emit
+from .options import Messages
 from .state import RunState
 
 logger = logging.getLogger("aswarm")
@@ -230,6 +231,7 @@ class _Stream(Generic[E]):
     async def aclose(self) -> None:
         """End the run: close the response, cancel and await tools. `response` says what had happened."""
         await self._reading.close()
+        self._state.has_ended = True
         if self._when_dropped is not None:
             self._when_dropped.detach()
 
@@ -276,6 +278,24 @@ class EventStream(_Stream[Event], AsyncIterator[Event]):
     def __init__(self, state: RunState, events: AsyncGenerator[LoopEvent, None]) -> None:
         super().__init__(state, typed(events))
         self._is_open = False
+
+    def send(self, messages: Messages) -> None:
+        """Send messages of the user to the run while it is at work: a str as short for one, or a list as for `run`.
+
+        They are appended to its history at the next settled turn: after all results of the turn, before the next completion. A
+        run that would end with an answer continues with another turn instead. If no further completion is allowed
+        (`max_turns`, a budget), or the run fails or is left, they stand at the end of `response.messages` all the same. Only
+        where calls stay open, which nothing may follow, they are in `unsent`: send them to the run that resumes.
+
+        Call it in the event loop of the run, from any task. Raises RuntimeError if the run has ended, and ConfigurationError
+        for messages whose role is not "user".
+        """
+        self._state.send(messages)
+
+    @property
+    def unsent(self) -> list[dict[str, Any]]:
+        """The messages of `send` that are not in `response.messages`: not yet, or not because the run has left calls open."""
+        return self._state.unsent
 
     async def __aenter__(self) -> Self:
         self._is_open = True

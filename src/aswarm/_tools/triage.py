@@ -44,6 +44,7 @@ def create_triage_agent(
     function of its agent; nothing is changed then.
     """
     listed = [_checked(agent) for agent in agents]
+    own_model: dict[str, Any] = {} if model is None else {"model": model}
     triage = Agent(
         name=name,
         instructions=instructions,
@@ -51,7 +52,7 @@ def create_triage_agent(
         tool_choice=tool_choice,
         parallel_tool_calls=parallel_tool_calls,
         model_settings=model_settings or {},
-        **({} if model is None else {"model": model}),
+        **own_model,
     )
     tools_of(triage)
     if add_backlinks:

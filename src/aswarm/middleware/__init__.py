@@ -34,7 +34,7 @@ on another one; to ask twice, it passes on `request.copy()`. `call.arguments` ma
 not known: the call is then in `Response.unknown_calls`. `call.is_repeatable` says whether it may run again. What a handler
 raises ends the run, as a RunError with the partial response; `anyio`'s cancellation is passed on.
 
-Ready-made: `retry`, `fallback`, `cache`, `record` and `replay`, `redact`, `clip_results`.
+Ready-made: `retry`, `fallback`, `cache`, `record` and `replay`, `redact`, `clip_results`, `summarise`.
 """
 
 from aswarm import _public
@@ -48,6 +48,7 @@ from ._fallback import fallback
 from ._recording import record, replay
 from ._redact import redact
 from ._retry import retry
+from ._summarise import summarise
 
 __all__ = [
     "CompletionHandler",
@@ -66,6 +67,7 @@ __all__ = [
     "redact",
     "replay",
     "retry",
+    "summarise",
 ]
 
 _public.publish(globals())

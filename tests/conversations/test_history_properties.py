@@ -1,0 +1,252 @@
+"""Drawn conversations with every history function: valid requests, stable beginnings, and records that stay whole."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recording import WHOLE, asking, complete, finish, told, wire_call
+from response_bodies import check_body
+
+from aswarm import Agent
+from aswarm._run.state import RunState
+from aswarm.conversations import Block, HistoryFunction, last, own_turns, since_handoff, without_tool_results
+from aswarm.testing import check_history
+
+pytestmark = pytest.mark.slow
+
+Json = dict[str, Any]
+INSTRUCTIONS = ("system", "developer")
+LONG = "a long result " * 5
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One completion: how many calls, whether their results are long, and the agent that takes over, if any."""
+
+    calls: int
+    is_long: bool
+    target: int | None
+
+
+TURNS = st.builds(Turn, st.integers(1, 3), st.booleans(), st.none() | st.integers(0, 2))
+# Each run: the agent that begins it, its turns with calls, whether it ends with an answer or is left before, and the roles
+# of the messages that it begins with.
+ASKED = st.sampled_from([["user"], ["user"], ["user", "system"], ["user", "user"], ["system"], []])
+RUNS = st.lists(st.tuples(st.integers(0, 2), st.lists(TURNS, max_size=6), st.booleans(), ASKED), min_size=1, max_size=6)
+BEGINNINGS: list[list[Json]] = [
+    [],
+    [{"role": "system", "content": "Be brief."}, {"role": "developer", "content": "Be kind."}],
+    [{"role": "assistant", "content": "Hello!"}],
+    [told("lost"), asking(wire_call("open"), wire_call("told")), told("told"), {"role": "user", "content": "Well?"}],
+    [{"role": "assistant", "content": ""}, {"role": "user", "content": [{"type": "text", "text": "Before"}]}],
+]
+
+
+@dataclass
+class Talk:
+    """A conversation of three agents that have the function. `seen`: what each of them was sent, and its runs and blocks."""
+
+    function: HistoryFunction | None
+    history: list[Json]
+    agents: list[Agent] = field(init=False)
+    seen: list[tuple[str, int, list[Json], list[Block]]] = field(default_factory=list)
+    before: list[Json] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    run: int = 0
+
+    def __post_init__(self) -> None:
+        self.agents = [Agent(name=name, history=self._spied) for name in "ABC"]
+
+    def _spied(self, blocks: list[Block], agent: Agent) -> Sequence[Block]:
+        self.blocks = blocks.copy()
+        return blocks if self.function is None else self.function(blocks, agent)
+
+    def say(self, first: int, turns: list[Turn], is_answered: bool, asked: list[str]) -> None:
+        """One run, from messages of these roles."""
+        self.run += 1
+        self.before = before = [*self.history, *({"role": role, "content": f"{role} {self.run}"} for role in asked)]
+        given_messages = copy.deepcopy(before)
+        state = RunState(self.agents[first], before, None)
+        for number, turn in enumerate(turns):
+            self.ask(state)
+            complete(state, *(wire_call(f"c{self.run}.{number}.{each}") for each in range(turn.calls)))
+            for call in state.calls:
+                finish(call, LONG if turn.is_long else "ok", agent=None)
+            if turn.target is not None:
+                finish(state.calls[-1], agent=self.agents[turn.target])
+            state.end_turn()
+        self.ask(state, is_last=True)
+        if is_answered:
+            complete(state, content="An answer.")
+        assert before == given_messages  # the caller's messages stay as they were
+        self.history = before + state.response.messages
+        check_history([message for message in state.response.messages if message["role"] != "user"])
+
+    def ask(self, state: RunState, *, is_last: bool = False) -> None:
+        """One request, which must be valid for both APIs."""
+        request = state.request("Instructions.", WHOLE)
+        messages = request.body["messages"]
+        check_history(messages)
+        assert messages[0] == {"role": "system", "content": "Instructions."}
+        users = [message["content"] for message in messages if message["role"] == "user"]
+        assert users[-1:] == [block.message["content"] for block in self.blocks if block.role == "user"][-1:]
+        assert request.chat_body() == request.copy().chat_body()
+        made = request.responses_body()
+        if is_last:
+            assert made == request.copy().responses_body()  # with what is known, and without it
+            check_body(made)
+            again = RunState(state.agent, self.recorded(state), None).request("Instructions.", WHOLE)
+            assert again.body == request.body  # a run that begins here is sent the same
+        self.seen.append((state.agent.name, self.run, messages, self.blocks))
+
+    def recorded(self, state: RunState) -> list[Json]:
+        """All messages that are recorded by now."""
+        return [*self.before, *state.response.messages]
+
+    def cuts(self, name: str) -> list[tuple[int, int, list[Block]]]:
+        """Where a request of this agent does not begin with the messages of the one before: both runs, and the blocks."""
+        own = [entry for entry in self.seen if entry[0] == name]
+        return [
+            (before[1], after[1], after[3])
+            for before, after in itertools.pairwise(own)
+            if after[2][: len(before[2])] != before[2]
+        ]
+
+
+def talk(function: HistoryFunction | None, runs: Any, beginning: list[Json]) -> Talk:
+    """The conversation with this function. Its record is that of the same conversation without one."""
+    made, plain = Talk(function, beginning), Talk(None, beginning)
+    for each in runs:
+        made.say(*each)
+        plain.say(*each)
+    assert made.history == plain.history
+    return made
+
+
+def _calls(messages: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [call["id"] for message in messages for call in message.get("tool_calls") or ()]
+
+
+@settings(max_examples=40)
+@given(RUNS, st.sampled_from(BEGINNINGS))
+def test_a_function_that_returns_all_blocks_changes_nothing(runs: Any, beginning: list[Json]) -> None:
+    """The bodies are those of agents without a function, byte for byte."""
+    seen = talk(None, runs, beginning).seen
+    for _, _, messages, blocks in seen:
+        recorded = [dict(each) for block in blocks for each in (block.message, *block.answers)]
+        plain = RunState(Agent(), recorded, None).request("Instructions.", WHOLE)
+        assert plain.body["messages"] == messages
+
+
+@settings(max_examples=40)
+@given(RUNS, st.sampled_from(BEGINNINGS), st.integers(1, 12), st.data())
+def test_last_cuts_once_in_a_step(runs: Any, beginning: list[Json], n: int, data: st.DataObject) -> None:
+    """At most n blocks, the message of the user and what the history begins with; one cut for each step at most."""
+    step = data.draw(st.integers(1, n))
+    made = talk(last(n, step=step), runs, beginning)
+    for name in "ABC":
+        cuts = made.cuts(name)
+        if cuts:
+            assert len(cuts) <= -(-(len(cuts[-1][2]) - n) // step)
+    for _, _, messages, blocks in made.seen:
+        leading = sum(block.role in INSTRUCTIONS for block in blocks)
+        heads = [message for message in messages[1:] if message["role"] != "tool"]
+        assert len(heads) <= n + 1 + leading
+        first = next((block.role for block in blocks if block.role not in INSTRUCTIONS), None)
+        if first == "user":  # then so does the request
+            assert next(head["role"] for head in heads if head["role"] not in INSTRUCTIONS) == "user"
+
+
+@settings(max_examples=40)
+@given(RUNS, st.sampled_from(BEGINNINGS))
+def test_since_handoff_cuts_only_where_another_agent_has_written(runs: Any, beginning: list[Json]) -> None:
+    """Between two requests of an agent, nothing is cut unless another agent has written a message."""
+    made = talk(since_handoff, runs, beginning)
+    for name in "ABC":
+        for _, _, blocks in made.cuts(name):
+            assert any(block.sender not in (None, name) for block in blocks)
+    for name, _, messages, blocks in made.seen:
+        since = max((at for at, block in enumerate(blocks, start=1) if block.sender not in (None, name)), default=0)
+        assert _calls(messages) == _calls(block.message for block in blocks[since:])
+
+
+@settings(max_examples=40)
+@given(RUNS, st.sampled_from(BEGINNINGS))
+def test_own_turns_cuts_nothing_in_a_run(runs: Any, beginning: list[Json]) -> None:
+    """A request begins with the messages of the one before of the same agent in the same run; others' messages never come."""
+    made = talk(own_turns, runs, beginning)
+    for name in "ABC":
+        assert [cut for cut in made.cuts(name) if cut[0] == cut[1]] == []
+    for name, _, messages, blocks in made.seen:
+        assert _calls(messages) == _calls(block.message for block in blocks if block.sender in (None, name))
+
+
+@settings(max_examples=40)
+@given(RUNS, st.sampled_from(BEGINNINGS), st.integers(1, 4), st.integers(1, 6))
+def test_without_tool_results_keeps_the_newest(runs: Any, beginning: list[Json], keep: int, step: int) -> None:
+    """The results of the newest turns are there, all messages stay, and results go in whole steps."""
+    made = talk(without_tool_results(keep, step=step), runs, beginning)
+    for name in "ABC":
+        cuts = made.cuts(name)
+        if cuts:
+            with_results = [block for block in cuts[-1][2] if block.answers]
+            assert len(cuts) <= (len(with_results) - keep) // step
+    for _, _, messages, blocks in made.seen:
+        answers = [message for message in messages if message["role"] == "tool"]
+        newest = [each for block in [block for block in blocks if block.answers][-keep:] for each in block.answers]
+        assert [each["content"] for each in answers[len(answers) - len(newest) :]] == [
+            each["content"] for each in newest
+        ]
+
+
+def _pairs(*functions: HistoryFunction) -> HistoryFunction:
+    def combined(blocks: list[Block], agent: Agent) -> Sequence[Block]:
+        for function in functions:
+            blocks = list(function(blocks, agent))
+        return blocks
+
+    return combined
+
+
+COMBINED = [
+    _pairs(own_turns, last(5)),
+    _pairs(last(4), without_tool_results(1, step=2)),
+    _pairs(since_handoff, without_tool_results(2), last(3)),
+]
+
+
+@pytest.mark.parametrize("function", COMBINED)
+@settings(max_examples=40)
+@given(runs=RUNS, beginning=st.sampled_from(BEGINNINGS))
+def test_functions_can_be_combined(function: HistoryFunction, runs: Any, beginning: list[Json]) -> None:
+    """What one function leaves, the next may shorten; each request is valid."""
+    talk(function, runs, beginning)
+
+
+@settings(max_examples=40)
+@given(RUNS, st.sampled_from(BEGINNINGS), st.integers())
+def test_any_choice_of_blocks_is_sent_as_a_valid_request(runs: Any, beginning: list[Json], seed: int) -> None:
+    """Blocks left out, without results or without answers: no call is parted from its answer."""
+
+    def choose(blocks: list[Block], agent: Agent) -> list[Block]:
+        changes: list[Callable[[Block], Block]] = [
+            lambda block: block,
+            lambda block: block.without_results,
+            lambda block: replace(block, answers=[]),
+            lambda block: replace(block, answers=block.answers[1:]),
+        ]
+        chance = random.Random(seed + len(blocks) + ord(agent.name))  # a pure function: equal for equal blocks
+        asked = max((at for at, block in enumerate(blocks) if block.role == "user"), default=None)
+        return [
+            chance.choice(changes)(block) for at, block in enumerate(blocks) if at == asked or chance.random() < 0.5
+        ]
+
+    talk(choose, runs, beginning)

@@ -1,0 +1,357 @@
+"""`summarise`: older messages are replaced by a summary, rarely, and without parting a call from its answer."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from response_bodies import check_body
+
+from aswarm import Agent, AsyncSwarm, Budget, CompletionError, ConfigurationError, RunError, Swarm
+from aswarm.middleware import CompletionRequest, Handlers, retry, summarise
+from aswarm.testing import Answer, Failure, Request, ScriptedModel, Step, call, check_history, check_middleware
+
+Json = dict[str, Any]
+WRITER = Agent(name="Summariser", instructions="You summarise.", model="small")
+HEADING = "Summary of the conversation so far:\n\n"
+LONG = "word " * 80  # about 100 tokens
+
+
+def user(text: str) -> Json:
+    """A message of the user."""
+    return {"role": "user", "content": text}
+
+
+def exchange(number: int) -> list[Json]:
+    """A question with a call, its answer, and an answer: about 200 tokens."""
+    function = {"name": "look", "arguments": "{}"}
+    return [
+        user(f"question {number}"),
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": f"c{number}", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": f"c{number}", "content": LONG},
+        {"role": "assistant", "content": f"answer {number}"},
+    ]
+
+
+def exchanges(count: int) -> list[Json]:
+    """A history of so many exchanges."""
+    return [message for number in range(count) for message in exchange(number)]
+
+
+class Model(ScriptedModel):
+    """Answers the summariser with numbered summaries, or with the steps; and all others with "Done."."""
+
+    def __init__(self, *steps: Step, **options: Any) -> None:
+        self._left = list(steps)
+        super().__init__(self._answer, **options)
+
+    def _answer(self, request: Request) -> Step:
+        if request.body["model"] != "small":
+            return "Done."
+        return self._left.pop(0) if self._left else f"summary {len(self.summarised)}"
+
+    @property
+    def summarised(self) -> list[str]:
+        """What the summariser was asked."""
+        return [request.messages[-1]["content"] for request in self.requests if request.body["model"] == "small"]
+
+    @property
+    def asked(self) -> list[list[Json]]:
+        """The messages of the other requests, without the instructions."""
+        return [request.messages[1:] for request in self.requests if request.body["model"] != "small"]
+
+
+def swarm_of(model: ScriptedModel, above: int = 900, **options: Any) -> AsyncSwarm:
+    """A swarm that summarises."""
+    return AsyncSwarm(model.client(), middleware=[summarise(WRITER, above, **options)])
+
+
+@pytest.mark.anyio
+async def test_a_request_that_is_short_enough_is_sent_as_it_is() -> None:
+    """No summary is asked for."""
+    model = Model()
+    await swarm_of(model).run(Agent(), [*exchanges(3), user("And?")])
+    assert model.summarised == []
+    assert len(model.asked[0]) == 13
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("stream", [False, True])
+async def test_older_messages_are_replaced_by_a_summary(stream: bool) -> None:
+    """The summariser gets them as one text; the request has its summary, and the newest messages as they are."""
+    model = Model(cut=3)
+    history = [*exchanges(8), user("And?")]
+    swarm = swarm_of(model)
+    if stream:
+        async with swarm.stream(Agent(), history) as run:
+            assert [event async for event in run]
+        response = run.response
+    else:
+        response = await swarm.run(Agent(), history)
+    first, _ = model.requests
+    assert first.messages[0]["content"] == "You summarise."
+    assert "tools" not in first.body
+    assert bool(first.body["stream"]) is stream
+    for line in ("user: question 0", "assistant called look({})", f"result: {LONG}", "assistant: answer 0"):
+        assert f"\n{line}\n" in model.summarised[0]
+    sent = model.asked[0]
+    assert sent[0] == user(f"{HEADING}summary 1")
+    assert sent[1]["role"] == "user"  # whose question the rest answers
+    assert sent[-1] == user("And?")
+    check_history(sent)
+    assert [message["content"] for message in response.messages] == ["Done."]
+
+
+@pytest.mark.anyio
+async def test_requests_begin_with_the_same_messages_until_the_next_summary() -> None:
+    """Then the next summary is written from the one before and from what has come since."""
+    model = Model()
+    swarm = swarm_of(model)
+    history: list[Json] = []
+    for number in range(20):
+        history += exchange(number)
+        await swarm.run(Agent(), [*history, user("And?")])
+    before = None
+    summaries = 0
+    for sent in model.asked:
+        if before is not None and sent[: len(before) - 1] != before[:-1]:
+            summaries += 1
+            assert sent[0] == user(f"{HEADING}summary {summaries}")
+        before = sent
+    assert summaries == len(model.summarised) >= 3
+    assert "<summary of what came before>\nsummary 1\n</summary of what came before>" in model.summarised[1]
+    assert "question 0" not in model.summarised[1]
+
+
+@pytest.mark.anyio
+async def test_a_summary_is_kept_for_equal_messages_alone() -> None:
+    """Another run of the same conversation asks for none; one whose older messages differ asks for its own."""
+    model, store = Model(), dict[str, str]()
+    history = [*exchanges(8), user("And?")]
+    await swarm_of(model, store=store).run(Agent(), history)
+    await swarm_of(model, store=store).run(Agent(), history)
+    assert list(store.values()) == ["summary 1"]
+    assert model.asked[0] == model.asked[1]
+    await swarm_of(model, store=store).run(Agent(), [user("Hello"), *history])
+    assert list(store.values()) == ["summary 1", "summary 2"]
+
+
+@pytest.mark.anyio
+async def test_in_memory_the_newest_summaries_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of a service does not grow with the number of its conversations."""
+    monkeypatch.setattr("aswarm.middleware._summarise._MOST_KEPT", 2)
+    model = Model()
+    swarm = swarm_of(model)
+    for name in ("a", "b", "c", "c", "b", "a"):
+        await swarm.run(Agent(), [user(name), *exchanges(8), user("And?")])
+    assert [asked.splitlines()[3][-1] for asked in model.summarised] == ["a", "b", "c", "a"]
+
+
+@pytest.mark.anyio
+async def test_the_question_at_work_stays_as_it_is() -> None:
+    """A summary of a long turn, with many calls, leaves the message of the user that they belong to."""
+
+    async def look() -> str:
+        return LONG
+
+    model = Model()
+    steps: list[Step] = [*(call("look") for _ in range(12)), "Found."]
+    worker = ScriptedModel(
+        lambda request: model.next_step(request) if request.body["model"] == "small" else steps.pop(0)
+    )
+    response = await swarm_of(worker).run(Agent(functions=[look]), "What is there?")
+    assert response.text == "Found."
+    assert len(response.messages) == 25
+    for request in worker.requests:
+        check_history(request.messages)
+        assert request.body["model"] == "small" or user("What is there?") in request.messages[1:3]
+    assert len(model.summarised) == 2
+
+
+@pytest.mark.anyio
+async def test_what_is_not_worth_a_summary_is_sent() -> None:
+    """Instructions alone that are too long, or one long message, are not summarised again and again."""
+    model = Model()
+    swarm = swarm_of(model, above=100)
+    await swarm.run(Agent(instructions=LONG * 2), [])
+    await swarm.run(Agent(instructions=LONG * 2), [user("Hi")])
+    await swarm.run(Agent(), [user("Hi"), user(LONG * 2)])
+    await swarm.run(Agent(), [{"role": "system", "content": LONG}, user("Hi"), user(LONG * 2)])
+    assert model.summarised == []
+
+
+@pytest.mark.anyio
+async def test_other_parts_of_messages_are_in_the_text() -> None:
+    """Images are named, a refusal is a text, and answers without their call are left out."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    history = [
+        {"role": "user", "content": [{"type": "text", "text": "See:"}, image]},
+        {"role": "assistant", "content": None, "refusal": "I will not."},
+        *exchanges(8),
+    ]
+    model = Model()
+    await swarm_of(model).run(Agent(), [*history, user("And?")])
+    assert "user: See: [image]\nassistant: I will not.\n" in model.summarised[0]
+
+
+@pytest.mark.anyio
+async def test_an_answer_without_its_call_is_left_out() -> None:
+    """Another middleware may have left it behind; no API takes it."""
+
+    def careless(handlers: Handlers) -> Handlers:
+        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            request.body["messages"].insert(1, {"role": "tool", "tool_call_id": "lost", "content": "lost"})
+            return handlers.complete(request)
+
+        return replace(handlers, complete=complete)
+
+    model = Model()
+    swarm = AsyncSwarm(model.client(), middleware=[careless, summarise(WRITER, 900)])
+    await swarm.run(Agent(), [user(LONG * 12), user("And?")])
+    assert len(model.summarised) == 1
+    check_history(model.asked[0])
+
+
+@pytest.mark.anyio
+async def test_its_tokens_are_counted() -> None:
+    """The usage of the run has those of the summary too, and a budget of cost counts them at the price of its model."""
+    model = Model()
+    swarm = swarm_of(model)
+    budget = Budget(cost=1, prices={"small": (1.0, 1.0), "big": (0.0, 0.0)})
+    history = [*exchanges(8), user("And?")]
+    with_summary = await swarm.run(Agent(model="big"), history, budget=budget)
+    without = await swarm.run(Agent(model="big"), history, budget=budget)
+    assert (with_summary.usage.requests, with_summary.usage.total_tokens) == (2, 30)
+    assert (without.usage.requests, without.usage.total_tokens) == (1, 15)
+    with pytest.raises(ConfigurationError, match="small"):
+        await swarm_of(Model()).run(Agent(model="big"), history, budget=Budget(cost=1, prices={"big": (1.0, 1.0)}))
+
+
+@pytest.mark.anyio
+async def test_an_agent_without_a_model_uses_that_of_the_request() -> None:
+    """The model of the agent that answers writes the summary too."""
+    model = ScriptedModel(lambda _: "Done.")
+    swarm = AsyncSwarm(model.client(), middleware=[summarise(Agent(), 900)], model="theirs")
+    await swarm.run(Agent(), [*exchanges(8), user("And?")])
+    assert [request.body["model"] for request in model.requests] == ["theirs", "theirs"]
+
+
+@pytest.mark.anyio
+async def test_a_failure_of_the_summariser_names_it() -> None:
+    """The run ends with a CompletionError that has the facts of the failure, and nothing is kept."""
+    store = dict[str, str]()
+    swarm = swarm_of(Model(Failure(503, "busy")), store=store)
+    with pytest.raises(CompletionError, match=r"'Summariser' could not summarise the conversation: .*busy") as caught:
+        await swarm.run(Agent(), [*exchanges(8), user("And?")])
+    assert (caught.value.status_code, caught.value.retryable) == (503, True)
+    assert store == {}
+
+
+@pytest.mark.anyio
+async def test_retry_asks_again_for_a_summary() -> None:
+    """A `retry` around it sees a failure before the first chunk, and one inside it sees only the summariser's."""
+    for place in (0, 1):
+        model = Model(Failure(503, "busy", headers={"retry-after": "0"}))
+        middleware = [summarise(WRITER, 900)]
+        middleware.insert(place, retry(attempts=2))
+        response = await AsyncSwarm(model.client(), middleware=middleware).run(Agent(), [*exchanges(8), user("And?")])
+        assert response.text == "Done."
+        assert len(model.summarised) == 2
+
+
+@pytest.mark.anyio
+async def test_an_empty_summary_is_an_error() -> None:
+    """Older messages are never replaced by nothing."""
+    model = Model(Answer("  "))
+    with pytest.raises(RunError, match="'Summariser' should summarise the conversation, and wrote no text"):
+        await swarm_of(model).run(Agent(), [*exchanges(8), user("And?")])
+
+
+@pytest.mark.anyio
+async def test_it_works_over_the_responses_api() -> None:
+    """The bodies are valid there, with output items of earlier answers too."""
+
+    async def look() -> str:
+        return LONG
+
+    steps: list[Step] = [*(call("look") for _ in range(12)), "Found."]
+    model = ScriptedModel(
+        lambda request: "a summary" if request.body["model"] == "small" else steps.pop(0), api="responses"
+    )
+    response = await swarm_of(model).run(Agent(functions=[look]), "What is there?")
+    assert response.text == "Found."
+    assert any(request.body["model"] == "small" for request in model.requests)
+    for request in model.requests:
+        check_body(request.body)
+        check_history(request.messages)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (functools.partial(summarise, WRITER, 0), "above must be a whole number of tokens from 1, not 0"),
+        (functools.partial(summarise, WRITER, 1.5), "not 1.5"),
+        (functools.partial(summarise, "Summariser", 100), "takes an Agent that writes the summaries, not 'Summariser'"),
+        (functools.partial(summarise, Agent(functions=[user]), 100), "must have no functions"),
+        (functools.partial(summarise, Agent(output=int), 100), "no output"),
+        (functools.partial(summarise, Agent(instructions=lambda: "Hi"), 100), "its instructions must be a str"),
+    ],
+)
+def test_what_cannot_summarise_is_refused(make: Any, text: str) -> None:
+    """The error says what is wrong, when the middleware is made."""
+    with pytest.raises(ConfigurationError, match=text):
+        make()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("above", [1, 100_000])
+def test_it_keeps_the_rules_of_middleware(above: int) -> None:
+    """Runs can be left at any moment, also while a summary is written."""
+    check_middleware(summarise(WRITER, above))
+
+
+def test_it_works_in_a_blocking_swarm() -> None:
+    """The same middleware, without await."""
+    model = Model()
+    with Swarm(model.client(), middleware=[summarise(WRITER, 900)]) as swarm:
+        assert swarm.run(Agent(), [*exchanges(8), user("And?")]).text == "Done."
+    assert len(model.summarised) == 1
+
+
+@pytest.mark.slow
+@settings(max_examples=25)
+@given(
+    st.lists(st.tuples(st.sampled_from(["user", "assistant", "calls", "system"]), st.integers(1, 400)), max_size=25),
+    st.integers(50, 600),
+)
+def test_any_history_is_sent_in_a_valid_request(messages: list[tuple[str, int]], above: int) -> None:
+    """Valid, with the last message of the user, and the same beginning until there is another summary."""
+
+    async def check() -> None:
+        model = Model()
+        swarm = swarm_of(model, above)
+        history: list[Json] = []
+        for number, (kind, size) in enumerate(messages):
+            text = f"{number} " + "x" * size
+            made = exchange(number)[1:3] if kind == "calls" else [{"role": kind, "content": text}]
+            history += made
+            before, count = model.asked[-1:], len(model.summarised)
+            await swarm.run(Agent(), history)
+            sent = model.asked[-1]
+            check_history(sent)
+            users = [message for message in history if message["role"] == "user"]
+            assert not users or users[-1] in sent
+            if before and len(model.summarised) == count:
+                assert sent == before[0] + made
+
+    anyio.run(check)

@@ -1,0 +1,198 @@
+"""`Agent(history=...)`: what an agent is sent, and what is said of a function that cannot be used."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from recording import USER, WHOLE, one_turn, run_of
+from response_bodies import check_body
+
+from aswarm import Agent, AsyncSwarm, ConfigurationError
+from aswarm.conversations import Block, last, own_turns, since_handoff, without_tool_results
+from aswarm.testing import ScriptedModel, call, check_history
+
+Json = dict[str, Any]
+LONG = "a long result " * 5
+
+
+async def look() -> str:
+    """Look."""
+    return LONG
+
+
+def questions(count: int) -> list[Json]:
+    """A history of questions and answers."""
+    roles = ("user", "assistant")
+    return [{"role": roles[at % 2], "content": f"message {at}"} for at in range(2 * count)]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_only_the_request_is_shortened(api: Any, stream: bool) -> None:
+    """The response has the same messages as without the function, over both APIs."""
+    model = ScriptedModel([*(call("look") for _ in range(6)), "Done."], api=api)
+    agent = Agent(functions=[look], history=last(4))
+    history = [*questions(10), USER]
+    before = copy.deepcopy(history)
+    run = AsyncSwarm(model.client()).stream(agent, history, deltas=stream)
+    async with run:
+        async for _ in run:
+            pass
+    assert history == before
+    assert len(run.response.messages) == 13
+    for request in model.requests:
+        check_history(request.messages)
+        assert USER in request.messages
+        assert len([message for message in request.messages if message["role"] != "tool"]) <= 1 + 1 + 4
+        if api == "responses":
+            check_body(request.body)
+
+
+@pytest.mark.anyio
+async def test_each_agent_has_its_own_view() -> None:
+    """After a handoff the function of the next agent decides; an agent without one is sent everything."""
+    orders = Agent(name="orders", functions=[look], history=since_handoff)
+    whole = Agent(name="whole")
+    orders.functions.append(whole)
+    triage = Agent(name="triage", functions=[look, orders])
+    script = [call("look"), call("transfer_to_orders"), call("look"), call("transfer_to_whole"), "Done."]
+    model = ScriptedModel(script)
+    await AsyncSwarm(model.client()).run(triage, [*questions(2), USER])
+    sent = [[message["role"] for message in request.messages] for request in model.requests]
+    turn = ["assistant", "tool"]
+    assert [len(roles) for roles in sent[:2]] == [6, 8]
+    assert sent[2] == ["system", "user"]
+    assert sent[3] == ["system", "user", *turn]
+    assert len(sent[4]) == 6 + 4 * 2
+
+
+def test_the_function_is_called_once_for_each_request() -> None:
+    """It gets a list of its own, and the same blocks each time."""
+    calls: list[list[Block]] = []
+
+    def spy(blocks: list[Block], agent: Agent) -> list[Block]:
+        assert agent.name == "A"
+        calls.append(blocks.copy())
+        kept = blocks[-1:] if len(calls) == 1 else blocks
+        blocks.clear()
+        return kept or calls[-1]
+
+    state = run_of(USER, agent=Agent(name="A", functions=[look], history=spy))
+    state.request("Be brief.", WHOLE)
+    one_turn(state)
+    state.request("Be brief.", WHOLE)
+    first, second = calls
+    assert [block.role for block in second] == ["user", "assistant"]
+    assert second[0] is first[0]
+    assert [answer["content"] for answer in second[1].answers] == ["seen"]
+    assert second[1].sender == "A"
+    assert first[0].sender is None
+
+
+def test_a_block_of_the_function_s_own_is_sent_if_it_is_valid() -> None:
+    """What a Block says is checked as messages are; a call without its answer is told as interrupted."""
+
+    def changed(blocks: list[Block], _agent: Agent) -> list[Block]:
+        note = Block({"role": "user", "content": "A note."})
+        return [note, *(replace(block, answers=[]) for block in blocks)]
+
+    state = run_of(USER, agent=Agent(name="A", functions=[look], history=changed))
+    one_turn(state)
+    messages = state.request("Be brief.", WHOLE).body["messages"]
+    check_history(messages)
+    assert messages[1]["content"] == "A note."
+    assert messages[-1]["content"] == "not run: interrupted"
+
+
+async def _coroutine(blocks: list[Block], agent: Agent) -> list[Block]:
+    return blocks
+
+
+class Chooser:
+    """A function without a name."""
+
+    def __call__(self, blocks: list[Block], agent: Agent) -> list[Block]:
+        """No block."""
+        return []
+
+    def __repr__(self) -> str:
+        """As an error shows it."""
+        return "Chooser()"
+
+
+LOOSE: Any = {"role": "user", "content": "Hi"}
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (
+            lambda _b, _a: None,
+            r"<lambda> of the agent 'A' returned None; it must be a plain function that returns a list",
+        ),
+        (lambda _b, _a: [LOOSE], r"returned \[\{'role': 'user', 'content': 'Hi'\}\]; it must be"),
+        (lambda blocks, _a: (block for block in blocks), "returned <generator"),
+        (_coroutine, r"_coroutine of the agent 'A' returned <coroutine"),
+        (
+            Chooser(),
+            r"function Chooser\(\) of the agent 'A' left out the last message of the user, or changed it.*: 'Hi'$",
+        ),
+        (lambda blocks, _a: [Block({"role": "user", "content": "changed"})], "left out the last message of the user"),
+        (
+            lambda blocks, _a: [*blocks, Block({"role": "nobody"})],
+            "a block that cannot be sent: .*has the role 'nobody'",
+        ),
+        (lambda blocks, _a: [*blocks, Block("text")], "a block that cannot be sent: a Block has a message"),  # type: ignore[arg-type]
+        (lambda blocks, _a: [*blocks, Block(LOOSE, "text")], "and a list of tool messages"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_function_that_cannot_be_used_is_named(function: Callable[..., Any], text: str) -> None:
+    """The error says which function of which agent it is, and what it must return."""
+    state = run_of(*questions(2), {"role": "user", "content": "Hi"}, agent=Agent(name="A", history=function))
+    with pytest.raises(ConfigurationError, match=text):
+        state.request("Be brief.", WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: last(0), r"last\(n\) takes a whole number from 1, not 0"),
+        (lambda: last(True), "not True"),
+        (lambda: last(4, step=0), r"last\(step=...\) takes a whole number"),
+        (lambda: last(4, step=5), "would leave out more than it keeps; use a step up to 4"),
+        (lambda: without_tool_results(0), r"without_tool_results\(keep\) takes"),
+        (lambda: without_tool_results(step=-1), r"without_tool_results\(step=...\) takes"),
+    ],
+)
+def test_wrong_numbers_are_refused(make: Callable[[], Any], text: str) -> None:
+    """When the function is made."""
+    with pytest.raises(ConfigurationError, match=text):
+        make()
+
+
+def test_results_give_way_to_a_note() -> None:
+    """Short results stay: a note would be longer. Images go too."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    answers = [
+        {"role": "tool", "tool_call_id": "a", "content": "ok"},
+        {"role": "tool", "tool_call_id": "b", "content": LONG},
+        {"role": "tool", "tool_call_id": "c", "content": [image]},
+    ]
+    block = Block({"role": "assistant", "content": None}, answers)
+    contents = [answer["content"] for answer in block.without_results.answers]
+    assert contents == ["ok", *["(this earlier result is left out)"] * 2]
+    assert block.without_results is block.without_results
+
+
+@pytest.mark.parametrize("function", [last(3), own_turns, since_handoff, without_tool_results(2)])
+def test_an_agent_with_a_ready_function_can_be_copied_compared_and_pickled(function: Any) -> None:
+    """As without one."""
+    agent = Agent(history=function)
+    assert pickle.loads(pickle.dumps(agent)) == copy.deepcopy(agent) == agent
+    assert agent != Agent(history=last(4))
