@@ -353,7 +353,7 @@ class RunState:
 
     def _with_waiting(self, messages: list[Message], open_ones: list[ToolCall]) -> list[Message]:
         """The messages of this run before the answers of `calls`, with what the open calls wait for."""
-        entries = [(call, entry) for call in open_ones if (entry := entry_of(call))]
+        entries = [(call, entry) for call in open_ones if (entry := self._entry_of(call))]
         if messages and entries:  # the last message made the calls
             return [*messages[:-1], {**messages[-1], WAITING: [entry for _, entry in entries]}]
         # The caller has the message that made the calls, and a run changes no message.
@@ -362,8 +362,13 @@ class RunState:
 
     def _as_open(self, call: ToolCall) -> OpenCall:
         # A call that was decided, and not reached, waits for what the history says.
-        entry = entry_of(call) or self._recorded.get(call.position, {})
+        entry = self._entry_of(call) or self._recorded.get(call.position, {})
         return open_call(call.position, call.message, self.agent.name, entry)
+
+    def _entry_of(self, call: ToolCall) -> Mapping[str, Any] | None:
+        # A call without a decision waits for what it has waited for before.
+        recorded = None if call.decided else self._recorded.get(call.position)
+        return entry_of(call) if recorded is None else recorded
 
 
 def _own_context(context_variables: object) -> dict[str, Any]:
