@@ -126,6 +126,8 @@ def _apply(call: ToolCall, decision: Decision, entry: Entry | None, earlier: Dec
                 call.outcome = ToolOutcome(as_result(answer.data).value)
             else:
                 call.decided = dataclasses.replace(earlier, answer=answer.data, is_answered=True)
+    if call.decided is not None and call.tool is not None and call.tool.check_decision is not None:
+        call.tool.check_decision(call, earlier)
 
 
 def _as_decision(call: ToolCall, decision: object) -> str | Approve | Deny | Answer:
