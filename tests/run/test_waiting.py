@@ -375,6 +375,29 @@ async def test_a_decision_about_a_call_that_was_not_reached() -> None:
     assert shop.ran == []
 
 
+async def test_an_approval_that_cannot_be_carried_out_yet_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The call stands behind one that waits: it is open as before, and a warning names it. A denial is kept."""
+    steps = [
+        call("refund", call_id="a", order=1),
+        *(call("note", call_id=key, text="1") for key in "bcd"),
+        call("transfer_to_other", call_id="e"),
+    ]
+    shop = Shop(steps, "Done.")
+    shop.agent.functions = [
+        tool(each, approve=True) if each.__name__ == "note" else each for each in shop.agent.functions
+    ]
+    first = await shop.run()
+    assert "not reach" not in caplog.text
+    response = await shop.run(stored(first), resume={"b": Approve({"text": "2"}), "c": False, "e": True})
+    assert [each.id for each in response.waiting] == ["a", "b", "d", "e"]
+    assert [each.arguments for each in response.waiting][1] == '{"text": "1"}'
+    assert (shop.ran, told(response)) == ([], ["not run: denied by the user"])
+    (record,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert "decisions on calls that the run did not reach" in record.getMessage()
+    assert "'b', 'e'" in record.getMessage()
+    assert record.__dict__["run_id"] == response.run_id
+
+
 async def test_a_middleware_that_holds_a_call_that_has_begun() -> None:
     """Nothing is left to decide: the run ends with an error that names the mistake, and the outcome is unknown."""
 

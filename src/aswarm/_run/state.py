@@ -6,6 +6,7 @@ any moment and is always valid.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -41,6 +42,8 @@ from .resuming import decide, named_ids
 from .sent_history import SentHistory
 from .spending import Spending
 from .typed_answers import TypedAnswers, is_settled
+
+logger = logging.getLogger("aswarm")
 
 # What an assistant message always has, in this order.
 _FIRST_KEYS: Message = {"role": None, "content": None, "sender": None, "tool_calls": None}
@@ -284,7 +287,19 @@ class RunState:
         self._waits = has_hold and waits(self.calls)
         if self._waits:
             self.calls = kept_open(self.calls)
+            self._tell_of_lost_decisions()
         return not self._waits
+
+    def _tell_of_lost_decisions(self) -> None:
+        # Nothing in a history may approve, so an approval cannot be kept for the run that reaches its call.
+        lost = [call.id for call in self.calls if call.decided and not (call.outcome or call.started or call.hold)]
+        if lost:
+            logger.warning(
+                "resume has decisions on calls that the run did not reach, because another call of the turn waits: %s. They "
+                "are open as before; pass these decisions together with one on the call that waits",
+                named_ids(lost),
+                extra={"run_id": self.id},
+            )
 
     def end_turn(self) -> tuple[Agent, Agent] | None:
         """Record the tool messages of a turn in call order and switch the agent. Returns (source, target) if it did."""
