@@ -650,7 +650,7 @@ async def test_a_response_of_stored_messages() -> None:
     ids=str,
 )
 async def test_the_answer_while_it_is_written(step: Any, kind: Any, seen: list[Any]) -> None:
-    """`partial_output` is plain data, parsed on demand; there is none before, between and after completions."""
+    """`partial_output` is plain data, parsed on demand; there is none before a completion, and it stays after one."""
     model = ScriptedModel([step], cut=2)
     found: list[Any] = []
     async with AsyncSwarm(model.client()).stream(Agent(), "Go", output=Output(kind, retries=0)) as run:
@@ -659,9 +659,31 @@ async def test_the_answer_while_it_is_written(step: Any, kind: Any, seen: list[A
             async for _ in run:
                 found += [copy.deepcopy(run.partial_output)]
     assert all(value in found for value in seen), found
-    assert run.partial_output is None
+    assert run.partial_output == seen[-1]
     async with AsyncSwarm(ScriptedModel(["Hi"]).client()).stream(Agent(), "Go") as run:
         assert {run.partial_output async for _ in run} == {None}
+
+
+async def test_what_was_written_stays_until_the_next_completion_begins() -> None:
+    """Also where the next agent answers with another type, or with none."""
+    hotel = Agent(name="Hotel", output=Hotel)
+    model = ScriptedModel([Answer(ROME, [call("transfer_to_hotel")]), '{"name": "Astoria"}'], cut=2)
+    trip = Agent(name="Trip", output=Output(Trip, mode="prompt"), functions=[hotel])
+    found: list[Any] = []
+    async with AsyncSwarm(model.client()).stream(trip, "Go") as run:
+        found += [(type(event).__name__, copy.deepcopy(run.partial_output)) async for event in run]
+    assert ("CompletionFinished", {"city": "Rome"}) in found
+    after = found.index(("HandedOff", {"city": "Rome"}))
+    assert found[after + 1] == ("TurnStarted", {"city": "Rome"})
+    assert {"city": "Rome"} not in [shown for _, shown in found[after + 2 :]]
+    assert found[-1] == ("RunFinished", {"name": "Astoria"})
+
+
+async def test_a_fault_of_the_whole_answer_is_named_so() -> None:
+    """A wrapped type has no arguments for the model."""
+    scene = Scene('{"value": "many"}', '{"value": 3}', functions=())
+    response = await scene.run(output=int)
+    assert (response.output, "\nanswer: Input should be a valid integer" in told(response)[0]) == (3, True)
 
 
 def test_swarm_has_types_too() -> None:

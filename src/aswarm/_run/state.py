@@ -246,15 +246,15 @@ class RunState:
 
     @property
     def partial_output(self) -> Any:
-        """The beginning of an answer with a type, parsed at each access; None where there is none."""
-        if self._typed is None or self.accumulator is None:
-            return None
-        return self._typed.partial(self.agent, self.accumulator)
+        """What has come of an answer with a type, parsed at each access; None where there is none."""
+        return None if self._typed is None else self._typed.partial(self.agent, self.accumulator)
 
     def record_completion(self, completion: Completion) -> Message:
         """Record a whole completion and make `calls` those that it asks for. Returns the message as recorded."""
         message = recorded_form(completion.message, self.agent.name)
         calls = message["tool_calls"]
+        if self._typed is not None and self.accumulator is not None:
+            self._typed.written = self.agent, self.accumulator
         self.accumulator = None
         self.spending.usage += completion.usage
         if self.spending.outer is not None:

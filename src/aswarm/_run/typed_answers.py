@@ -29,12 +29,14 @@ class TypedAnswers:
     """The answers of one run. `error`: set once the model has had all its attempts.
 
     `given`: what the run was asked for; without it, each agent answers with its own `output`. `is_last`: the completion is
-    the last one that a budget admits, so an answer that cannot be used is not asked for again.
+    the last one that a budget admits, so an answer that cannot be used is not asked for again. `written`: the last completion
+    that has finished, and its agent.
     """
 
     def __init__(self, given: Output[Any] | None) -> None:
         self.error: OutputError | None = None
         self.is_last = False
+        self.written: tuple[Agent, Accumulator] | None = None
         self._given = given
         self._invalid = 0
         self._forces = False  # the model has answered with a text, and has one attempt left
@@ -156,8 +158,12 @@ class TypedAnswers:
                 f"last answer is wrong:\n{fault}"
             )
 
-    def partial(self, agent: Agent, accumulator: Accumulator) -> Any:
-        """The beginning of the answer in a completion that has not finished, as plain data."""
+    def partial(self, agent: Agent, accumulator: Accumulator | None) -> Any:
+        """What has come of the answer in this completion, or without one in the last completion, as plain data."""
+        if accumulator is None:
+            if self.written is None:
+                return None
+            agent, accumulator = self.written
         answer = self.type_of(agent)
         arguments = accumulator.arguments_of(FINAL_ANSWER)
         return None if answer is None else answer.partial(arguments or accumulator.text)
