@@ -22,12 +22,14 @@ from ._output import Output, answer_text, as_output
 from ._run.current_call import progress, running_call, running_run
 from ._run.options import RunOptions
 from ._run.plan import Decided, ToolCall
+from ._run.state import RunState
 from ._run.streams import typed
 from ._tools.tool import Tool, function_tool
 from .graph._find import reachable_agents
 
 _SHOWN = 80
 _LIMITS = {"budget": "the budget is used up", "max_turns": "its turns are used up"}
+_DATA = {"agent", "messages", "context_variables", "removed"}  # what the data of a run that waits has
 _PARAMETERS = {
     "type": "object",
     "properties": {
@@ -73,13 +75,14 @@ def agent_tool(
             f"agent_tool takes history='none' or 'all' and context='copy' or 'share', not {history!r} and {context!r}"
         )
     ask = _AgentTool(agent, history == "all", as_output(output))
-    return function_tool(
+    made = function_tool(
         ask.with_changes if context == "share" else ask.with_copy,
         name=name or slug(agent.name) or "agent",
         description=description
         or f"Ask the agent {agent.name}. The result is its answer, {'a text' if output is None else 'as JSON'}.",
         parameters=_PARAMETERS,
     )
+    return dataclasses.replace(made, check_decision=ask.check_decision)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,6 +100,21 @@ class _AgentTool:
         changed, _ = changes(before, response.context_variables)
         return Result(value=answer_text(response.messages), context_variables=changed)
 
+    def check_decision(self, call: ToolCall, earlier: Decided) -> None:
+        """Raise ConfigurationError if the run inside the call cannot take the decision, so that nothing runs beside it."""
+        waited, decided = _waited(call), call.decided or earlier
+        if waited is None:
+            return
+        try:
+            if decided.arguments is not earlier.arguments:
+                raise ConfigurationError(
+                    "its run has begun, so its arguments cannot be changed; decide on the calls inside"
+                )
+            agent = self._agent_named(waited["agent"])
+            RunState(agent, waited["messages"], None, resume=_decisions(decided), output=self.output)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"the call {call.id!r} of {call.name}: {error}") from error
+
     async def _ask(self, request: str, context: Mapping[str, Any]) -> Response:
         run, call = running_run.get(), running_call.get()
         if run is None or call is None:
@@ -111,7 +129,7 @@ class _AgentTool:
             decisions: bool | Mapping[str, Any] = False
             if waited is not None:
                 agent, variables = self._agent_named(waited["agent"]), _changed(context, waited)
-                decisions = _decisions(call)
+                decisions = _decisions(call.decided or Decided())
             outer = run.options
             options = RunOptions(
                 agent,
@@ -165,14 +183,11 @@ async def _report(events: AsyncGenerator[Event, None], *, is_live: bool) -> None
 def _waited(call: ToolCall) -> Mapping[str, Any] | None:
     """The data of the inner run that waits; None if no inner run has begun for this call."""
     data = call.decided.data if call.decided else None
-    return data if is_object(data) and "messages" in data else None
+    return data if is_object(data) and data.keys() >= _DATA else None
 
 
-def _decisions(call: ToolCall) -> bool | Mapping[str, Any]:
-    """The decisions on the calls inside. Raises ConfigurationError for a decision on the outer call itself, such as changed arguments."""
-    decided = call.decided or Decided()
-    if decided.arguments is not None:
-        raise ConfigurationError("its run has begun, so its arguments cannot be changed; decide on the calls inside")
+def _decisions(decided: Decided) -> bool | Mapping[str, Any]:
+    """The decisions on the calls inside. Raises ConfigurationError for an answer that decides nothing."""
     if decided.is_answered and not is_object(decided.answer):
         raise ConfigurationError(
             f"the answer {shown(decided.answer, _SHOWN)} decides nothing; pass decisions by the ids of the calls inside, such as "

@@ -3,11 +3,12 @@
 Values only. What a decision does to a run is decided in `_run.resuming`.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ._json import is_array, is_object
+from ._json import is_array, is_json, is_object, jsonable
 from ._messages import WAITING, Message, call_arguments, call_name, last_head, normalize, open_calls
 
 
@@ -15,9 +16,10 @@ from ._messages import WAITING, Message, call_arguments, call_name, last_head, n
 class OpenCall:
     """A tool call without an answer, which `resume=` decides on.
 
-    `index`: its position in the assistant message. `arguments`: JSON text as the model sent it. `agent`: the name of the
-    agent that made the call. `reason`: what the user is asked, or None for a call that only stands behind another one
-    that waits, or that the run was told not to execute. `data`: the JSON data of its `Hold`, or None.
+    `index`: its position in the assistant message. `arguments`: JSON text as the model sent it, or as a user has changed it.
+    `agent`: the name of the agent that made the call. `reason`: what the user is asked, or None for a call that only stands behind another one
+    that waits, or that the run was told not to execute. `data`: the JSON data of its `Hold`, or None. `answer`: what a user has answered
+    to the question of a call that waits for an approval now; None without one.
     """
 
     index: int
@@ -27,6 +29,7 @@ class OpenCall:
     agent: str
     reason: str | None = None
     data: Any = None
+    answer: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ class Deny:
 class Answer:
     """The answer to what the call asked for, as JSON data.
 
-    A function that raised `Hold` runs again and finds it in `current_call().answer`. For an external tool it is the
+    A function that raised `Hold` runs again and finds it in `current_call().answer`. If its tool has `approve`, the call
+    first waits for the approval of what it would do now. For an external tool it is the
     result. For an agent as a tool it is the decisions about the calls of that agent.
     """
 
@@ -62,7 +66,7 @@ class Answer:
 
 # True is Approve(), False is Deny(). A str is told to the model as the result, and nothing runs. A mapping is the JSON
 # form: {"approve": {"arguments": {...}}}, {"deny": "reason"} or {"answer": data}; any other mapping is Answer(mapping).
-# A call that asks for an approval takes no Answer.
+# A call that asks for an approval takes no Answer, and an Answer is no approval.
 Decision: TypeAlias = bool | str | Approve | Deny | Answer | Mapping[str, Any]
 # By the id of the call, or by its index where ids are equal. As JSON has no numbers as keys, "0" is index 0 where no
 # call has that id. The type of a key is Any: a mapping is invariant in it, and in a union of mappings mypy does not find
@@ -87,8 +91,16 @@ def waiting(messages: Sequence[Any]) -> list[OpenCall]:
 
 def open_call(position: int, call: Message, agent: str, entry: Mapping[str, Any]) -> OpenCall:
     """The call as a user sees it. `entry`: what the history records of it, empty if nothing."""
+    changed = entry.get("arguments")
     return OpenCall(
-        position, str(call["id"]), call_name(call), call_arguments(call), agent, entry.get("reason"), entry.get("data")
+        position,
+        str(call["id"]),
+        call_name(call),
+        call_arguments(call) if changed is None else json.dumps(changed, ensure_ascii=False),
+        agent,
+        entry.get("reason"),
+        entry.get("data"),
+        entry.get("answer"),
     )
 
 
@@ -99,4 +111,24 @@ def waiting_entries(messages: Sequence[Message]) -> dict[int, Mapping[str, Any]]
 
 
 def _is_entry(entry: Any) -> bool:
-    return is_object(entry) and isinstance(entry.get("index"), int) and isinstance(entry.get("reason"), str)
+    if not (is_object(entry) and isinstance(entry.get("index"), int) and isinstance(entry.get("reason"), str)):
+        return False
+    arguments = entry.get("arguments", {})
+    return is_object(arguments) and is_json(arguments)
+
+
+def as_json(decision: Any) -> Any:
+    """A decision, or the data of one, in its JSON form."""
+    match decision:
+        case Approve(arguments, expected=expected):
+            return {"approve": {"arguments": jsonable(arguments), "expected": jsonable(expected)}}
+        case Deny(reason):
+            return {"deny": reason}
+        case Answer(data):
+            return {"answer": as_json(data)}
+        case _:
+            return (
+                {str(key): as_json(each) for key, each in decision.items()}
+                if is_object(decision)
+                else jsonable(decision)
+            )

@@ -38,13 +38,13 @@ def shown(value: object, limit: int) -> str:
         return f"<{type(value).__name__}>"
 
 
-def faults_of(error: ValidationError) -> list[str]:
-    """What pydantic found wrong with data of a model, for the model: one line for each fault."""
-    return [_fault(details) for details in error.errors(include_url=False)]
+def faults_of(error: ValidationError, whole: str) -> list[str]:
+    """What pydantic found wrong with data of a model, for the model: one line for each fault. `whole`: what the data are."""
+    return [_fault(details, whole) for details in error.errors(include_url=False)]
 
 
-def _fault(details: Any) -> str:
-    place = ".".join(map(str, details["loc"])) or "arguments"
+def _fault(details: Any, whole: str) -> str:
+    place = ".".join(map(str, details["loc"])) or whole
     given = "" if details["type"] == "missing" else f" (got {shown(details['input'], _VALUE_LENGTH)})"
     return " ".join(f"{place}: {details['msg']}{given}".split())  # on one line, also where message or value has several
 

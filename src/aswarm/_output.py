@@ -132,7 +132,7 @@ class AnswerType:
             # Validated as JSON, which it was: a strict model takes a date from a str only there.
             return self._adapter.validate_json(to_json(self._unwrapped(data), inf_nan_mode="constants"))
         except ValidationError as error:
-            raise ToolArgumentsError("\n".join(faults_of(error))) from error
+            raise ToolArgumentsError("\n".join(faults_of(error, "answer"))) from error
 
     def read_text(self, text: str) -> Any:
         """The text of an answer as an object of the type, or the text itself if the type allows that. Raises as `read`."""

@@ -30,8 +30,8 @@ cashier = Agent(name="Cashier", functions=[refund, ask])
 desk = Agent(name="Desk", functions=[cashier])
 '''
 OPEN = [
-    {"index": 0, "id": "c1", "name": "refund", "arguments": '{"order": 7}', "agent": "Cashier", "reason": "needs approval", "data": None},
-    {"index": 1, "id": "c2", "name": "ask", "arguments": '{"what": "account"}', "agent": "Cashier", "reason": "Which account?", "data": {"of": "account"}},
+    {"index": 0, "id": "c1", "name": "refund", "arguments": '{"order": 7}', "agent": "Cashier", "reason": "needs approval", "data": None, "answer": None},
+    {"index": 1, "id": "c2", "name": "ask", "arguments": '{"what": "account"}', "agent": "Cashier", "reason": "Which account?", "data": {"of": "account"}, "answer": None},
 ]  # fmt: skip
 
 

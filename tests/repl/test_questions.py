@@ -118,6 +118,18 @@ def test_a_question_may_lead_to_another_one(chat):
     assert shop.ran == ["mine"]
 
 
+def test_an_answer_is_shown_where_its_call_needs_an_approval(chat):
+    """The user approves what would run: the function with that answer."""
+    shop = Shop()
+    ask = tool(approve=True)(shop.agent.functions[1])
+    shop.agent.functions = [ask]
+    model = ScriptedModel([call("ask", what="account"), "Done."])
+    out = chat(["Go", "y", "a mine", "y"], shop.agent, model).splitlines()
+    assert out.count('Bot: ask(what="account") waits: needs approval') == 2
+    assert out.count('  answered: "mine"') == 1
+    assert (shop.ran, told(model)) == (["mine"], ["took mine"])
+
+
 @pytest.mark.parametrize("leave", [KeyboardInterrupt(), "/context"], ids=["Ctrl-C", "a command"])
 def test_a_question_that_is_left_leaves_the_call_open(chat, leave):
     """`/resume` asks again; nothing runs before the user says so."""

@@ -16,6 +16,7 @@ from aswarm import (
     AsyncSwarm,
     Budget,
     ConfigurationError,
+    Deny,
     Response,
     RunFinished,
     Swarm,
@@ -298,9 +299,61 @@ async def test_a_decision_that_fits_nothing_inside_ends_the_run(decision: Any, w
         await AsyncSwarm(ScriptedModel([]).client()).run(shop.agent, history, resume={"outer_1": decision})
     assert words in str(caught.value)
     assert "the call 'outer_1' of researcher" in str(caught.value)
-    assert caught.value.response is not None
-    assert ([each.id for each in caught.value.response.waiting], caught.value.response.messages) == (["outer_1"], [])
+    assert caught.value.response is None  # the run has not begun
     assert shop.ran == []
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [{"typo": True}, {"a": Approve(expected={"order": 9})}, {"a": Approve({"order": "many"})}, {"a": Answer(1)}],
+    ids=["typo", "expected", "arguments", "answer"],
+)
+@pytest.mark.parametrize("levels", [1, 2])
+async def test_a_wrong_decision_inside_is_found_before_calls_beside_it_run(levels: int, inside: Any) -> None:
+    """At each level: the calls beside the agent's are not run for a decision that cannot be carried out."""
+    ran: list[Any] = []
+
+    @tool(approve=True)
+    async def refund(order: int) -> str:
+        ran.append(order)
+        return "refunded"
+
+    @tool(approve=True)
+    async def erase() -> str:
+        ran.append("erase")
+        return "erased"
+
+    asked: list[Any] = [call("refund", call_id="a", order=1), call("erase", call_id="e")]
+    inner = Agent(name="Level 1", functions=[refund, erase])
+    steps, decision = [asked], inside | {"e": True}
+    for level in range(2, levels + 2):
+        inner = Agent(name=f"Level {level}", functions=[agent_tool(inner, name="below"), erase])
+        steps.insert(0, [call("below", call_id="b", request="x"), call("erase", call_id="e")])
+        decision = {"b": Answer(decision), "e": True}
+    first = await AsyncSwarm(ScriptedModel(steps).client(), concurrent_tools=False).run(inner, "Go")
+    assert first.stop == "waiting"
+    history = [{"role": "user", "content": "Go"}, *json.loads(json.dumps(first.messages))]
+    with pytest.raises(ConfigurationError, match="the call 'b' of below: "):
+        await AsyncSwarm(ScriptedModel([]).client()).run(inner, history, resume=decision)
+    assert ran == []
+
+
+async def test_changed_arguments_stay_where_the_inner_run_waits() -> None:
+    """The inner run began with them, so a later decision inside is no change, and the tool message still tells of them."""
+    shop = Waiting()
+    shop.agent.functions = [tool(approve=True)(each) for each in shop.agent.functions]
+    history: list[Any] = [{"role": "user", "content": "Go"}]
+    model = model_of(
+        outer=[[ask()], "Done."],
+        inner=[[call("transfer_to_payer")]],
+        payer=[[call("sign"), call("refund", call_id="a", order=1), call("refund", call_id="b", order=2)], "Refunded."],
+    )
+    steps: list[Any] = [False, Approve({"request": "Listen"}), Answer({"a": Approve({"order": 3}), "b": Deny()}), True]
+    for decision in steps:
+        response = await AsyncSwarm(model.client()).run(shop.agent, history, resume=decision and {"outer_1": decision})
+        history = json.loads(json.dumps([*history, *response.messages]))
+    assert told(response) == ['(run with arguments changed by the user: {"request": "Listen"})\nRefunded.']
+    assert (shop.ran, "Listen" in str(model.requests[1].messages)) == ([3], True)
 
 
 async def test_context_that_is_not_json_ends_the_run_that_waits() -> None:

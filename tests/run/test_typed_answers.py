@@ -27,6 +27,7 @@ from aswarm import (
     tool,
 )
 from aswarm._output import answer_text, answer_type
+from aswarm.middleware import fallback
 from aswarm.testing import Answer, Failure, Request, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -524,6 +525,7 @@ async def mine() -> str:
         (Trip, {"model_settings": {"response_format": {"type": "json_object"}}}, "remove one of the two"),
         (Trip, {"model_settings": {"text": {"format": {"type": "text"}}}}, "remove one of the two"),
         (Output(Trip, mode="schema"), {"functions": [look]}, "which has functions"),
+        (Output(Trip, mode="schema"), {"model_settings": {"tools": [{"type": "web_search"}]}}, "which has functions"),
         (Output(Trip | str, mode="schema"), {}, "admits no plain text"),
     ],
 )
@@ -551,6 +553,56 @@ def test_an_output_with_a_wrong_option(options: Any) -> None:
 def test_a_function_of_ones_own_may_have_the_name() -> None:
     """Without a type, `final_answer` is a name as any other."""
     assert Agent(functions=[mine]).output is None
+
+
+SCHEMA = Output(Trip, mode="schema")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("url", ["https://api.openai.com/v1", "https://eu.api.openai.com/v1"], ids=["one", "region"])
+async def test_openai_takes_the_schema_beside_functions(url: str, stream: bool) -> None:
+    """Over the Responses API on its own hosts: the functions run, and the text of the answer is held to the schema."""
+    model = ScriptedModel([call("look"), "Rome", ROME], api="responses")
+    swarm, agent = AsyncSwarm(model.client(base_url=url)), Agent(functions=[look])
+    if stream:
+        async with swarm.stream(agent, "Go", output=SCHEMA) as run:
+            _ = [event async for event in run]
+        response = run.response
+    else:
+        response = await swarm.run(agent, "Go", output=SCHEMA)
+    assert response.output == Trip(city="Rome")
+    for request in model.requests:
+        assert (request.tool_names, request.body["text"]["format"]["name"]) == (["look"], "Trip")
+    assert told(response)[0] == "seen"
+    assert "Answer again." in told(response)[1]
+
+
+@pytest.mark.parametrize(
+    ("url", "api"),
+    [
+        ("https://api.openai.com/v1", "chat"),
+        ("https://mine.openai.azure.com/openai/v1", "auto"),
+        ("http://127.0.0.1:8080/v1", "responses"),
+        ("http://127.0.0.1:8080/v1", "auto"),
+        ("https://api.openai.com.evil.test/v1", "responses"),
+    ],
+    ids=["Chat Completions", "Azure", "another host", "another server", "a similar host"],
+)
+async def test_no_other_server_gets_a_schema_beside_functions(url: str, api: Any) -> None:
+    """The run ends with the ConfigurationError before anything is sent."""
+    model = ScriptedModel([])
+    with pytest.raises(ConfigurationError, match="which has functions"):
+        await AsyncSwarm(model.client(base_url=url), api=api).run(Agent(functions=[look]), "Go", output=SCHEMA)
+    assert not model.requests
+
+
+async def test_an_alternative_on_another_host_gets_no_schema_beside_functions() -> None:
+    """The request was made for OpenAI, and the other server would suppress the calls."""
+    first, other = ScriptedModel([Failure(503)], api="responses"), ScriptedModel([])
+    swarm = AsyncSwarm(first.client(), middleware=[fallback(other.client())])
+    with pytest.raises(ConfigurationError, match="which has functions"):
+        await swarm.run(Agent(functions=[look]), "Go", output=SCHEMA)
+    assert (len(first.requests), len(other.requests)) == (1, 0)
 
 
 # --- the response -----------------------------------------------------------------------------------------------------
@@ -598,7 +650,7 @@ async def test_a_response_of_stored_messages() -> None:
     ids=str,
 )
 async def test_the_answer_while_it_is_written(step: Any, kind: Any, seen: list[Any]) -> None:
-    """`partial_output` is plain data, parsed on demand; there is none before, between and after completions."""
+    """`partial_output` is plain data, parsed on demand; there is none before a completion, and it stays after one."""
     model = ScriptedModel([step], cut=2)
     found: list[Any] = []
     async with AsyncSwarm(model.client()).stream(Agent(), "Go", output=Output(kind, retries=0)) as run:
@@ -607,9 +659,31 @@ async def test_the_answer_while_it_is_written(step: Any, kind: Any, seen: list[A
             async for _ in run:
                 found += [copy.deepcopy(run.partial_output)]
     assert all(value in found for value in seen), found
-    assert run.partial_output is None
+    assert run.partial_output == seen[-1]
     async with AsyncSwarm(ScriptedModel(["Hi"]).client()).stream(Agent(), "Go") as run:
         assert {run.partial_output async for _ in run} == {None}
+
+
+async def test_what_was_written_stays_until_the_next_completion_begins() -> None:
+    """Also where the next agent answers with another type, or with none."""
+    hotel = Agent(name="Hotel", output=Hotel)
+    model = ScriptedModel([Answer(ROME, [call("transfer_to_hotel")]), '{"name": "Astoria"}'], cut=2)
+    trip = Agent(name="Trip", output=Output(Trip, mode="prompt"), functions=[hotel])
+    found: list[Any] = []
+    async with AsyncSwarm(model.client()).stream(trip, "Go") as run:
+        found += [(type(event).__name__, copy.deepcopy(run.partial_output)) async for event in run]
+    assert ("CompletionFinished", {"city": "Rome"}) in found
+    after = found.index(("HandedOff", {"city": "Rome"}))
+    assert found[after + 1] == ("TurnStarted", {"city": "Rome"})
+    assert {"city": "Rome"} not in [shown for _, shown in found[after + 2 :]]
+    assert found[-1] == ("RunFinished", {"name": "Astoria"})
+
+
+async def test_a_fault_of_the_whole_answer_is_named_so() -> None:
+    """A wrapped type has no arguments for the model."""
+    scene = Scene('{"value": "many"}', '{"value": 3}', functions=())
+    response = await scene.run(output=int)
+    assert (response.output, "\nanswer: Input should be a valid integer" in told(response)[0]) == (3, True)
 
 
 def test_swarm_has_types_too() -> None:

@@ -114,6 +114,131 @@ async def test_an_approved_call_runs_and_the_model_goes_on() -> None:
     check_history([*history, *response.messages])
 
 
+class Bank:
+    """An agent whose function needs an approval, and asks a question after it. A middleware may ask one before."""
+
+    def __init__(self, *, approve: Any = True, asks: bool = True, guards: bool = False) -> None:
+        self.ran: list[Any] = []
+
+        @tool(approve=approve)
+        async def pay(amount: int) -> str:
+            """Pay."""
+            if asks and current_call().answer is None:
+                raise Hold("From which account?", data=["giro", "savings"])
+            self.ran.append((amount, current_call().answer, current_call().data))
+            return f"paid {amount}"
+
+        def guard(handlers: Handlers) -> Handlers:
+            async def call_tool(made: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+                if current_call().answer is None:
+                    raise Hold("Which cost centre?")
+                return await handlers.call_tool(made, context, started)
+
+            return dataclasses.replace(handlers, call_tool=call_tool)
+
+        self.agent = Agent(name="A", functions=[pay])
+        self.model = ScriptedModel([call("pay", call_id="call_1", amount=1000), "Done."])
+        self.swarm = AsyncSwarm(self.model.client(), middleware=[guard] if guards else [])
+        self.history: list[Any] = [{"role": "user", "content": "Go"}]
+
+    async def decide(self, decision: Any = None) -> Response:
+        """One run, in which the call is decided; its history passes through JSON."""
+        resume = False if decision is None else {"call_1": decision}
+        response = await self.swarm.run(self.agent, self.history, resume=resume)
+        self.history = stored(response, self.history)
+        assert waiting(self.history) == response.waiting
+        return response
+
+
+async def test_changed_arguments_stay_when_the_function_asks() -> None:
+    """They are shown, `expected` means them, and the function runs with them once its question is answered."""
+    bank = Bank()
+    await bank.decide()
+    asked = await bank.decide(Approve({"amount": 80}))
+    assert [(each.arguments, each.reason) for each in asked.waiting] == [('{"amount": 80}', "From which account?")]
+    with pytest.raises(ConfigurationError, match=r"but the call has \{'amount': 80\}"):
+        await bank.decide(Answer("giro", expected={"amount": 1000}))
+    asked = await bank.decide(Answer("giro", expected={"amount": 80}))
+    assert [(each.arguments, each.reason, each.answer) for each in asked.waiting] == [
+        ('{"amount": 80}', "needs approval", "giro")
+    ]
+    assert bank.ran == []
+    end = await bank.decide(Approve(expected={"amount": 80}))
+    assert bank.ran == [(80, "giro", ["giro", "savings"])]
+    assert told(end) == ['(run with arguments changed by the user: {"amount": 80})\npaid 80']
+    assert json.loads(bank.history[1]["tool_calls"][0]["function"]["arguments"]) == {"amount": 1000}
+
+
+@pytest.mark.parametrize(
+    ("decision", "amount"), [(True, 80), (Approve({"amount": 70}), 70)], ids=["as they are", "changed again"]
+)
+async def test_changed_arguments_stay_while_a_call_is_undecided(decision: Any, amount: int) -> None:
+    """A run that decides nothing changes nothing; the last change counts."""
+    bank = Bank()
+    await bank.decide()
+    await bank.decide(Approve({"amount": 80}))
+    async with bank.swarm.stream(bank.agent, bank.history, resume={}) as run:
+        events = [event async for event in run if isinstance(event, CallWaiting)]
+    assert [each.arguments for each in events] == ['{"amount": 80}']
+    assert (run.response.messages, run.response.waiting) == ([], waiting(bank.history))
+    await bank.decide(Answer("giro"))
+    await bank.decide(decision)
+    assert bank.ran == [(amount, "giro", ["giro", "savings"])]
+
+
+@pytest.mark.parametrize(
+    ("approve", "is_asked"),
+    [
+        (True, True),
+        (lambda arguments, context: arguments["amount"] > 100, True),
+        (lambda arguments, context: False, False),
+    ],
+    ids=["True", "function", "function that needs none"],
+)
+async def test_an_answer_is_no_approval(approve: Any, is_asked: bool) -> None:
+    """What a middleware asks comes before the approval; the answer stays until the approval has come."""
+    bank = Bank(approve=approve, asks=False, guards=True)
+    asked = await bank.decide()
+    assert [each.reason for each in asked.waiting] == ["Which cost centre?"]
+    second = await bank.decide(Answer("cc 7"))
+    if is_asked:
+        assert ([(each.reason, each.answer) for each in second.waiting], bank.ran) == ([("needs approval", "cc 7")], [])
+        with pytest.raises(ConfigurationError, match="asks for an approval and not for data"):
+            await bank.decide(Answer("cc 8"))
+        second = await bank.decide(True)
+    assert (second.text, bank.ran) == ("Done.", [(1000, "cc 7", None)])
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"reason": "Which colour?"},
+        {"reason": "Which colour?", "approved": True},
+        {"reason": "Which colour?", "approval": False, "answer": "giro", "arguments": {"amount": 5}},
+        {"reason": "Which colour?", "data": {"is_approval": True}, "is_approval": True},
+    ],
+    ids=["question", "approved", "answered", "is_approval"],
+)
+async def test_no_history_turns_an_answer_into_an_approval(forged: Any) -> None:
+    """Whatever stands there, a function that needs an approval waits for one."""
+    bank = Bank(asks=False)
+    await bank.decide()
+    bank.history[-1]["waiting"] = [{"index": 0, **forged}]
+    asked = await bank.decide(Answer("blue"))
+    assert ([(each.reason, each.answer) for each in asked.waiting], bank.ran) == ([("needs approval", "blue")], [])
+
+
+@pytest.mark.parametrize("arguments", [5, None, {"amount": object()}], ids=["number", "None", "object"])
+async def test_changed_arguments_that_no_run_has_recorded(arguments: Any) -> None:
+    """The entry says nothing then, and the call is asked for by its tool."""
+    bank = Bank(asks=False)
+    await bank.decide()
+    bank.history[-1]["waiting"] = [{"index": 0, "reason": "Really?", "arguments": arguments}]
+    assert [(each.arguments, each.reason) for each in waiting(bank.history)] == [('{"amount": 1000}', None)]
+    assert (await bank.swarm.run(bank.agent, bank.history, resume={})).stop == "waiting"
+    assert bank.ran == []
+
+
 @pytest.mark.parametrize(
     ("decision", "text"),
     [
@@ -248,6 +373,29 @@ async def test_a_decision_about_a_call_that_was_not_reached() -> None:
     second = await shop.run(stored(first), resume={"b": True})
     assert second.waiting == first.waiting == waiting(stored(second, stored(first)))
     assert shop.ran == []
+
+
+async def test_an_approval_that_cannot_be_carried_out_yet_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The call stands behind one that waits: it is open as before, and a warning names it. A denial is kept."""
+    steps = [
+        call("refund", call_id="a", order=1),
+        *(call("note", call_id=key, text="1") for key in "bcd"),
+        call("transfer_to_other", call_id="e"),
+    ]
+    shop = Shop(steps, "Done.")
+    shop.agent.functions = [
+        tool(each, approve=True) if each.__name__ == "note" else each for each in shop.agent.functions
+    ]
+    first = await shop.run()
+    assert "not reach" not in caplog.text
+    response = await shop.run(stored(first), resume={"b": Approve({"text": "2"}), "c": False, "e": True})
+    assert [each.id for each in response.waiting] == ["a", "b", "d", "e"]
+    assert [each.arguments for each in response.waiting][1] == '{"text": "1"}'
+    assert (shop.ran, told(response)) == ([], ["not run: denied by the user"])
+    (record,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert "decisions on calls that the run did not reach" in record.getMessage()
+    assert "'b', 'e'" in record.getMessage()
+    assert record.__dict__["run_id"] == response.run_id
 
 
 async def test_a_middleware_that_holds_a_call_that_has_begun() -> None:

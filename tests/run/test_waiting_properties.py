@@ -1,9 +1,9 @@
-"""Drawn runs that wait: turns of every kind of call, decisions in any order, histories through JSON, failures between."""
+"""Drawn runs that wait: turns of every kind of call, agents inside calls, decisions in any order, JSON, failures between."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +25,7 @@ from aswarm import (
     Response,
     Result,
     RunError,
+    agent_tool,
     current_call,
     external_tool,
     tool,
@@ -32,12 +33,16 @@ from aswarm import (
 )
 from aswarm._messages import WAITING, match_answers, message_blocks, normalize, to_wire
 from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
-from aswarm.testing import Failure, ScriptedCall, ScriptedModel, call, check_history
+from aswarm.testing import Failure, Request, ScriptedCall, ScriptedModel, Step, call, check_history
 
 pytestmark = pytest.mark.slow
 
 USER = {"role": "user", "content": "Go"}
-ASKING = ("approve", "plain_approve", "check", "hold", "ask", "guarded", "browser")  # calls of these can wait
+# Calls of these can wait. Those of the second line wait for an approval and for an answer.
+ASKING = ("approve", "plain_approve", "check", "hold", "ask", "guarded", "browser")
+TWICE = ("approve_ask", "guarded_approve")
+SUBS = ("sub", "approved_sub")  # an agent as a tool
+APPROVALS = ("needs approval", "It is odd.")
 OTHERS = ("look", "note", "write", "missing", "transfer_to_a", "transfer_to_b")
 REFUSALS: tuple[Any, ...] = (False, Deny("no"), "told instead", {"deny": ""})
 LEAVING = "leave"  # a function that hands off: its effect cannot be taken back
@@ -46,16 +51,22 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Asked:
-    """One call of the model. `key` is its own, in all turns. `decision`: what the user says where the call is open."""
+    """One call of the model. `key` is its own, in all turns. `decision`: what the user says where the call is open.
+
+    `inside`: the turns of the agent that the call asks.
+    """
 
     key: int
     name: str
     call_id: str
     is_bad: bool
     decision: Any
+    inside: tuple[tuple[Asked, ...], ...] = ()
 
     @property
     def scripted(self) -> ScriptedCall:
+        if self.name in SUBS:
+            return call(self.name, call_id=self.call_id, request=str(self.key))
         return call(self.name, call_id=self.call_id, n="x" if self.is_bad else self.key)
 
 
@@ -74,9 +85,11 @@ class World:
             self.scope.cancel()
 
     def agents(self) -> dict[str, Agent]:
-        a, b = Agent(name="A"), Agent(name="B")
-        a.functions = [*self.functions(b), b]
-        b.functions = [*self.functions(a), a]
+        a, b, lowest, inner = (Agent(name=name) for name in ("A", "B", "Lowest", "Inner"))
+        lowest.functions = self.functions(lowest)
+        inner.functions = [*self.functions(inner), *subs_of(lowest)]
+        a.functions = [*self.functions(b), *subs_of(inner), b]
+        b.functions = [*self.functions(a), *subs_of(inner), a]
         return {"A": a, "B": b}
 
     def functions(self, other: Agent) -> list[Any]:
@@ -121,15 +134,22 @@ class World:
             tool(look, name="approve", approve=True),
             tool(note, name="plain_approve", approve=True),
             tool(look, name="check", approve=is_odd),
+            tool(ask, name="approve_ask", approve=True),
+            tool(look, name="guarded_approve", approve=True),
             external_tool("browser", "Opens a page.", {"type": "object", "properties": {"n": {"type": "integer"}}}),
         ]  # fmt: skip
 
 
+def subs_of(agent: Agent) -> list[Any]:
+    """The agent as a tool, with and without an approval."""
+    return [agent_tool(agent, name="sub"), tool(approve=True)(agent_tool(agent, name="approved_sub"))]
+
+
 def guard(handlers: Handlers) -> Handlers:
-    """A middleware that asks a user before `guarded`."""
+    """A middleware that asks a user before `guarded` and `guarded_approve`."""
 
     def call_tool(made: ToolCall, context: Json, started: Started) -> Awaitable[ToolOutcome]:
-        if made.name == "guarded" and not current_call().is_approved:
+        if made.name.startswith("guarded") and not current_call().is_approved:
             raise Hold("The guard asks.")
         return handlers.call_tool(made, context, started)
 
@@ -142,22 +162,42 @@ def guard(handlers: Handlers) -> Handlers:
 @st.composite
 def turns(draw: st.DrawFn, *, leaves: bool) -> list[list[Asked]]:
     """The calls of one to three turns."""
-    names = st.sampled_from([*ASKING, *ASKING, *OTHERS, *([LEAVING] if leaves else [])])
-    keys = iter(range(100))
+    names = [*ASKING, *ASKING, *TWICE, *SUBS, *OTHERS, *([LEAVING] if leaves else [])]
+    return drawn_turns(draw, names, iter(range(1000)), levels=2, most=(3, 5))
+
+
+def drawn_turns(
+    draw: st.DrawFn, names: list[str], keys: Iterator[int], *, levels: int, most: tuple[int, int]
+) -> list[list[Asked]]:
+    """`most`: turns, and calls of a turn. `levels`: how many agents may stand below in calls."""
     return [
-        [asked(draw, next(keys), draw(names)) for _ in range(draw(st.integers(1, 5)))]
-        for _ in range(draw(st.integers(1, 3)))
+        [asked(draw, keys, draw(st.sampled_from(names)), levels) for _ in range(draw(st.integers(1, most[1])))]
+        for _ in range(draw(st.integers(1, most[0])))
     ]
 
 
-def asked(draw: st.DrawFn, key: int, name: str) -> Asked:
+def drawn_inside(draw: st.DrawFn, keys: Iterator[int], levels: int) -> tuple[tuple[Asked, ...], ...]:
+    """The turns of an agent inside a call."""
+    names = [*ASKING, *TWICE, "look", "note", "missing", *(SUBS if levels else ())]
+    return tuple(map(tuple, drawn_turns(draw, names, keys, levels=levels, most=(2, 2))))
+
+
+def asked(draw: st.DrawFn, keys: Iterator[int], name: str, levels: int) -> Asked:
     """One call. The ids of some are equal."""
+    key = next(keys)
+    if name in SUBS:
+        inside = drawn_inside(draw, keys, levels - 1)
+        changed = Approve({"request": str(key)})  # told as changed, but the agent is asked the same
+        chosen = draw(st.sampled_from([*REFUSALS, *([True, changed] * 4)]))
+        return Asked(key, name, draw(st.sampled_from([f"c{key}"] * 4 + ["x"])), False, chosen, inside)
     is_bad = draw(st.integers(0, 9)) == 0
     call_id = draw(st.sampled_from([f"c{key}"] * 4 + ["x"]))
     if name == "browser":
         decisions = [False, "opened", Answer({"title": "Ø"}), {"answer": 3}]
     elif name == "ask":
         decisions = [*REFUSALS, Answer("this"), {"answer": "this"}]
+    elif name in TWICE:
+        decisions = [*REFUSALS, *([True, Approve({"n": key})] * (2 - is_bad))]
     elif name in ASKING:
         changed = [] if is_bad or name == "plain_approve" else [Approve({"n": key, "extra": "!"})]
         decisions = [*REFUSALS, True, True, {"approve": True}, *changed]
@@ -178,10 +218,10 @@ class Conversation:
         self.turns = asked_turns
         self.world = World(cancel_at=cancel_at)
         self.agents = self.world.agents()
-        steps: list[Any] = []
-        for number, turn in enumerate([*([each.scripted for each in turn] for turn in asked_turns), "Done."]):
-            steps += [Failure(400)] * (number in failures) + [turn]
-        self.model = ScriptedModel(steps)
+        self.failures = set(failures)
+        self.subs: dict[str, Asked] = {}
+        self._find_subs(asked_turns)
+        self.model = ScriptedModel(self.answer)
         self.swarm = AsyncSwarm(self.model.client(), middleware=[guard])
         self.history: list[Json] = [USER]
         self.context: Json = {}
@@ -189,6 +229,22 @@ class Conversation:
         self.stop = ""
         self.refused: set[int] = set()
         self.rounds = 0
+
+    def _find_subs(self, asked_turns: Iterable[Iterable[Asked]]) -> None:
+        for turn in asked_turns:
+            for made in turn:
+                self.subs[str(made.key)] = made
+                self._find_subs(made.inside)
+
+    def answer(self, request: Request) -> Step:
+        """The next turn of the agent that asks: its first message says which one it is."""
+        first = next(each["content"] for each in request.messages if each["role"] == "user")
+        number = sum(each["role"] == "assistant" for each in request.messages)
+        asked_turns = self.turns if first == "Go" else self.subs[first].inside
+        if first == "Go" and number in self.failures:
+            self.failures.remove(number)
+            return Failure(400)
+        return [each.scripted for each in asked_turns[number]] if number < len(asked_turns) else f"Done: {first}."
 
     async def step(self, decisions: Any) -> None:
         """One run, however it ends."""
@@ -231,7 +287,7 @@ class Conversation:
     async def run(self, data: st.DataObject | None) -> None:
         """Decide, in any order if there are data to draw from, until the model has answered."""
         decisions: Any = False
-        for _ in range(100):
+        for _ in range(200):
             await self.step(decisions)
             if self.stop == "answer":
                 return
@@ -240,23 +296,42 @@ class Conversation:
 
     def decide(self, data: st.DataObject | None) -> Json:
         """Decisions about some of the calls that ask, and about all others for which there is one."""
-        known = [(each.index, each.reason, self.turn[each.index]) for each in self.open]
-        asking = [index for index, reason, _ in known if reason is not None]
         self.rounds += 1
-        # At first perhaps none of them: nothing changes then.
+        return self.decide_on(self.open, self.turn, data)
+
+    def decide_on(self, known: list[OpenCall], turn: Sequence[Asked], data: st.DataObject | None) -> Json:
+        """Decisions on the open calls of one turn, at any level."""
+        asking = [each.index for each in known if each.reason is not None]
+        # At first perhaps none of them: nothing changes then. In the end all: decisions may come too early for their calls.
         some = st.lists(st.sampled_from(asking), unique=True, min_size=int(self.rounds > 2)) if asking else st.just([])
-        chosen = set(data.draw(some) if data else asking)
+        chosen = set(data.draw(some) if data and self.rounds < 20 else asking)
         decisions: Json = {}
-        for index, reason, made in known:
-            if index in chosen or reason is None:
-                decision = made.decision
-                if decision is None and reason is not None:
-                    decision = True  # the user is asked about a call that only the run's end has left open
+        for each in known:
+            made = turn[each.index]
+            if each.index in chosen or each.reason is None:
+                decision = self.decision_on(each, made, data)
                 if decision is not None:
-                    decisions[index] = decision
+                    decisions[each.index] = decision
                     if made.decision in REFUSALS:
                         self.refused.add(made.key)
         return decisions
+
+    def decision_on(self, asks: OpenCall, made: Asked, data: st.DataObject | None) -> Any:
+        """What the user says to what the call asks now."""
+        if made.decision in REFUSALS or made.name not in (*SUBS, *TWICE):
+            is_left_open = made.decision is None and asks.reason is not None  # only the run's end has left it open
+            return True if is_left_open else made.decision
+        if asks.reason is None:
+            return None if made.name == "sub" else True
+        if asks.reason in APPROVALS:  # the first one may change the arguments
+            return made.decision if asks.data is None and asks.answer is None else True
+        if made.name in TWICE:
+            return Answer("this")
+        if asks.data is None:  # the user is asked about a call that has not begun
+            return True
+        inside = [OpenCall(**each) for each in asks.data["waiting"]]
+        number = sum(each["role"] == "assistant" for each in asks.data["messages"])
+        return {"answer": self.decide_on(inside, made.inside[number - 1], data)}
 
     @property
     def settled(self) -> tuple[Any, ...]:

@@ -67,7 +67,10 @@ def first_half(reply: Reply) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Moment:
-    """Where a run is when it is left, and what it must have kept: `answers` by function name, `open` calls, `agent`."""
+    """Where a run is when it is left, and what it must have kept: `answers` by function name, `open` calls, `agent`.
+
+    `speech` answers the first request. `inner` answers the second one, which is that of an agent inside a call.
+    """
 
     speech: Speech
     reached: Callable[[Scene, Journey], object]
@@ -76,6 +79,7 @@ class Moment:
     agent: str = "first"
     partial: str = ""
     holds_response: bool = False
+    inner: Speech | None = None
 
 
 def in_tools(*calls: str, started: tuple[str, ...], **kept: Any) -> Moment:
@@ -90,6 +94,11 @@ def in_tools(*calls: str, started: tuple[str, ...], **kept: Any) -> Moment:
 def asked(scene: Scene, _: Journey) -> bool:
     """The server has read the request."""
     return bool(scene.server.requests)
+
+
+def asks_helper(*before: str) -> Speech:
+    """Calls of these functions, and of the agent that is a tool."""
+    return says(Answer(calls=[*(call(name) for name in before), call("helper", request="Help.")]))
 
 
 MOMENTS: dict[str, Moment] = {
@@ -125,6 +134,26 @@ MOMENTS: dict[str, Moment] = {
         {"fast": "fast done", "slow": UNKNOWN},
         open=("waits", "later"),
     ),
+    "in the function that tells its progress": in_tools("tells", started=("tells",), answers={"tells": UNKNOWN}),
+    "in the completion of an agent as a tool": Moment(
+        asks_helper(),
+        lambda scene, _: len(scene.server.requests) == 2,
+        {"helper": UNKNOWN},
+        inner=says_only_the_head,
+    ),
+    "in a function of an agent as a tool": Moment(
+        asks_helper("fast"),
+        lambda scene, _: {"fast", "slow"} <= set(scene.deeds.started),
+        {"helper": UNKNOWN, "fast": "fast done"},
+        inner=says(Answer(calls=[call("slow")])),
+    ),
+    "beside an agent as a tool that waits": Moment(
+        asks_helper("slow"),
+        lambda scene, _: scene.deeds.asked and "slow" in scene.deeds.started,
+        {"slow": UNKNOWN},
+        open=("helper",),
+        inner=says(Answer(calls=[call("waits")])),
+    ),
     "between turns": Moment(
         says(Answer(calls=[call("fast")])), lambda scene, _: scene.is_between_turns, {"fast": "fast done"}
     ),
@@ -137,10 +166,10 @@ MOMENTS: dict[str, Moment] = {
 @asynccontextmanager
 async def scene_of(moment: Moment, api: Api = "chat") -> AsyncIterator[Scene]:
     """The scene of a moment, over one of the APIs. The first request gets its speech, every other one "done"."""
+    speeches = dict(enumerate([moment.speech, moment.inner or says(Answer("done"))], 1))
 
     def reply(body: Body) -> Reply:
-        speech = moment.speech if len(server.requests) == 1 else says(Answer("done"))
-        return speech(body)
+        return speeches.get(len(server.requests), says(Answer("done")))(body)
 
     deeds = Deeds()
     async with serve(reply) as server, client_of(server) as client:
@@ -180,7 +209,8 @@ def check_kept(moment: Moment, response: Response) -> None:
     assert answers == moment.answers
     assert tuple(name for name in asked_for if name not in answers) == moment.open
     assert tuple(each.name for each in response.waiting) == moment.open
-    assert [each.name for each in response.waiting if each.reason is not None] == ["waits"] * ("waits" in moment.open)
+    asking = [each.name for each in response.waiting if each.reason is not None]
+    assert asking == [name for name in moment.open if name in ("waits", "helper")]
 
 
 async def check_continues(scene: Scene, response: Response) -> None:
@@ -194,4 +224,7 @@ async def check_continues(scene: Scene, response: Response) -> None:
     assert end.text == "done"
     check_history([*history, *end.messages])
     assert max(Counter(scene.deeds.started).values(), default=1) == 1, "a call was run twice"
-    assert open_before <= set(scene.deeds.finished), "an open call was never run"
+    asked_inside = {"helper": "waits"}
+    assert {asked_inside.get(name, name) for name in open_before} <= set(scene.deeds.finished), (
+        "an open call was never run"
+    )

@@ -7,7 +7,7 @@ import gc
 import math
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ import sniffio
 from loopback import LoopbackServer
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-from aswarm import Agent, AsyncSwarm, Response, tool
+from aswarm import Agent, AsyncSwarm, Progress, Response, agent_tool, progress, tool
 
 UNKNOWN = "cancelled; its outcome is unknown"
 INTERRUPTED = "not run: interrupted"
@@ -133,7 +133,16 @@ class Deeds:
             with self.doing("waits"):
                 return "waits done"
 
-        return [fast, slow, slow_too, guarded, limited, plain, later, waits, Agent(name="other", functions=[])]
+        async def tells() -> AsyncGenerator[object, None]:
+            with self.doing("tells"):
+                yield Progress("half")
+                progress("three quarters")
+                await self.gate.wait()
+                yield "tells done"
+
+        helper = agent_tool(Agent(name="helper", functions=[slow, waits]))
+        other = Agent(name="other", functions=[])
+        return [fast, slow, slow_too, guarded, limited, plain, later, waits, tells, helper, other]
 
 
 # --- a scene, and a run in it -----------------------------------------------------------------------------------------

@@ -6,12 +6,12 @@ Decides nothing about a client. What sends the request and reads the bytes is th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from aswarm._errors import ConfigurationError
-from aswarm._wire.request import CompletionRequest
+from aswarm._wire.request import CompletionRequest, openai_body
 from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder
 from aswarm._wire.sse import AnswerDecoder
 
@@ -81,4 +81,6 @@ RESPONSES = Api(
     make_reader=lambda: ResponseReader().read,
     ends_silently=False,
 )
+# The Responses API of OpenAI's own servers, which take more than others.
+OPENAI_RESPONSES = replace(RESPONSES, body=openai_body)
 APIS: Mapping[str, Api] = {"chat": CHAT, "responses": RESPONSES}

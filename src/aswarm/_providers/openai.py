@@ -29,7 +29,7 @@ from aswarm._json import is_json
 from aswarm._runtime.backend import HiddenGenerators
 from aswarm._wire.request import CompletionRequest, CompletionSource
 
-from .apis import APIS, CHAT, RESPONSES, Api, ApiName
+from .apis import APIS, CHAT, OPENAI_RESPONSES, RESPONSES, Api, ApiName
 from .blocking_openai import BlockingPost
 from .compatible import CLOSE_SECONDS, BlockingCall, CompatibleClientSource, call_directly, error_text, failed_request
 from .default_client import http_package
@@ -96,18 +96,21 @@ def source_for(
 
 
 def _chosen_api(client: Any, api: ApiName) -> Api:
-    if api != "auto":
-        return APIS[api]
-    has_responses = _has_responses_api(getattr(client, "base_url", None))
-    return RESPONSES if has_responses and all(is_plain_openai(client, each) for each in APIS.values()) else CHAT
+    responses = _responses_api(getattr(client, "base_url", None))
+    if api == "responses":
+        return responses or RESPONSES
+    if api == "chat" or responses is None:
+        return CHAT
+    return responses if all(is_plain_openai(client, each) for each in APIS.values()) else CHAT
 
 
-def _has_responses_api(base_url: Any) -> bool:
-    """Whether the URL is one of OpenAI's own, or of the v1 API of Azure. Other servers may not have the Responses API."""
+def _responses_api(base_url: Any) -> Api | None:
+    """The Responses API of OpenAI's own hosts, or of the v1 API of Azure. Other servers may not have one: None."""
     host = f".{getattr(base_url, 'host', None)}"
-    return host.endswith(_OPENAI_HOST) or (
-        host.endswith(_AZURE_HOSTS) and base_url.path.rstrip("/").endswith("/openai/v1")
-    )
+    if host.endswith(_OPENAI_HOST):
+        return OPENAI_RESPONSES
+    is_azure = host.endswith(_AZURE_HOSTS) and base_url.path.rstrip("/").endswith("/openai/v1")
+    return RESPONSES if is_azure else None
 
 
 @final

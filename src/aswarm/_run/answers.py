@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aswarm._agent import Agent, UnknownCall
 from aswarm._content import Part, text_part
+from aswarm._decisions import as_json
 from aswarm._messages import INTERRUPTED, OUTCOME_UNKNOWN, STILL_RUNNING, WAITING, Message, tool_message
 from aswarm._output import ACCEPTED, FINAL_ANSWER
 from aswarm._tools.tool import NeedsApproval, standing_hold
 
-from .plan import ToolCall
+from .plan import Decided, ToolCall
 
 
 def changes_of(calls: Iterable[ToolCall]) -> dict[str, Any]:
@@ -170,11 +171,21 @@ def entry_of(call: ToolCall) -> Message | None:
     """What the history records of a call that waits; None for another one."""
     if call.hold is None:
         return None
-    kind = {"approval": True} if isinstance(call.hold, NeedsApproval) else {}
-    data = {} if call.hold.data is None else {"data": call.hold.data}
-    return {"index": call.position, "reason": call.hold.reason, **kind, **data}
+    decided = call.decided or Decided()
+    entry: Message = {"index": call.position, "reason": call.hold.reason}
+    data = call.hold.data
+    if isinstance(call.hold, NeedsApproval):
+        entry["approval"] = True
+        data = decided.data  # of the question that was answered before
+        if decided.is_answered:
+            entry["answer"] = as_json(decided.answer)
+    if data is not None:
+        entry["data"] = data
+    if decided.arguments is not None:
+        entry["arguments"] = dict(decided.arguments)
+    return entry
 
 
-def waiting_message(call: ToolCall, entry: Message) -> Message:
+def waiting_message(call: ToolCall, entry: Mapping[str, Any]) -> Message:
     """A tool message that is no answer: what a call of an earlier run waits for now."""
     return {**tool_message(call.message, entry["reason"]), WAITING: [entry]}

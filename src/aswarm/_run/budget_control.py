@@ -199,7 +199,7 @@ def _hands_over(call: ToolCall) -> bool:
 
 
 def _must_wait(call: ToolCall) -> bool:
-    return call.decided is None and call.tool is not None and standing_hold(call.tool) is not None
+    return not call.is_approved and call.tool is not None and standing_hold(call.tool) is not None
 
 
 def _polls(call: ToolCall) -> bool:

@@ -119,7 +119,7 @@ class ToolCaller:
         if tool is None:
             raise ToolNotFound(_not_found(call))
         arguments = tool.schema.validate(parse_arguments(call.arguments))
-        if (tool.approve is not False or tool.is_external) and call.decided is None:
+        if (tool.approve is not False or tool.is_external) and not call.is_approved:
             await _ask_first(tool, arguments, context)
         on_loop = tool.is_async or not (tool.thread or self._function_runner.runs_everything)
         carry_out = _on_loop if on_loop else functools.partial(self._run_in_slot, call)

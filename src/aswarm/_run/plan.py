@@ -39,12 +39,17 @@ class ToolOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The decision that a call may run. `answer`: that of `Answer`, if it `is_answered`. `data`: what the call had asked with."""
+    """What users have decided on a call, in this run and earlier ones. `arguments`: those that replace the model's.
+
+    `answer`: that of `Answer`, if it `is_answered`. `data`: what the call had asked with. `is_approval`: the decision of this
+    run lets the function run; an answer alone does not, where the tool has `approve`.
+    """
 
     arguments: Mapping[str, Any] | None = None
     answer: Any = None
     is_answered: bool = False
     data: Any = None
+    is_approval: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -54,7 +59,7 @@ class ToolCall:
     `message`: the call as it stands in the assistant message; not to be changed. `position` counts within the message.
     `arguments`: JSON text as the model sent it (empty for no arguments); a middleware may set it before the call runs,
     the history keeps what the model sent. `agent` made the call. `tool` is None where the agent has no such function.
-    `started` and `outcome` are set while it runs. `decided`: a user has decided that it may run. `hold`: why it stays open,
+    `started` and `outcome` are set while it runs. `decided`: what a user has decided, unless the call stays open or is refused. `hold`: why it stays open,
     once it is known that it waits for a decision. `emit` takes the events of its progress, on the event loop. The run sets these three, and no
     middleware should.
     """
@@ -83,6 +88,11 @@ class ToolCall:
     def name(self) -> str:
         """The name that the model called."""
         return call_name(self.message)
+
+    @property
+    def is_approved(self) -> bool:
+        """Whether the user of this run has approved the call."""
+        return self.decided is not None and self.decided.is_approval
 
     @property
     def is_repeatable(self) -> bool:

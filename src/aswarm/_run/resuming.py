@@ -6,6 +6,7 @@ history only says what each call waits for. Never waits, and runs nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -37,10 +38,11 @@ def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapp
     Raises ConfigurationError for a decision that fits no open call, or not this one.
     """
     recorded = entries or {}
+    earlier = {call.position: _restored(call, recorded.get(call.position, {})) for call in calls}
     if isinstance(decisions, bool):
         for call in calls:
             if not (call.tool and call.tool.is_external):
-                call.decided = Decided(data=recorded.get(call.position, {}).get("data"))
+                call.decided = dataclasses.replace(earlier[call.position], is_approval=True)
         return
     given = _by_position(calls, decisions)
     undecided: set[tuple[str, str]] = set()
@@ -48,11 +50,20 @@ def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapp
         key, entry = (call.id, call.name), recorded.get(call.position)
         # Answers are matched to calls of equal ids by their order, so an earlier one must not stay open.
         if call.position in given and key not in undecided:
-            _apply(call, given[call.position], entry)
+            _apply(call, given[call.position], entry, earlier[call.position])
         else:
             undecided.add(key)
             nothing_asked = entry is None and entries is not None and call.position not in given
             call.hold = None if nothing_asked else _hold_of(entry or {})
+
+
+def _restored(call: ToolCall, entry: Entry) -> Decided:
+    """What earlier decisions have left of a call that still waits; its arguments are again those that a user has changed."""
+    # All of it comes from the history, as the arguments of the model do: it says what would run, and approves nothing.
+    arguments = entry.get("arguments")
+    if arguments is not None:
+        call.arguments = json.dumps(arguments, ensure_ascii=False)
+    return Decided(arguments, entry.get("answer"), "answer" in entry, entry.get("data"))
 
 
 def _hold_of(entry: Entry) -> Hold:
@@ -94,8 +105,7 @@ def named_ids(ids: Sequence[str]) -> str:
 # --- one decision -----------------------------------------------------------------------------------------------------
 
 
-def _apply(call: ToolCall, decision: Decision, entry: Entry | None) -> None:
-    data = (entry or {}).get("data")
+def _apply(call: ToolCall, decision: Decision, entry: Entry | None, earlier: Decided) -> None:
     match _as_decision(call, decision):
         case str() as text:
             call.outcome = ToolOutcome(text)
@@ -104,16 +114,20 @@ def _apply(call: ToolCall, decision: Decision, entry: Entry | None) -> None:
         case Approve(arguments, expected=expected):
             _check_expected(call, expected)
             _check_can_run(call)
-            if arguments is not None:
+            if arguments is None:
+                arguments = earlier.arguments
+            else:
                 _change_arguments(call, arguments)
-            call.decided = Decided(arguments, data=data)
+            call.decided = dataclasses.replace(earlier, arguments=arguments, is_approval=True)
         case answer:
             _check_expected(call, answer.expected)
             _check_asks(call, entry)
             if call.tool is not None and call.tool.is_external:
                 call.outcome = ToolOutcome(as_result(answer.data).value)
             else:
-                call.decided = Decided(answer=answer.data, is_answered=True, data=data)
+                call.decided = dataclasses.replace(earlier, answer=answer.data, is_answered=True)
+    if call.decided is not None and call.tool is not None and call.tool.check_decision is not None:
+        call.tool.check_decision(call, earlier)
 
 
 def _as_decision(call: ToolCall, decision: object) -> str | Approve | Deny | Answer:

@@ -6,6 +6,7 @@ any moment and is always valid.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -41,6 +42,8 @@ from .resuming import decide, named_ids
 from .sent_history import SentHistory
 from .spending import Spending
 from .typed_answers import TypedAnswers, is_settled
+
+logger = logging.getLogger("aswarm")
 
 # What an assistant message always has, in this order.
 _FIRST_KEYS: Message = {"role": None, "content": None, "sender": None, "tool_calls": None}
@@ -243,15 +246,15 @@ class RunState:
 
     @property
     def partial_output(self) -> Any:
-        """The beginning of an answer with a type, parsed at each access; None where there is none."""
-        if self._typed is None or self.accumulator is None:
-            return None
-        return self._typed.partial(self.agent, self.accumulator)
+        """What has come of an answer with a type, parsed at each access; None where there is none."""
+        return None if self._typed is None else self._typed.partial(self.agent, self.accumulator)
 
     def record_completion(self, completion: Completion) -> Message:
         """Record a whole completion and make `calls` those that it asks for. Returns the message as recorded."""
         message = recorded_form(completion.message, self.agent.name)
         calls = message["tool_calls"]
+        if self._typed is not None and self.accumulator is not None:
+            self._typed.written = self.agent, self.accumulator
         self.accumulator = None
         self.spending.usage += completion.usage
         if self.spending.outer is not None:
@@ -284,7 +287,19 @@ class RunState:
         self._waits = has_hold and waits(self.calls)
         if self._waits:
             self.calls = kept_open(self.calls)
+            self._tell_of_lost_decisions()
         return not self._waits
+
+    def _tell_of_lost_decisions(self) -> None:
+        # Nothing in a history may approve, so an approval cannot be kept for the run that reaches its call.
+        lost = [call.id for call in self.calls if call.decided and not (call.outcome or call.started or call.hold)]
+        if lost:
+            logger.warning(
+                "resume has decisions on calls that the run did not reach, because another call of the turn waits: %s. They "
+                "are open as before; pass these decisions together with one on the call that waits",
+                named_ids(lost),
+                extra={"run_id": self.id},
+            )
 
     def end_turn(self) -> tuple[Agent, Agent] | None:
         """Record the tool messages of a turn in call order and switch the agent. Returns (source, target) if it did."""
@@ -353,7 +368,7 @@ class RunState:
 
     def _with_waiting(self, messages: list[Message], open_ones: list[ToolCall]) -> list[Message]:
         """The messages of this run before the answers of `calls`, with what the open calls wait for."""
-        entries = [(call, entry) for call in open_ones if (entry := entry_of(call))]
+        entries = [(call, entry) for call in open_ones if (entry := self._entry_of(call))]
         if messages and entries:  # the last message made the calls
             return [*messages[:-1], {**messages[-1], WAITING: [entry for _, entry in entries]}]
         # The caller has the message that made the calls, and a run changes no message.
@@ -362,8 +377,13 @@ class RunState:
 
     def _as_open(self, call: ToolCall) -> OpenCall:
         # A call that was decided, and not reached, waits for what the history says.
-        entry = entry_of(call) or self._recorded.get(call.position, {})
+        entry = self._entry_of(call) or self._recorded.get(call.position, {})
         return open_call(call.position, call.message, self.agent.name, entry)
+
+    def _entry_of(self, call: ToolCall) -> Mapping[str, Any] | None:
+        # A call without a decision waits for what it has waited for before.
+        recorded = None if call.decided else self._recorded.get(call.position)
+        return entry_of(call) if recorded is None else recorded
 
 
 def _own_context(context_variables: object) -> dict[str, Any]:

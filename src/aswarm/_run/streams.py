@@ -204,7 +204,7 @@ class _Stream(Generic[E]):
     def partial_output(self) -> Any:
         """The answer with a type that is being written: plain data so far, neither checked nor converted, or None.
 
-        Each access parses it. It is for showing; `response.output` has the answer once the run has ended.
+        It stays as it is until the next completion begins. Each access parses it. It is for showing; `response.output` has the answer once the run has ended.
         """
         return self._state.partial_output
 

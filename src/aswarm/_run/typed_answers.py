@@ -17,7 +17,7 @@ from aswarm._output import ACCEPTED, FINAL_ANSWER, AnswerType, Output, answer_ty
 from aswarm._tools.answer_tool import JSON_OBJECT, answer_tool, response_format, schema_text
 from aswarm._tools.tool import Tool
 from aswarm._wire.accumulator import Accumulator
-from aswarm._wire.request import CompletionRequest
+from aswarm._wire.request import CompletionRequest, with_schema
 
 from .plan import ToolCall, ToolOutcome
 
@@ -29,12 +29,14 @@ class TypedAnswers:
     """The answers of one run. `error`: set once the model has had all its attempts.
 
     `given`: what the run was asked for; without it, each agent answers with its own `output`. `is_last`: the completion is
-    the last one that a budget admits, so an answer that cannot be used is not asked for again.
+    the last one that a budget admits, so an answer that cannot be used is not asked for again. `written`: the last completion
+    that has finished, and its agent.
     """
 
     def __init__(self, given: Output[Any] | None) -> None:
         self.error: OutputError | None = None
         self.is_last = False
+        self.written: tuple[Agent, Accumulator] | None = None
         self._given = given
         self._invalid = 0
         self._forces = False  # the model has answered with a text, and has one attempt left
@@ -68,14 +70,14 @@ class TypedAnswers:
         return {**functions, FINAL_ANSWER: answer_tool(answer)} if mode == "tool" else functions
 
     def ask(self, request: CompletionRequest, functions: Tools) -> CompletionRequest:
-        """Add to the request how the answer should be written. It never has both tools and a `response_format`."""
+        """Add to the request how the answer should be written. It has both tools and a `response_format` for mode="schema" only."""
         agent, body = request.agent, request.body
         answer = self.type_of(agent)
         if answer is None or answer.schema is None:
             return request
         match self._mode_of(agent, answer, functions):
             case "schema":
-                body["response_format"] = response_format(answer)
+                return with_schema(request, response_format(answer))
             case "prompt":
                 body["messages"] = _instructed(body["messages"], schema_text(answer))
                 if not body.get("tools") and not answer.allows_text:
@@ -156,8 +158,12 @@ class TypedAnswers:
                 f"last answer is wrong:\n{fault}"
             )
 
-    def partial(self, agent: Agent, accumulator: Accumulator) -> Any:
-        """The beginning of the answer in a completion that has not finished, as plain data."""
+    def partial(self, agent: Agent, accumulator: Accumulator | None) -> Any:
+        """What has come of the answer in this completion, or without one in the last completion, as plain data."""
+        if accumulator is None:
+            if self.written is None:
+                return None
+            agent, accumulator = self.written
         answer = self.type_of(agent)
         arguments = accumulator.arguments_of(FINAL_ANSWER)
         return None if answer is None else answer.partial(arguments or accumulator.text)
@@ -169,14 +175,9 @@ def is_settled(calls: Sequence[ToolCall]) -> bool:
 
 
 def _mode(mode: str, answer: AnswerType, agent: Agent, functions: Tools) -> str:
-    has_tools = bool(functions or agent.model_settings.get("tools"))
     if mode == "auto":
+        has_tools = bool(functions or agent.model_settings.get("tools"))
         return "tool" if has_tools or answer.allows_text else "schema"
-    if mode == "schema" and has_tools:
-        raise ConfigurationError(
-            f'mode="schema" cannot be used by agent {agent.name!r}, which has functions: most servers suppress or force '
-            'calls if a request has both. Use mode="auto" or mode="tool"'
-        )
     if mode == "schema" and answer.allows_text:
         raise ConfigurationError('mode="schema" admits no plain text, which a union with str needs; use mode="auto"')
     return mode

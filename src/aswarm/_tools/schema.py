@@ -84,7 +84,7 @@ class _Validator:
                 # Validated as JSON, which the arguments were: a strict model takes a date from a str only there.
                 valid.update(adapter.validate_json(to_json(part, inf_nan_mode="constants")) if adapter else {})
             except ValidationError as error:
-                faults += faults_of(error)
+                faults += faults_of(error, "arguments")
         if faults:
             raise ToolArgumentsError("\n".join(faults))
         return valid

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from aswarm._agent import Agent, model_of
+from aswarm._errors import ConfigurationError
 from aswarm._json import is_array, is_object
 from aswarm._messages import Message
 
@@ -34,6 +35,8 @@ class CompletionRequest:
     max_retries: int | None = None
     # None where other code may have changed the messages: then each of them is looked at.
     _known: KnownHistory | None = field(default=None, repr=False, compare=False)
+    # Whether `Output(mode="schema")` has put a schema beside the tools.
+    _has_schema_beside_tools: bool = field(default=False, repr=False, compare=False)
 
     @property
     def stream(self) -> bool:
@@ -44,8 +47,11 @@ class CompletionRequest:
         """The body for a server of Chat Completions that knows no more than that API; `body` stays as it is.
 
         Output items of the Responses API (`responses_output`) are left out, and the images and files of tool messages
-        stand in a message of the user after them. The same dict as `body` if there is nothing to change.
+        stand in a message of the user after them. The same dict as `body` if there is nothing to change. Raises
+        ConfigurationError if `Output(mode="schema")` asks for a schema beside tools.
         """
+        if self._has_schema_beside_tools:
+            raise _schema_beside_tools(self.agent)
         messages = self.body["messages"]
         if (self._known and self._known.is_chat) or is_chat(messages):
             return self.body
@@ -54,13 +60,34 @@ class CompletionRequest:
     def responses_body(self) -> dict[str, Any]:
         """The body for the Responses API that asks for what `body` asks of Chat Completions; `body` stays as it is.
 
-        Raises ConfigurationError that names a setting, or a part of a message, that the Responses API does not have.
+        Raises ConfigurationError that names a setting, or a part of a message, that the Responses API does not have, and if
+        `Output(mode="schema")` asks for a schema beside tools.
         """
+        if self._has_schema_beside_tools:
+            raise _schema_beside_tools(self.agent)
         return responses_body(self.body, self._known)
 
     def copy(self) -> "CompletionRequest":
         """The same request, which shares no dict and no list with this one."""
         return replace(self, body=_copied(self.body), _known=None)  # its owner may change the messages
+
+
+def _schema_beside_tools(agent: Agent) -> ConfigurationError:
+    return ConfigurationError(
+        f'mode="schema" cannot be used by agent {agent.name!r}, which has functions: most servers suppress or force calls '
+        'if a request has both. Only the Responses API on a host of OpenAI takes it. Use mode="auto" or mode="tool"'
+    )
+
+
+def openai_body(request: CompletionRequest) -> dict[str, Any]:
+    """As `CompletionRequest.responses_body`, for OpenAI's own servers: they take a schema beside tools."""
+    return responses_body(request.body, request._known)  # noqa: SLF001 - what this module knows of its own class
+
+
+def with_schema(request: CompletionRequest, response_format: Mapping[str, Any]) -> CompletionRequest:
+    """The request, which asks for an answer of a schema. Beside tools it can be sent only to OpenAI's own servers."""
+    request.body["response_format"] = response_format
+    return replace(request, _has_schema_beside_tools=True) if request.body.get("tools") else request
 
 
 def _copied(value: Any) -> Any:

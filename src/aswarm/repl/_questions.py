@@ -58,6 +58,8 @@ class OpenQuestions:
         lines = [f"{call.agent}: {name}({arguments}) waits: {one_line(call.reason or '', _SHOWN)}"]
         if call.data is not None:
             lines.append(f"  {one_line(json.dumps(call.data, ensure_ascii=False), _SHOWN)}")
+        if call.answer is not None:
+            lines.append(f"  answered: {one_line(json.dumps(call.answer, ensure_ascii=False), _SHOWN)}")
         choices = ", ".join(_CHOICES[choice] for choice in self._choices)
         return "\n".join([*lines, f"{choices} (Ctrl-C leaves it open)"])
 

@@ -135,7 +135,7 @@ def test_items_that_wait_and_lines_with_decisions() -> None:
     [line] = outcomes()
     assert (result.exit_code, line["status"], "1 waiting for a decision" in result.stderr) == (3, "waiting", True)
     assert line["waiting"] == [
-        {"index": 0, "id": "c1", "name": "refund", "arguments": '{"order": 7}', "agent": "Cashier", "reason": "needs approval", "data": None}
+        {"index": 0, "id": "c1", "name": "refund", "arguments": '{"order": 7}', "agent": "Cashier", "reason": "needs approval", "data": None, "answer": None}
     ]  # fmt: skip
     history = [{"role": "user", "content": "Refund!"}, *line["messages"]]
     lines = [
