@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from ._blocks import Block
+from ._budget import Limit
 from ._decisions import OpenCall
 from ._errors import ConfigurationError, OutputError
 from ._json import is_object, jsonable
@@ -239,7 +240,7 @@ class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - not hashable, as any m
     run_id: str = Field(default="", exclude=True)
     unknown_calls: list[UnknownCall] = []
     waiting: list[OpenCall] = []
-    spent: str | None = None
+    spent: Limit | None = None
     # The type that the run was asked for. No field: it is in no dump, and does not count for equality.
     _asked: Output[Any] | None = PrivateAttr(default=None)
 

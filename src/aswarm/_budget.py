@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from ._errors import ConfigurationError
-from ._json import is_array, is_count, is_object
+from ._json import is_array, is_count, is_count_from_0, is_object
 
 # The limits, in the order in which they are looked at: the first that is reached is in `Response.spent`.
 Limit = Literal["tool_calls", "repeats", "handoffs", "turns", "tokens", "cost", "seconds"]
@@ -51,7 +51,7 @@ class Budget:
         for name in _COUNTS:
             _check(name, getattr(self, name), "a whole number from 1", is_count)
         for name in _COUNTS_FROM_0:
-            _check(name, getattr(self, name), "a whole number from 0", _is_count_from_0)
+            _check(name, getattr(self, name), "a whole number from 0", is_count_from_0)
         for name in ("cost", "seconds"):
             _check(name, getattr(self, name), "a number above 0", _is_above_0)
         if self.then not in get_args(Then):
@@ -66,10 +66,6 @@ class Budget:
 def _check(name: str, value: object, expected: str, fits: Callable[[object], bool]) -> None:
     if value is not None and not fits(value):
         raise ConfigurationError(f"{name} of a Budget must be {expected}, not {value!r}; leave it out for no limit")
-
-
-def _is_count_from_0(value: object) -> bool:
-    return is_count(value) or (type(value) is int and value == 0)
 
 
 def _is_above_0(value: object) -> bool:

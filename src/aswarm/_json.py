@@ -30,6 +30,11 @@ def is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
+def is_count_from_0(value: object) -> TypeGuard[int]:
+    """Whether it is a whole number from 0."""
+    return is_count(value) or (type(value) is int and value == 0)
+
+
 def shown(value: object, limit: int) -> str:
     """The value as it would be written in Python, on one line of at most `limit` characters."""
     try:

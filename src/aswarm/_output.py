@@ -19,13 +19,13 @@ from pydantic_core import SchemaError, from_json, to_json
 from typing_extensions import TypedDict, TypeVar
 
 from ._errors import ConfigurationError, OutputError, ToolArgumentsError
-from ._json import faults_of, is_count, is_object, shown
+from ._json import faults_of, is_count_from_0, is_object, shown
 from ._messages import Message, call_arguments, call_name, match_answers, text_of
 
 T = TypeVar("T", default=Any)
 OutputMode: TypeAlias = Literal["auto", "schema", "tool", "prompt"]
 FINAL_ANSWER = "final_answer"  # the function that a model calls with its answer
-ACCEPTED = "accepted"  # what the model is told of a call of it; a history has it for the answer of a run only
+ACCEPTED = "accepted"  # the tool message of an accepted call; at most one in a run has it
 _MODES = get_args(OutputMode)
 _LINE = 80  # how much of a type an error message shows
 _WRAPPED = "value"  # the only key of the object around a value that is no object
@@ -85,7 +85,7 @@ class Output(Generic[T]):
     def __post_init__(self) -> None:
         if self.mode not in _MODES:
             raise ConfigurationError(f"the mode of an Output is one of {', '.join(_MODES)}, not {self.mode!r}")
-        if not (is_count(self.retries) or self.retries == 0) or isinstance(self.retries, bool):
+        if not is_count_from_0(self.retries):
             raise ConfigurationError(f"retries of an Output must be a whole number from 0, not {self.retries!r}")
         if self.check is not None and (not callable(self.check) or inspect.iscoroutinefunction(self.check)):
             raise ConfigurationError(f"check of an Output must be a plain function of the answer, not {self.check!r}")

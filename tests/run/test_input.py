@@ -99,7 +99,7 @@ def test_resume_with_nothing_open_is_a_run() -> None:
     """`resume=True` with nothing to resume is an ordinary run."""
     state = run_of(USER, asking(wire_call()), told("c"), resume=True)
     assert state.calls == []
-    assert state.stop_reason(1, execute_tools=True) is None
+    assert state.begin_step(1, execute_tools=True) is None
 
 
 # --- resuming ---------------------------------------------------------------------------------------------------------

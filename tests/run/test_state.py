@@ -116,39 +116,39 @@ def test_a_function_that_was_added_during_the_run_is_checked() -> None:
 # --- why it is over ---------------------------------------------------------------------------------------------------
 
 
-def test_stop_reasons() -> None:
+def test_begin_steps() -> None:
     """A run goes on until the model answers; calls are run first, whatever the limit."""
     state = run_of()
-    assert state.stop_reason(5, execute_tools=True) is None
-    assert state.stop_reason(0, execute_tools=True) == "max_turns"
+    assert state.begin_step(5, execute_tools=True) is None
+    assert state.begin_step(0, execute_tools=True) == "max_turns"
     complete(state, wire_call())
-    assert state.stop_reason(1, execute_tools=True) is None
-    assert state.stop_reason(1, execute_tools=False) == "tool_calls"
+    assert state.begin_step(1, execute_tools=True) is None
+    assert state.begin_step(1, execute_tools=False) == "tool_calls"
     finish(state.calls[0])
     state.end_turn()
-    assert state.stop_reason(1, execute_tools=True) == "max_turns"
-    assert state.stop_reason(2, execute_tools=True) is None
+    assert state.begin_step(1, execute_tools=True) == "max_turns"
+    assert state.begin_step(2, execute_tools=True) is None
     complete(state, content="Hello")
-    assert state.stop_reason(2, execute_tools=True) == "answer"
+    assert state.begin_step(2, execute_tools=True) == "answer"
 
 
 def test_asking_why_it_is_over_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """The state decides, and does not log: another question gets the same answer."""
     state = run_of()
     state.turns = MAX_TURNS
-    assert state.stop_reason(math.inf, execute_tools=True) is state.stop_reason(math.inf, execute_tools=True) is None
+    assert state.begin_step(math.inf, execute_tools=True) is state.begin_step(math.inf, execute_tools=True) is None
     assert caplog.records == []
 
 
 def test_resume_is_approval() -> None:
     """Calls that a resumed run begins with are run also with `execute_tools=False`; later ones are not."""
     state = run_of(USER, asking(wire_call()), resume=True)
-    assert state.stop_reason(0, execute_tools=False) is None
+    assert state.begin_step(0, execute_tools=False) is None
     finish(state.calls[0])
     state.end_turn()
-    assert state.stop_reason(0, execute_tools=False) == "max_turns"
+    assert state.begin_step(0, execute_tools=False) == "max_turns"
     complete(state, wire_call())
-    assert state.stop_reason(9, execute_tools=False) == "tool_calls"
+    assert state.begin_step(9, execute_tools=False) == "tool_calls"
 
 
 # --- early exits ------------------------------------------------------------------------------------------------------

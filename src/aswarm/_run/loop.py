@@ -55,7 +55,7 @@ class Loop:
         state = self.state
         try:
             handlers = self.make_handlers()
-            while (stop := state.stop_reason(self.options.max_turns, execute_tools=self.options.execute_tools)) is None:
+            while (stop := state.begin_step(self.options.max_turns, execute_tools=self.options.execute_tools)) is None:
                 async with aclosing(self._run_tools(handlers) if state.calls else self._complete(handlers)) as events:
                     async for event in events:
                         yield event

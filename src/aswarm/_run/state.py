@@ -179,8 +179,10 @@ class RunState:
         self._typed.is_last = self.budget is not None and self.budget.is_last
         return self._typed.ask(request, toolbox(self.agent).tools)
 
-    def stop_reason(self, max_turns: float, *, execute_tools: bool) -> StopReason | None:
-        """Why the run is over, or None: then it runs `calls`, or asks for a completion if there are no calls.
+    def begin_step(self, max_turns: float, *, execute_tools: bool) -> StopReason | None:
+        """Begin the next step: returns why the run is over, or None. Then it runs `calls`, or asks for a completion.
+
+        It counts the step in the budgets, so it is called once a step.
 
         Raises OutputError once no answer had the type that was asked for, and the model is not asked again.
         """

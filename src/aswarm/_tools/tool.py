@@ -161,8 +161,8 @@ def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     again when the run is resumed, or when a batch continues from its journal. `polls=True`: the function is called until
     something has changed, so `Budget(repeats=...)` does not count its calls. `strict=True`: OpenAI's strict schema.
     `approve=True`: each call waits until a user has approved it; see `aswarm.waiting`. `approve` may be a plain or async
-    function of the arguments (a dict) and the context variables (to read) that tells whether this call needs that; a str
-    is the reason that the user reads. It runs on the event loop, and an error of it is told to the model.
+    function of the arguments (a dict) and the context variables (to read) that returns whether this call needs an
+    approval; a str is the reason that the user reads. It runs on the event loop; the model is told if it raises.
     `name`: the name that the model sees instead of the function's.
 
     Raises ConfigurationError for a timeout that is not a positive number, and for a limiter of another kind.
