@@ -23,6 +23,7 @@ from aswarm import _public
 
 from ._conversation import Conversation
 from ._memory import MemoryStore
+from ._postgres import PostgresStore
 from ._recorded_run import ConversationStream
 from ._sqlite import SQLiteStore
 from ._store import Change, Conflict, Store, Stored, Summary
@@ -33,6 +34,7 @@ __all__ = [
     "Conversation",
     "ConversationStream",
     "MemoryStore",
+    "PostgresStore",
     "SQLiteStore",
     "Store",
     "Stored",

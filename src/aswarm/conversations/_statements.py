@@ -38,7 +38,8 @@ CREATE TABLE aswarm_state (
     position INTEGER NOT NULL, agent TEXT NOT NULL, context TEXT NOT NULL, PRIMARY KEY (conversation, position)
 )
 """
-_LAST = chr(0x10FFFF)  # no id that begins with a prefix comes after the prefix and this
+
+_LAST, _BEFORE_SURROGATES, _AFTER_SURROGATES = "\U0010ffff", "\ud7ff", "\ue000"
 
 
 def load(conversation_id: str, until: int | None = None) -> Transaction[Stored | None]:
@@ -154,13 +155,25 @@ def fork(conversation_id: str, new_id: str, until: int | None, revision: str, no
 
 def summaries(prefix: str, limit: int, before: float | None) -> Transaction[list[Summary]]:
     """Conversations, the last updated first."""
-    older = "" if before is None else "AND updated < ?"
+    limits = {"id >= ?": prefix or None, "id < ?": _after(prefix), "updated < ?": before}
+    used = {condition: value for condition, value in limits.items() if value is not None}
+    where = f"WHERE {' AND '.join(used)}" if used else ""
     rows = yield (
         f"""SELECT id, revision, agent, length, stop, created, updated FROM aswarm_conversation
-        WHERE id >= ? AND id <= ? {older} ORDER BY updated DESC, id LIMIT ?""",  # noqa: S608 - there is no data in it
-        (prefix, prefix + _LAST, *(() if before is None else (before,)), limit),
+        {where} ORDER BY updated DESC, id LIMIT ?""",  # noqa: S608 - there is no data in it
+        (*used.values(), limit),
     )
     return [Summary(*row) for row in rows]
+
+
+def _after(prefix: str) -> str | None:
+    """The first text, by code points, after all that begin with the prefix; None if there is none."""
+    kept = prefix.rstrip(_LAST)
+    if not kept:
+        return None
+    # Halves of surrogate pairs are no characters, and no database takes one.
+    following = _AFTER_SURROGATES if kept[-1] == _BEFORE_SURROGATES else chr(ord(kept[-1]) + 1)
+    return kept[:-1] + following
 
 
 def delete(conversation_id: str) -> Transaction[bool]:
