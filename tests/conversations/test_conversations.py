@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import anyio
 import pytest
 from pydantic import BaseModel
-from stores import change, user
+from stores import change, read, user
 
 from aswarm import (
     Agent,
@@ -102,7 +103,7 @@ async def test_a_handoff_that_no_later_run_could_find_ends_the_run() -> None:
         return Agent(name=f"Agent {len('made here')}")
 
     chat = chat_of(call("escalate"), "unreachable", agent=Agent(functions=[escalate]))
-    with pytest.raises(ConfigurationError, match="handed over to the agent 'Agent 9'.*agents=") as caught:
+    with pytest.raises(ConfigurationError, match=r"handed over to the agent 'Agent 9'.*agents=") as caught:
         await chat.run("Hi")
     stored = await chat.load()
     assert caught.value.response is not None
@@ -150,6 +151,16 @@ async def test_another_agent_may_take_over() -> None:
     assert (await chat.run("2")).agent is other
     with pytest.raises(ConfigurationError, match="handed over to the agent 'Third'"):
         await chat.run("3", agent=Agent(name="Third"))
+
+
+async def test_an_agent_that_is_listed_and_can_be_found() -> None:
+    """It is one agent."""
+    late = Agent(name="Late")
+    sales = Agent(name="Sales", functions=[late])
+    chat = chat_of(
+        call("transfer_to_sales"), call("transfer_to_late"), "Hi.", agent=Agent(functions=[sales]), agents=[sales]
+    )
+    assert (await chat.run("Hi")).agent is late
 
 
 async def test_two_agents_of_one_name_that_can_be_found() -> None:
@@ -215,7 +226,7 @@ LOOP.append(LOOP)
     [
         ((1,), r"x is \(1,\)"),
         ({"y": [0, {1}]}, r"x\['y'\]\[1\] is \{1\}"),
-        ({1: 2}, "x has the key 1"),
+        ({"a": {"b": 1}, 1: 2}, "x has the key 1"),
         (LOOP, "x is nested too deeply, or contains itself"),
     ],
 )
@@ -432,7 +443,7 @@ async def test_a_stream_that_resumes() -> None:
         async for _ in run:
             pass
     async with chat.resume_stream({"c1": True}) as run:
-        assert [type(event).__name__ async for event in run][0] == "ToolCallStarted"
+        assert [type(event).__name__ async for event in run].index("ToolCallStarted") == 0
     assert run.response.text == "Refunded."
 
 
@@ -463,10 +474,35 @@ async def test_a_stream_whose_run_fails() -> None:
     """The error comes where the events are read."""
     chat = chat_of(Failure(500, "broken"))
     with pytest.raises(CompletionError):
-        async with chat.stream("Hi") as run:
-            async for _ in run:
-                pass
+        await read(chat.stream("Hi"))
     assert (await chat.load()).stop == "error"
+
+
+async def _read_on(run: Any) -> None:
+    async for _ in run:
+        pass
+
+
+async def test_a_stream_that_is_left_while_another_task_reads_it() -> None:
+    """The error says so; the next run is not held up."""
+    reading = anyio.Event()
+
+    async def wait() -> str:
+        """Wait."""
+        reading.set()
+        await anyio.sleep(60)
+        return ""
+
+    chat = chat_of(call("wait"), "Next.", agent=Agent(functions=[wait]))
+    stream = chat.stream("Hi")
+    run = await stream.__aenter__()
+    async with anyio.create_task_group() as group:
+        group.start_soon(_read_on, run)
+        await reading.wait()
+        with pytest.raises(RuntimeError, match="read by another task"):
+            await stream.__aexit__(None, None, None)
+        group.cancel_scope.cancel()
+    assert (await chat.run("And?")).text == "Next."
 
 
 async def test_leaving_a_stream_before_it_was_entered_does_nothing() -> None:
@@ -573,7 +609,6 @@ def test_the_stores_are_public() -> None:
 
 def test_trio_and_postgresql() -> None:
     """The error says what to use instead."""
-    import anyio  # noqa: PLC0415
 
     async def enter() -> None:
         async with PostgresStore("postgresql://"):

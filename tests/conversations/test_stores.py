@@ -183,7 +183,7 @@ async def test_a_list_has_the_last_updated_first(store: Store) -> None:
         await anyio.sleep(0.002)
     found = await store.list()
     assert [each.id for each in found] == ["v/1", "u/2", "u/1"]
-    assert [(each.agent, each.length, each.stop) for each in found][0] == ("v/1", 1, "answer")
+    assert (found[0].agent, found[0].length, found[0].stop) == ("v/1", 1, "answer")
     [last] = await store.list(limit=1)
     assert last == found[0]
     assert list(await store.list(before=last.updated)) == found[1:]

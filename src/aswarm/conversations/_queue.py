@@ -7,6 +7,7 @@ from weakref import WeakValueDictionary
 
 import anyio
 
+from aswarm._errors import ConfigurationError
 from aswarm._runtime.backend import current_loop
 
 from ._store import Store
@@ -40,19 +41,20 @@ _outer: ContextVar[tuple[Place, ...]] = ContextVar("aswarm_conversations", defau
 class RunQueue:
     """The runs of one conversation of one store, in one event loop."""
 
-    def __init__(self, *owners: object) -> None:
+    def __init__(self, conversation_id: str, *owners: object) -> None:
+        self._id = conversation_id
         # While they are alive, no other object has their identity, which is in the key of this queue.
         self._owners = owners
         # A semaphore and no lock: a stream may be closed by another task than the one that has opened it.
         self.free = anyio.Semaphore(1)
 
-    @property
-    def is_around(self) -> bool:
-        """Whether the current task works for a tool of the run that has the place: it would wait for itself."""
-        return any(place.is_of(self) for place in _outer.get())
-
     async def acquire(self) -> Place:
-        """Wait until the runs that came before have ended."""
+        """Wait until the runs that came before have ended. Raises ConfigurationError inside a tool of one of them."""
+        if any(place.is_of(self) for place in _outer.get()):
+            raise ConfigurationError(
+                f"a tool of a run of the conversation {self._id!r} used the same conversation, and would wait for its own run; "
+                "use another id, or begin once the run has ended"
+            )
         await self.free.acquire()
         return Place(self)
 
@@ -66,5 +68,5 @@ def queue_of(store: Store, conversation_id: str) -> RunQueue:
     key = (id(loop), id(store), conversation_id)
     queue = _queues.get(key)
     if queue is None:
-        queue = _queues[key] = RunQueue(loop, store)
+        queue = _queues[key] = RunQueue(conversation_id, loop, store)
     return queue

@@ -6,7 +6,7 @@ Decides what the run begins with. However the run ends, what it has left is writ
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -15,7 +15,17 @@ from aswarm._agent import Agent, Response
 from aswarm._decisions import Decisions
 from aswarm._errors import ConfigurationError
 from aswarm._events import LoopEvent
-from aswarm._messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, normalize, open_calls, tool_message
+from aswarm._messages import (
+    INTERRUPTED,
+    OUTCOME_UNKNOWN,
+    Message,
+    last_head,
+    match_answers,
+    message_blocks,
+    normalize,
+    open_calls,
+    tool_message,
+)
 from aswarm._run.options import Messages, RunOptions
 from aswarm._run.state import RunState
 from aswarm._run.streams import EventStream, deliver_after, deliver_live, to_end
@@ -81,13 +91,7 @@ class RecordedRun:
     async def open(self, *, is_live: bool, deltas: bool) -> AsyncGenerator[LoopEvent, None]:
         """Wait for the runs before this one, load the conversation, write what the run begins with, and begin it."""
         where = self._where
-        queue = queue_of(where.store, where.id)
-        if queue.is_around:
-            raise ConfigurationError(
-                f"a tool of a run of the conversation {where.id!r} began another run of it, which would wait for itself; use "
-                "a conversation with another id, or begin it once the first run has ended"
-            )
-        self._place = await queue.acquire()
+        self._place = await queue_of(where.store, where.id).acquire()
         try:
             return await self._prepare(await where.load(), is_live=is_live, deltas=deltas)
         except BaseException as error:
@@ -96,7 +100,7 @@ class RecordedRun:
 
     async def _prepare(self, stored: Stored, *, is_live: bool, deltas: bool) -> AsyncGenerator[LoopEvent, None]:
         asked, where = self._asked, self._where
-        history = [*stored.messages, *_added(stored, normalize(asked.messages))]
+        history = _with_new(stored, normalize(asked.messages))
         if asked.resume is True:
             _check_can_resume(where.id, history)
         agent = asked.agent or (where.agents.get(stored.agent, where.id) if stored.agent else where.agents.start)
@@ -160,20 +164,31 @@ class ConversationStream:
         await self._run.close(error)
 
 
-def _added(stored: Stored, messages: Sequence[Message]) -> list[Message]:
-    """The new messages; before the first one that is no answer stand answers to the calls that are open.
+def _with_new(stored: Stored, messages: list[Message]) -> list[Message]:
+    """The stored history and the new messages. New tool messages answer calls; any other one closes those that are open.
 
     Otherwise the history would have calls in its middle that nothing answers.
     """
     answers = next((at for at, message in enumerate(messages) if message["role"] != "tool"), len(messages))
+    history = [*stored.messages, *messages[:answers]]
     if answers == len(messages):
-        return list(messages)
+        return history
+    return [*_closed(history, stored), *messages[answers:]]
+
+
+def _closed(history: list[Message], stored: Stored) -> list[Message]:
+    """The history with an answer to each call at its end, in call order."""
+    if not open_calls(history):
+        return history
+    end = last_head(history)
+    [(head, answers)] = message_blocks(history[end:])
+    calls: list[Message] = head["tool_calls"]
     unknown = {call.id for call in stored.unknown_calls}
     closing = [
-        tool_message(call, OUTCOME_UNKNOWN if call["id"] in unknown else INTERRUPTED)
-        for call in open_calls([*stored.messages, *messages[:answers]])
+        answer or tool_message(call, OUTCOME_UNKNOWN if call["id"] in unknown else INTERRUPTED)
+        for call, answer in zip(calls, match_answers(calls, answers), strict=True)
     ]
-    return [*messages[:answers], *closing, *messages[answers:]]
+    return [*history[: end + 1], *closing]
 
 
 def _check_can_resume(conversation_id: str, history: list[Message]) -> None:

@@ -14,6 +14,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -51,7 +52,6 @@ class Recorder:
         self._place = place
         self._store = store
         self._stored = stored  # what the store has, as far as this writer knows
-        self._start = len(stored.messages)
         self._history = history
         self._check_agent = check_agent
         self._uncertain: Change | None = None  # a write that was interrupted: the store may have it
@@ -129,7 +129,7 @@ class Recorder:
             if self._writing is None:
                 # A task of its own: a cancellation of the run must not leave a write half done.
                 self._writing = anyio.Event()
-                BackgroundTask(self._write, on_end=self._end_write)
+                BackgroundTask(self._write, on_end=partial(self._end_write, self._writing))
             await self._writing.wait()
 
     async def finish(self) -> None:
@@ -157,10 +157,9 @@ class Recorder:
         except Exception as error:  # noqa: BLE001 - raised by `finish`
             self._failure = error
 
-    def _end_write(self) -> None:
-        event, self._writing = self._writing, None
-        if event is not None:
-            event.set()
+    def _end_write(self, event: anyio.Event) -> None:
+        self._writing = None
+        event.set()
 
     async def _write(self) -> None:
         wanted = self._wanted
@@ -201,7 +200,7 @@ class Recorder:
         """What the store does not have yet, if anything; and what cannot be stored of it, if anything."""
         response, stored = self.response(), self._stored
         messages = [*self._history, *response.messages]
-        keep = _common(stored.messages, messages, self._start)
+        keep = _common(stored.messages, messages)
         agent, agent_fault = self._agent_name(response.agent)
         context, context_fault = _storable(response.context_variables, stored.context_variables)
         change = Change(
@@ -225,10 +224,10 @@ class Recorder:
         return agent.name, None
 
 
-def _common(before: list[Message], after: list[Message], start: int) -> int:
-    """How many messages the two begin with that are the same; the first `start` ones are."""
-    for position in range(start, min(len(before), len(after))):
-        if before[position] is not after[position] and before[position] != after[position]:
+def _common(before: list[Message], after: list[Message]) -> int:
+    """How many messages the two begin with that are the same."""
+    for position, (old, new) in enumerate(zip(before, after, strict=False)):
+        if old is not new and old != new:
             return position
     return min(len(before), len(after))
 
