@@ -188,13 +188,28 @@ def in_child(folder: Path, pause: float) -> int:
         os._exit(1)  # only SIGKILL ends it
 
 
+def wait_for_work(folder: Path) -> None:
+    """Wait until the process has begun another call, for at most a second."""
+    before = _size(folder / "begun")
+    for _ in range(1000):
+        if _size(folder / "begun") > before:
+            break
+        time.sleep(0.001)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
 def main(kills: int, seed: int) -> None:
     """Kill, check, and print a line that says what was seen."""
     luck, seen = random.Random(seed), Counter[str]()
     folder = Path(tempfile.mkdtemp(prefix="aswarm-kills-"))
     for _ in range(kills):
         pid = in_child(folder, luck.choice([0, 0.002, 0.01]))
-        time.sleep(luck.uniform(0.01, 0.3))
+        if luck.random() < 0.8:  # the others are killed while they begin
+            wait_for_work(folder)
+        time.sleep(luck.uniform(0, 0.15))
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)

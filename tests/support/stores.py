@@ -49,17 +49,15 @@ def user(text: str) -> dict[str, Any]:
 def change(base: Stored | Change | None, *messages: dict[str, Any], keep: int | None = None, **others: Any) -> Change:
     """A write that adds messages, or replaces those from `keep`."""
     before = 0 if base is None else len(base.messages) if isinstance(base, Stored) else base.keep + len(base.messages)
-    return Change(
-        **{
-            "base": "" if base is None else base.revision,
-            "revision": secrets.token_hex(4),
-            "keep": before if keep is None else keep,
-            "messages": messages,
-            "agent": "Agent",
-            "context_variables": {},
-            **others,
-        }
-    )
+    fields: dict[str, Any] = {
+        "base": "" if base is None else base.revision,
+        "revision": secrets.token_hex(4),
+        "keep": before if keep is None else keep,
+        "messages": messages,
+        "agent": "Agent",
+        "context_variables": {},
+    }
+    return Change(**fields | others)
 
 
 async def read(stream: ConversationStream, into: list[str] | None = None) -> EventStream:

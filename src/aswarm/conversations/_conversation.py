@@ -176,6 +176,7 @@ class Conversation:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
+        agent: Agent | None = None,
         run_id: str | None = None,
         budget: Budget | None = None,
         output: Any = None,
@@ -186,7 +187,7 @@ class Conversation:
         ConfigurationError if the last message is an answer.
         """
         options = _options(model_override, debug, max_turns, execute_tools, run_id, budget, output)
-        return await RecordedRun(self._where, _resumed(options, decisions, context_variables)).to_end()
+        return await RecordedRun(self._where, _resumed(options, decisions, context_variables, agent)).to_end()
 
     def resume_stream(
         self,
@@ -197,6 +198,7 @@ class Conversation:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
+        agent: Agent | None = None,
         run_id: str | None = None,
         budget: Budget | None = None,
         output: Any = None,
@@ -205,7 +207,7 @@ class Conversation:
         """`resume` with typed events."""
         options = _options(model_override, debug, max_turns, execute_tools, run_id, budget, output)
         return ConversationStream(
-            RecordedRun(self._where, _resumed(options, decisions, context_variables)), deltas=deltas
+            RecordedRun(self._where, _resumed(options, decisions, context_variables, agent)), deltas=deltas
         )
 
     # --- the conversation as a whole ---
@@ -282,10 +284,13 @@ def _options(
 
 
 def _resumed(
-    options: partial[RunOptions], decisions: bool | Decisions, context_variables: Mapping[str, Any] | None
+    options: partial[RunOptions],
+    decisions: bool | Decisions,
+    context_variables: Mapping[str, Any] | None,
+    agent: Agent | None,
 ) -> Asked:
     if decisions is False:
         raise ConfigurationError(
             "resume takes True, or decisions by the id of the call such as {'call_1': False}; not False"
         )
-    return Asked(options, (), context_variables, None, decisions)
+    return Asked(options, (), context_variables, agent, decisions)
