@@ -428,6 +428,32 @@ async def test_a_write_that_the_event_loop_cancels_is_done_again(number: int) ->
     )
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_an_event_loop_that_ends_in_the_last_write() -> None:
+    """All tasks are cancelled; the write is done again by another one, and the run is cancelled then."""
+    writing = asyncio.Event()
+
+    class SlowStore(MemoryStore):
+        async def write(self, conversation_id: str, change: Change, /) -> None:
+            if change.stop is not None:
+                writing.set()
+                await asyncio.sleep(0.02)
+            await super().write(conversation_id, change)
+
+    chat = chat_of(SlowStore(), Agent(), "Done.")
+    before = asyncio.all_tasks()
+    task = asyncio.create_task(chat.run("Go"))
+    await writing.wait()
+    others = asyncio.all_tasks() - before
+    assert len(others) == 3
+    for each in others:
+        each.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    stored = await chat.load()
+    assert (stored.stop, len(stored.messages)) == ("answer", 2)
+
+
 async def test_a_run_that_was_overtaken_writes_nothing_more() -> None:
     """A Conflict is raised once, and nothing is tried again."""
     store = FailingStore(99, 99)

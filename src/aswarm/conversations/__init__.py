@@ -26,19 +26,19 @@ from ._memory import MemoryStore
 from ._postgres import PostgresStore
 from ._recorded_run import ConversationStream
 from ._sqlite import SQLiteStore
-from ._store import Change, Conflict, Store, Stored, Summary
+from ._store import Change, Conflict, ConversationSummary, Store, Stored
 
 __all__ = [
     "Change",
     "Conflict",
     "Conversation",
     "ConversationStream",
+    "ConversationSummary",
     "MemoryStore",
     "PostgresStore",
     "SQLiteStore",
     "Store",
     "Stored",
-    "Summary",
 ]
 
 _public.publish(globals())

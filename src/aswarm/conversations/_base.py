@@ -17,7 +17,7 @@ from . import _statements
 from ._conversation import Conversation
 from ._records import checked_id
 from ._statements import Transaction
-from ._store import Change, Store, Stored, Summary
+from ._store import Change, ConversationSummary, Store, Stored
 
 T = TypeVar("T")
 
@@ -58,7 +58,9 @@ class SQLStore(Store):
             _statements.fork(checked_id(conversation_id), checked_id(new_id), until, revision, time.time())
         )
 
-    async def list(self, *, prefix: str = "", limit: int = 100, before: float | None = None) -> Sequence[Summary]:
+    async def list(
+        self, *, prefix: str = "", limit: int = 100, before: float | None = None
+    ) -> Sequence[ConversationSummary]:
         """See `Store`."""
         return await self._transact(_statements.summaries(prefix, limit, before), reads_only=True)
 

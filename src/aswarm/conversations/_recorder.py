@@ -56,7 +56,7 @@ class Recorder:
         self._check_agent = check_agent
         self._uncertain: Change | None = None  # a write that was interrupted: the store may have it
         self._failure: Exception | None = None
-        self._is_final = False
+        self._is_final = self._is_finished = False
         self._wanted = self._written = 0
         self._writing: anyio.Event | None = None
 
@@ -140,10 +140,21 @@ class Recorder:
         if not isinstance(self._failure, Conflict) and (self._failure is not None or not self._is_final):
             self._is_final = True
             self._failure = None
+            await self._finish_shielded()
+        self._raise_failure()
+
+    async def _finish_shielded(self) -> None:
+        interrupted: BaseException | None = None
+        while not self._is_finished:  # the end of an event loop cancels the task that writes, too
             ended = anyio.Event()
             BackgroundTask(self._finish, on_end=ended.set)
-            await wait_shielded(ended)
-        self._raise_failure()
+            try:
+                await wait_shielded(ended)
+            except anyio.get_cancelled_exc_class() as error:
+                interrupted = error
+        self._is_finished = False
+        if interrupted is not None:
+            raise interrupted
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -156,6 +167,7 @@ class Recorder:
             await self.save()
         except Exception as error:  # noqa: BLE001 - raised by `finish`
             self._failure = error
+        self._is_finished = True
 
     def _end_write(self, event: anyio.Event) -> None:
         self._writing = None

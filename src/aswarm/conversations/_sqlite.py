@@ -51,7 +51,7 @@ class SQLiteStore(SQLStore):
     """Conversations in the SQLite file `path`, which only its owner can read. `async with` opens it, or makes it.
 
     Several processes may have it open, on a local disk. Each write is on the disk when it returns. What is deleted is
-    overwritten in the file. Opening raises ConfigurationError for a file of another kind or of a newer version; a method
+    overwritten, once the store is closed at the latest. Opening raises ConfigurationError for a file of another kind or of a newer version; a method
     raises RunError if the file cannot be read or written.
     """
 

@@ -15,7 +15,7 @@ from aswarm._errors import ConfigurationError
 from aswarm._messages import Message
 
 from ._records import calls_in, calls_text, context_text, message_text
-from ._store import Change, Conflict, Stored, Summary
+from ._store import Change, Conflict, ConversationSummary, Stored
 
 T = TypeVar("T")
 Statement: TypeAlias = tuple[str, Sequence[object]]
@@ -133,6 +133,7 @@ def _write_state(conversation_id: str, keep: int, change: Change) -> Transaction
 
 def fork(conversation_id: str, new_id: str, until: int | None, revision: str, now: float) -> Transaction[None]:
     """Copy a conversation. Raises Conflict, or ConfigurationError for an unknown id."""
+    yield "SELECT id FROM aswarm_conversation WHERE id = ? FOR UPDATE", (conversation_id,)
     source = yield from load(conversation_id, until)
     if source is None:
         raise ConfigurationError(f"there is no conversation {conversation_id!r} to fork")
@@ -153,7 +154,7 @@ def fork(conversation_id: str, new_id: str, until: int | None, revision: str, no
     )
 
 
-def summaries(prefix: str, limit: int, before: float | None) -> Transaction[list[Summary]]:
+def summaries(prefix: str, limit: int, before: float | None) -> Transaction[list[ConversationSummary]]:
     """Conversations, the last updated first."""
     limits = {"id >= ?": prefix or None, "id < ?": _after(prefix), "updated < ?": before}
     used = {condition: value for condition, value in limits.items() if value is not None}
@@ -163,7 +164,7 @@ def summaries(prefix: str, limit: int, before: float | None) -> Transaction[list
         {where} ORDER BY updated DESC, id LIMIT ?""",  # noqa: S608 - there is no data in it
         (*used.values(), limit),
     )
-    return [Summary(*row) for row in rows]
+    return [ConversationSummary(*row) for row in rows]
 
 
 def _after(prefix: str) -> str | None:

@@ -43,7 +43,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ConversationSummary:
     """A line in a list of conversations. `length` counts messages; the other fields are those of `Stored`."""
 
     id: str
@@ -109,7 +109,9 @@ class Store(Protocol):
         """Copy the conversation, or its first messages. Raises Conflict if `new_id` exists, ConfigurationError for an unknown id."""
         ...
 
-    async def list(self, *, prefix: str = "", limit: int = 100, before: float | None = None) -> Sequence[Summary]:
+    async def list(
+        self, *, prefix: str = "", limit: int = 100, before: float | None = None
+    ) -> Sequence[ConversationSummary]:
         """Conversations whose id begins with `prefix`, the last updated first; `before`: only those updated before it."""
         ...
 
