@@ -436,6 +436,19 @@ async def test_a_stream_that_is_left_early() -> None:
     assert (await chat.run("And?")).text == "It is on its way."
 
 
+async def test_a_message_to_a_run_that_is_at_work() -> None:
+    """It is in the store before the model answers it."""
+    chat = chat_of(call("order", number=7), "Both are on their way.")
+    async with chat.stream("Where is order 7?") as run:
+        async for event in run:
+            if type(event).__name__ == "ToolCallStarted":
+                run.send("And order 8?")
+    stored = await chat.load()
+    assert stored.messages == [user("Where is order 7?"), *run.response.messages]
+    assert stored.messages[-2] == user("And order 8?")
+    check_history(stored.messages)
+
+
 async def test_a_stream_that_resumes() -> None:
     """Decisions may be given to a stream too."""
     chat = chat_of([call("refund", call_id="c1", number=7)], "Refunded.", agent=Agent(functions=[refund]))

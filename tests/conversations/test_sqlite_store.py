@@ -115,7 +115,7 @@ async def test_another_process_makes_the_same_change(
     """SQLite does not wait when it changes to the write-ahead log; the store does, for some seconds."""
     connect = sqlite3.connect
     left = [failures]
-    monkeypatch.setattr("aswarm.conversations._sqlite._BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("aswarm.conversations._sqlite_driver.BUSY_SECONDS", 0.2)
 
     class Connection(sqlite3.Connection):
         def execute(self, statement, *values):  # type: ignore[no-untyped-def]
@@ -184,7 +184,7 @@ async def test_many_open_a_new_file_at_once(path: Path) -> None:
 
 async def test_a_file_that_stays_locked_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A RunError for each that waits, and the store can be used once the file is free; it can be read all the time."""
-    monkeypatch.setattr("aswarm.conversations._sqlite._BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("aswarm.conversations._sqlite_driver.BUSY_SECONDS", 0.05)
     async with SQLiteStore(path) as store:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -236,14 +236,20 @@ async def test_a_task_that_is_cancelled_while_it_waits(path: Path) -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_task_that_is_cancelled_while_it_opens(path: Path) -> None:
-    """The file is closed again."""
-    task = asyncio.create_task(SQLiteStore(path).__aenter__())
+@pytest.mark.parametrize("content", [b"", b"no database" * 1000])
+async def test_a_task_that_is_cancelled_while_it_opens(path: Path, content: bytes) -> None:
+    """The file is closed again, if it could be opened at all."""
+    path.write_bytes(content)
+    store = SQLiteStore(path)
+    task = asyncio.create_task(store.__aenter__())
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with SQLiteStore(path) as store:
+    with pytest.raises(ConfigurationError, match="is not open"):
+        await store.load("a")
+    path.unlink()
+    async with store:
         assert await store.load("a") is None
 
 

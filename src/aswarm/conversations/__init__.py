@@ -1,4 +1,4 @@
-"""Conversations that are kept: in memory, in a SQLite file, or in PostgreSQL.
+"""Conversations that are kept, in memory, in a SQLite file or in PostgreSQL; and what an agent is sent of a long history.
 
     async with SQLiteStore("chats.sqlite") as store, AsyncSwarm() as swarm:
         chat = store.conversation("user-7", swarm, agent=triage)
@@ -10,7 +10,8 @@
 
 A `Conversation` is a caller of `run()` and `stream()`; the loop does not know of it. A `Store` keeps the messages, the name
 of the active agent, the context variables (JSON) and a revision. This room decides what is written and when, who may
-write, and what a later run begins with. It never decides how a run goes, and never changes a message.
+write, and what a later run begins with. It never decides how a run goes, and never changes a message. A database is
+imported once a store is opened. The functions for `Agent(history=...)`, such as `last(20)`, do no I/O.
 
 | the process died | what the store has |
 |---|---|
@@ -20,8 +21,10 @@ write, and what a later run begins with. It never decides how a run goes, and ne
 """
 
 from aswarm import _public
+from aswarm._blocks import Block
 
 from ._conversation import Conversation
+from ._history import HistoryFunction, last, own_turns, since_handoff, without_tool_results
 from ._memory import MemoryStore
 from ._postgres import PostgresStore
 from ._recorded_run import ConversationStream
@@ -29,16 +32,22 @@ from ._sqlite import SQLiteStore
 from ._store import Change, Conflict, ConversationSummary, Store, Stored
 
 __all__ = [
+    "Block",
     "Change",
     "Conflict",
     "Conversation",
     "ConversationStream",
     "ConversationSummary",
+    "HistoryFunction",
     "MemoryStore",
     "PostgresStore",
     "SQLiteStore",
     "Store",
     "Stored",
+    "last",
+    "own_turns",
+    "since_handoff",
+    "without_tool_results",
 ]
 
 _public.publish(globals())

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from typing import TypeVar
 
 from ._base import SQLStore
-from ._sqlite_driver import make_tables, step_through
 from ._statements import Transaction
 
 T = TypeVar("T")
@@ -20,18 +18,18 @@ class MemoryStore(SQLStore):
     """
 
     def __init__(self) -> None:
-        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        self._connection.execute("PRAGMA foreign_keys = ON")
-        make_tables(self._connection)
+        from ._sqlite_driver import in_memory  # noqa: PLC0415 - a database is imported once it is used
+
+        self._connection = in_memory()
         self._lock = threading.Lock()
 
-    async def _transact(self, transaction: Transaction[T], **_: bool) -> T:
+    async def _transact(self, transaction: Transaction[T], *, reads_only: bool = False) -> T:
+        from ._sqlite_driver import Job, carry_out  # noqa: PLC0415 - as above
+
+        job = Job(transaction, reads_only)
         with self._lock:
-            self._connection.execute("BEGIN")
-            try:
-                value = step_through(self._connection, transaction)
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
-            return value
+            carry_out(self._connection, [job], "in memory")
+        if job.error is not None:
+            raise job.error
+        value: T = job.value
+        return value
