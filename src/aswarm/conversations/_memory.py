@@ -24,9 +24,9 @@ class MemoryStore(SQLStore):
         self._lock = threading.Lock()
 
     async def _transact(self, transaction: Transaction[T], *, reads_only: bool = False) -> T:
-        from ._sqlite_driver import Job, carry_out  # noqa: PLC0415 - as above
+        from ._sqlite_driver import DatabaseJob, carry_out  # noqa: PLC0415 - as above
 
-        job = Job(transaction, reads_only)
+        job = DatabaseJob(transaction, reads_only)
         with self._lock:
             carry_out(self._connection, [job], "in memory")
         if job.error is not None:

@@ -23,13 +23,13 @@ from ._base import SQLStore
 from ._statements import Transaction
 
 if TYPE_CHECKING:
-    from ._sqlite_driver import Job
+    from ._sqlite_driver import DatabaseJob
 
 T = TypeVar("T")
 _TOGETHER = 200  # transactions in one commit
 
 
-class _ThreadEvent:
+class _EndOfJob:
     """Happens once, in the thread; a task of the running event loop waits for it."""
 
     def __init__(self) -> None:
@@ -51,12 +51,12 @@ class _ThreadEvent:
 class _Opening:
     """The thread has opened the file, or met this error."""
 
-    ended: _ThreadEvent = field(default_factory=_ThreadEvent)
+    ended: _EndOfJob = field(default_factory=_EndOfJob)
     error: Exception | None = None
 
 
 # A transaction, and who waits for it; or the end of the thread.
-_Entry: TypeAlias = "tuple[Job | None, _ThreadEvent]"
+_Entry: TypeAlias = "tuple[DatabaseJob | None, _EndOfJob]"
 
 
 class SQLiteStore(SQLStore):
@@ -95,18 +95,18 @@ class SQLiteStore(SQLStore):
         """Close the file, after all transactions that were begun."""
         if self._process == os.getpid():
             self._process = 0
-            closed = _ThreadEvent()
+            closed = _EndOfJob()
             self._entries.put((None, closed))
             await closed.wait_shielded()
 
     async def _transact(self, transaction: Transaction[T], *, reads_only: bool = False) -> T:
-        from ._sqlite_driver import Job  # noqa: PLC0415 - a database is imported once it is used
+        from ._sqlite_driver import DatabaseJob  # noqa: PLC0415 - a database is imported once it is used
 
         if self._process != os.getpid():
             raise ConfigurationError(
                 f"the store {self.path} is not open in this process; use `async with SQLiteStore(...)`, also after a fork"
             )
-        job, ended = Job(transaction, reads_only), _ThreadEvent()
+        job, ended = DatabaseJob(transaction, reads_only), _EndOfJob()
         self._entries.put((job, ended))
         await ended.wait()
         if job.error is not None:

@@ -26,7 +26,7 @@ BUSY_SECONDS = 10.0
 
 
 @dataclass(slots=True)
-class Job:
+class DatabaseJob:
     """A transaction, and what became of it."""
 
     transaction: Transaction[Any]
@@ -35,7 +35,7 @@ class Job:
     error: Exception | None = None
 
 
-def carry_out(connection: sqlite3.Connection, jobs: Sequence[Job], place: str) -> None:
+def carry_out(connection: sqlite3.Connection, jobs: Sequence[DatabaseJob], place: str) -> None:
     """Run these transactions, and commit them together. One that fails has changed nothing. `place` stands in errors."""
     try:
         # A transaction that begins by reading, and then writes, fails if another process has written in between.
@@ -50,7 +50,7 @@ def carry_out(connection: sqlite3.Connection, jobs: Sequence[Job], place: str) -
             job.error = _failure(place, error)
 
 
-def _carry_out_one(connection: sqlite3.Connection, job: Job, place: str) -> None:
+def _carry_out_one(connection: sqlite3.Connection, job: DatabaseJob, place: str) -> None:
     connection.execute("SAVEPOINT one")
     try:
         job.value = _step_through(connection, job.transaction)
