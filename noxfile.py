@@ -100,11 +100,13 @@ def tests_any_order(session: nox.Session) -> None:
 
 @nox.session
 def kills(session: nox.Session) -> None:
-    """Batches with a journal that are killed at random moments, 40 of them; `-- ROUNDS SEED` repeats a run."""
+    """Batches with a journal, and conversations, that are killed at random moments; `-- ROUNDS SEED` repeats a run."""
     session.install(".")
     arguments = session.posargs or ["40", str(random.randrange(10_000))]
     session.log(f"rounds and seed: {' '.join(arguments)}")
     session.run("python", "tests/journal/journal_kills.py", *arguments)
+    kills, seed = 5 * int(arguments[0]), arguments[1]
+    session.run("python", "tests/conversations/conversation_kills.py", str(kills), seed)
 
 
 @nox.session

@@ -439,3 +439,10 @@ class AsyncSwarm:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def prepare_recorded(
+    swarm: AsyncSwarm, options: RunOptions, deliver: EventDelivery, recorder: Middleware, *, stream: bool
+) -> tuple[RunState, AsyncGenerator[LoopEvent, None]]:
+    """A run of the swarm with a middleware of a room above, in the place of the journal: its state and its events."""
+    return swarm._prepare(options, deliver, stream=stream, journal=recorder)  # noqa: SLF001 - of this module

@@ -37,6 +37,7 @@ from aswarm.testing import ScriptedModel, call
 PACKAGES = [
     "aswarm",
     "aswarm.batch",
+    "aswarm.conversations",
     "aswarm.evals",
     "aswarm.graph",
     "aswarm.middleware",

@@ -15,6 +15,7 @@ from ._output import writing
 
 if TYPE_CHECKING:
     from aswarm._providers.apis import ApiName
+    from aswarm.repl._loop import ChatOptions
     from aswarm.repl._saved import SavedConversation
 
 
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 @max_turns_option
 @click.option("--stream/--no-stream", default=True, help="Show answers piece by piece, or when they are complete.")
 @click.option("--load", metavar="FILE", help="Continue a conversation that /save has written.")
+@click.option(
+    "--store",
+    metavar="FILE",
+    help="Keep the conversation in this file of aswarm.conversations, as it happens; or in a PostgreSQL database, as a URL.",
+)
+@click.option("--conversation", metavar="ID", help="The conversation in --store, new or to be continued.")
 @click.option("--debug", is_flag=True, help="Print every request and answer, as Swarm's debug mode does.")
 def chat(
     agent: str,
@@ -35,20 +42,52 @@ def chat(
     max_turns: float,
     stream: bool,
     load: str | None,
+    store: str | None,
+    conversation: str | None,
     debug: bool,
 ) -> None:
     """Talk with the agent."""
-    from aswarm import Swarm  # noqa: PLC0415 - only once it is needed
-    from aswarm.repl._loop import ChatOptions, chat_with  # noqa: PLC0415 - no other command needs it
+    from aswarm.repl._loop import ChatOptions  # noqa: PLC0415 - no other command needs it
     from aswarm.repl._printing import PrintingError  # noqa: PLC0415 - as above
 
+    options = ChatOptions(stream, debug, model, max_turns, api)
+    if (store is None) is not (conversation is None):
+        raise SetupError("--store and --conversation belong together: a file, and the id of a conversation in it")
+    if load is not None and store is not None:
+        raise SetupError("--load and --store are two places of a conversation; use one of them, or /load in the chat")
+    with provider(base_url), writing(sys.stdout, PrintingError):
+        if store is None or conversation is None:
+            _chat_in_memory(agent, context, options, load)
+        else:
+            _chat_in_store(agent, context, options, store, conversation)
+
+
+def _chat_in_memory(agent: str, context: dict[str, Any], options: ChatOptions, load: str | None) -> None:
+    from aswarm import Swarm  # noqa: PLC0415 - only once it is needed
+    from aswarm.repl._loop import chat_with  # noqa: PLC0415 - as above
+
     saved = None if load is None else _saved(load)
-    with provider(base_url), Swarm() as swarm:
+    with Swarm() as swarm:
         loaded = load_agent(agent)
         # Made before the first prompt: a missing key is an error of the command, not of the first message.
-        client = swarm.client
-        with writing(sys.stdout, PrintingError):
-            chat_with(loaded, context, ChatOptions(stream, debug, model, max_turns, api), client, saved)
+        chat_with(loaded, context, options, swarm.client, saved)
+
+
+def _chat_in_store(agent: str, context: dict[str, Any], options: ChatOptions, place: str, conversation_id: str) -> None:
+    import anyio  # noqa: PLC0415 - as above
+
+    from aswarm import AsyncSwarm  # noqa: PLC0415 - as above
+    from aswarm.conversations import PostgresStore, SQLiteStore  # noqa: PLC0415 - as above
+    from aswarm.repl._loop import chat_in_store  # noqa: PLC0415 - as above
+
+    async def talk() -> None:
+        made = PostgresStore(place) if "://" in place else SQLiteStore(place)
+        async with AsyncSwarm(api=options.api) as swarm, made as store:
+            _ = swarm.client  # as above
+            await chat_in_store(loaded, context, options, swarm, store, conversation_id)
+
+    loaded = load_agent(agent)
+    anyio.run(talk)
 
 
 def _saved(path: str) -> SavedConversation:

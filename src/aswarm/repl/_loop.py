@@ -13,26 +13,35 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 
 from aswarm._agent import Agent
 from aswarm._blocking.sync_swarm import Swarm
+from aswarm._errors import AswarmError
 from aswarm._providers.apis import ApiName
+from aswarm._run.streams import EventStream
 from aswarm._runtime.backend import scheduler
 from aswarm._swarm import AsyncSwarm
-from aswarm._text import how_to_install
+from aswarm._text import how_to_install, one_line
 
 from ._chat import READ_ERRORS, Chat
 from ._display import Display, Reader
+from ._kept import KeptChat
 from ._plain import PlainDisplay, PlainReader
 from ._saved import SavedConversation
 from ._session import Session, StartRun
 from ._text import is_terminal
+
+if TYPE_CHECKING:
+    from aswarm.conversations import PostgresStore, SQLiteStore
+
+    OpenStore: TypeAlias = PostgresStore | SQLiteStore
 
 logger = logging.getLogger("aswarm")
 
@@ -53,10 +62,17 @@ class ChatOptions:
             "agent": start.agent,
             "messages": start.messages,
             "context_variables": start.context,
+            "resume": start.resume,
+            **self.of_any_run,
+        }
+
+    @property
+    def of_any_run(self) -> dict[str, Any]:
+        """The arguments that do not depend on the run."""
+        return {
             "model_override": self.model_override,
             "debug": self.debug,
             "max_turns": self.max_turns,
-            "resume": start.resume,
             "deltas": self.stream,
         }
 
@@ -147,9 +163,36 @@ async def run_demo_loop_async(
                 try:
                     start = chat.process_line(await _read_async(chat, reader))
                     if start is not None:
-                        await _run_async(swarm, chat, start, options)
+                        await _run_async(partial(swarm.stream, **options.arguments(start)), chat, start)
                 except READ_ERRORS as error:
                     chat.on_read_error(error)
+
+
+async def chat_in_store(
+    agent: Agent,
+    context_variables: Mapping[str, Any] | None,
+    options: ChatOptions,
+    swarm: AsyncSwarm,
+    store: OpenStore,
+    conversation_id: str,
+) -> None:
+    """`run_demo_loop_async` with a conversation of a store, which is continued if there is one."""
+    with _new_chat(agent, context_variables, options) as (chat, reader):
+        conversation = store.conversation(conversation_id, swarm, agent=agent, context_variables=context_variables)
+        kept = KeptChat(conversation, chat.session)
+        if about := await kept.begin():
+            chat.display.show_text(about)
+        while not chat.is_over:
+            try:
+                start = chat.process_line(await _read_async(chat, reader))
+                if start is not None:
+                    await _run_async(partial(kept.stream, start, options), chat, start)
+                    await kept.end_run()
+                await kept.keep()
+            except READ_ERRORS as error:
+                chat.on_read_error(error)
+            except AswarmError as error:
+                chat.display.show_error(f"{type(error).__name__}: {one_line(error, 600)}")
 
 
 async def _read_async(chat: Chat, reader: Reader) -> str:
@@ -165,10 +208,13 @@ async def _read_async(chat: Chat, reader: Reader) -> str:
     return ""
 
 
-async def _run_async(swarm: AsyncSwarm, chat: Chat, start: StartRun, options: ChatOptions) -> None:
+async def _run_async(
+    begin: Callable[[], AbstractAsyncContextManager[EventStream]], chat: Chat, start: StartRun
+) -> None:
     with chat.running(start) as active, anyio.CancelScope() as scope, on_interrupt(scope.cancel):
-        async with swarm.stream(**options.arguments(start)) as active.run:
-            async for event in active.run:
+        async with begin() as run:
+            active.run = run
+            async for event in run:
                 chat.display.show_event(event)
 
 

@@ -1,0 +1,43 @@
+"""What the tests of conversations share: an open store of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from stores import empty_schema, postgres_server
+
+from aswarm.conversations import MemoryStore, PostgresStore, SQLiteStore, Store
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The connection string of a PostgreSQL server, which is started once in a session."""
+    with postgres_server(tmp_path_factory.mktemp("postgres")) as uri:
+        yield uri
+
+
+@pytest.fixture
+def conninfo(postgres: str) -> str:
+    """The connection string of an empty schema."""
+    return empty_schema(postgres)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The file of a store that does not exist yet."""
+    return tmp_path / "chats.sqlite"
+
+
+@pytest.fixture
+async def store(kind: str, request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    """An open store without conversations. A module that uses it says with a fixture `kind` which ones."""
+    if kind.startswith("memory"):
+        made: MemoryStore | SQLiteStore | PostgresStore = MemoryStore()
+    elif kind.startswith("sqlite"):
+        made = SQLiteStore(request.getfixturevalue("path"))
+    else:
+        made = PostgresStore(request.getfixturevalue("conninfo"))
+    async with made as opened:
+        yield opened

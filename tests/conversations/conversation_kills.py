@@ -1,0 +1,223 @@
+"""Kills a process that runs conversations with SIGKILL at random moments; then checks what is in the store.
+
+    python tests/conversations/conversation_kills.py KILLS SEED
+
+One process after another works on the same conversations of one SQLite file. Each is killed at a random moment. After each
+kill every conversation must be a valid history that agrees with what the functions did: they append lines to a file, which
+outlives the process. The processes are forked from this one, which has no threads, because a fork takes less time than
+a new interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any
+
+from aswarm import Agent, AsyncSwarm, CompletionRequest, Result, tool
+from aswarm.conversations import SQLiteStore, Stored
+from aswarm.testing import check_history
+
+CHATS = [f"chat-{number}" for number in range(4)]
+TURNS = 3  # with tools; one more answers
+UNKNOWN = "cancelled; its outcome is unknown"
+LINE = 64  # bytes; divides a page, so that SIGKILL cuts no line
+Json = dict[str, Any]
+
+
+def append(path: Path, line: str) -> None:
+    """Append a line, whole or not at all."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(file, f"{line:<{LINE - 1}}\n".encode())
+    os.close(file)
+
+
+class Model:
+    """Asks for two or three calls in each turn; which ones is random. Each call has a name of its own, its deed."""
+
+    def __init__(self, pause: float) -> None:
+        self._pause = pause
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        messages = request.body["messages"]
+        last_user = max(at for at, message in enumerate(messages) if message["role"] == "user")
+        turn = sum(message["role"] == "assistant" for message in messages[last_user:])
+        await asyncio.sleep(random.random() * self._pause)
+        yield {"choices": [{"index": 0, "message": _message(turn), "finish_reason": "stop"}]}
+
+
+def _message(turn: int) -> Json:
+    if turn >= TURNS:
+        return {"role": "assistant", "content": "done"}
+    names = [random.choice(["together", "alone", "in_thread", "over"]) for _ in range(random.choice([2, 3]))]
+    calls = [
+        {
+            "id": f"c{position}",
+            "type": "function",
+            "function": {"name": name, "arguments": json.dumps({"deed": f"{os.urandom(6).hex()}"})},
+        }
+        for position, name in enumerate(names)
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def agents(folder: Path, pause: float) -> Agent:
+    """Two agents that hand over to each other; every call leaves a line in `begun`, and one in `ended`."""
+
+    async def together(deed: str) -> str:
+        append(folder / "begun", deed)
+        await asyncio.sleep(random.random() * pause)
+        append(folder / "ended", deed)
+        return f"did {deed}"
+
+    async def alone(deed: str, context_variables: Json) -> Result:
+        append(folder / "begun", deed)
+        context_variables.setdefault("deeds", []).append(deed)
+        await asyncio.sleep(random.random() * pause)
+        append(folder / "ended", deed)
+        return Result(value=f"did {deed}", context_variables={"last": deed})
+
+    @tool
+    def in_thread(deed: str) -> str:
+        append(folder / "begun", deed)
+        time.sleep(random.random() * pause)
+        append(folder / "ended", deed)
+        return f"did {deed}"
+
+    async def over(deed: str, context_variables: Json) -> Result:
+        append(folder / "begun", deed)
+        append(folder / "ended", deed)
+        return Result(value=f"did {deed}", agent=second)
+
+    first = Agent(name="First", functions=[together, alone, in_thread, over])
+    second = Agent(name="Second", functions=[first, together, alone, in_thread, over])
+    return first
+
+
+async def work(folder: Path, pause: float) -> None:
+    """Run all conversations, again and again: with a new message, or with what the last run has left."""
+    swarm, agent = AsyncSwarm(client=Model(pause)), agents(folder, pause)
+    async with SQLiteStore(folder / "chats.sqlite") as store, asyncio.TaskGroup() as group:
+
+        async def talk(name: str) -> None:
+            chat = store.conversation(name, swarm, agent=agent)
+            while True:
+                stored = await chat.load()
+                if stored.waiting and random.random() < 0.5:
+                    await chat.resume()
+                else:
+                    await chat.run("Next")
+
+        for name in CHATS:
+            group.create_task(talk(name))
+
+
+async def check(folder: Path) -> Counter[str]:
+    """What must be true after each kill. Returns how often what was seen."""
+    begun = Counter((folder / "begun").read_text().split()) if (folder / "begun").exists() else Counter[str]()
+    ended = set((folder / "ended").read_text().split()) if (folder / "ended").exists() else set[str]()
+    assert not begun or max(begun.values()) == 1, "a function ran twice"
+    seen, known = Counter[str](), set[str]()
+    async with SQLiteStore(folder / "chats.sqlite") as store:
+        for name in CHATS:
+            stored = await store.load(name)
+            if stored is not None:
+                known |= _check_one(stored, begun, ended, seen)
+        assert len(await store.list()) <= len(CHATS)
+    lost = set(begun) - known
+    assert not lost, f"begun, and in no history: {lost}"
+    return seen
+
+
+def _check_one(stored: Stored, begun: Mapping[str, int], ended: set[str], seen: Counter[str]) -> set[str]:
+    check_history(stored.messages, allow_open=True, ordered=False)
+    assert stored.agent in ("First", "Second")
+    deeds: dict[str, str | None] = {}
+    done: list[str] = []
+    for at, message in enumerate(stored.messages):
+        for call in message.get("tool_calls") or ():
+            if call["function"]["name"] == "transfer_to_first":
+                continue
+            deed = json.loads(call["function"]["arguments"])["deed"]
+            following = stored.messages[at + 1 :]
+            answers = [each for each in following if each["role"] == "tool" and each["tool_call_id"] == call["id"]]
+            block = [each for each in answers if each in following[: _block(following)]]
+            deeds[deed] = block[0]["content"] if block else None
+            if call["function"]["name"] == "alone" and (deeds[deed] or "").startswith("did"):
+                done.append(deed)
+    for deed, content in deeds.items():
+        if content is None or content == "not run: interrupted":
+            assert deed not in begun, f"{deed} has begun, and is told as {content}"
+            seen["not begun"] += 1
+        elif content == UNKNOWN:
+            seen["unknown, had ended" if deed in ended else "unknown"] += 1
+        else:
+            assert content.startswith(f"did {deed}") and deed in ended, f"{deed} was answered {content!r}"
+            seen["done"] += 1
+    listed = stored.context_variables.get("deeds", [])
+    assert set(done) <= set(listed), "the context has not what the calls did to it"
+    return set(deeds)
+
+
+def _block(messages: list[Json]) -> int:
+    return next((at for at, message in enumerate(messages) if message["role"] != "tool"), len(messages))
+
+
+def in_child(folder: Path, pause: float) -> int:
+    """Start a process that works; its id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        random.seed()
+        asyncio.run(work(folder, pause))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)  # only SIGKILL ends it
+
+
+def wait_for_work(folder: Path) -> None:
+    """Wait until the process has begun another call, for at most a second."""
+    before = _size(folder / "begun")
+    for _ in range(1000):
+        if _size(folder / "begun") > before:
+            break
+        time.sleep(0.001)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def main(kills: int, seed: int) -> None:
+    """Kill, check, and print a line that says what was seen."""
+    luck, seen = random.Random(seed), Counter[str]()
+    folder = Path(tempfile.mkdtemp(prefix="aswarm-kills-"))
+    for _ in range(kills):
+        pid = in_child(folder, luck.choice([0, 0.002, 0.01]))
+        if luck.random() < 0.8:  # the others are killed while they begin
+            wait_for_work(folder)
+        time.sleep(luck.uniform(0, 0.15))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        assert os.WIFSIGNALED(status), f"a process failed, see above; its files are in {folder}"
+        seen = asyncio.run(check(folder))
+    told = ", ".join(f"{count} {what}" for what, count in sorted(seen.items()))
+    print(f"{kills} kills, {len(CHATS)} conversations; calls: {told}")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,165 @@
+"""Drawn runs that are cut at drawn points: whatever the store has then is a valid history, and the truth."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stores import user
+
+from aswarm import Agent, AsyncSwarm, Hold, Result, current_call, tool
+from aswarm.conversations import Change, Conversation, MemoryStore, Stored
+from aswarm.testing import ScriptedModel, call, check_history
+
+UNKNOWN = "cancelled; its outcome is unknown"
+NAMES = ["together", "alone", "plain", "fails", "asks", "hands_over", "repeats", "transfer_to_second", "no_such_tool"]
+TURNS = st.lists(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4), max_size=3)
+
+
+class Watched(MemoryStore):
+    """A store that keeps what it had after each write, and which functions had begun and ended then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+        self.seen: list[tuple[Stored, list[str], list[str]]] = []
+
+    async def write(self, conversation_id: str, change: Change, /) -> None:
+        ended = self.ended.copy()
+        await super().write(conversation_id, change)
+        stored = await self.load(conversation_id)
+        assert stored is not None
+        self.seen.append((stored, self.begun.copy(), ended))
+
+
+def agents(store: Watched) -> Agent:
+    """An agent with a function of each kind, and a second one with the same functions."""
+
+    async def run(mark: str) -> str:
+        store.begun.append(mark)
+        await anyio.sleep(0.001)
+        store.ended.append(mark)
+        return f"did {mark}"
+
+    async def together(mark: str) -> str:
+        return await run(mark)
+
+    async def alone(mark: str, context_variables: dict[str, Any]) -> Result:
+        context_variables["last"] = mark
+        return Result(value=await run(mark), context_variables={mark: True})
+
+    @tool(thread=False)
+    def plain(mark: str) -> str:
+        store.begun.append(mark)
+        store.ended.append(mark)
+        return f"did {mark}"
+
+    async def fails(mark: str) -> str:
+        raise ValueError(await run(mark))
+
+    async def asks(mark: str) -> str:
+        if not current_call().is_approved:
+            raise Hold("Really?", data={"mark": mark})
+        return await run(mark)
+
+    async def hands_over(mark: str) -> Result:
+        return Result(value=await run(mark), agent=second)
+
+    @tool(repeatable=True)
+    async def repeats(mark: str) -> str:
+        return await run(mark)
+
+    functions = [together, alone, plain, fails, asks, hands_over, repeats]
+    second = Agent(name="Second", functions=list(functions))
+    second.functions.append(second)
+    return Agent(name="First", functions=[*functions, second])
+
+
+def script(turns: list[list[str]]) -> list[Any]:
+    """A model that makes these calls, each with a mark of its own, and then answers."""
+    steps: list[Any] = []
+    for at, names in enumerate(turns):
+        marks = [f"{at}.{position}" for position in range(len(names))]
+        steps.append(
+            [
+                call(name) if name.startswith("transfer") else call(name, call_id=f"c{mark}", mark=mark)
+                for name, mark in zip(names, marks, strict=True)
+            ]
+        )
+    return [*steps, "Done.", "Done."]
+
+
+def told(stored: Stored) -> dict[str, str | None]:
+    """What the history says of each marked call."""
+    calls = [each for message in stored.messages for each in message.get("tool_calls") or ()]
+    marks = {each["id"]: json.loads(each["function"]["arguments"] or "{}").get("mark") for each in calls}
+    answers = {
+        each["tool_call_id"]: each["content"]
+        for each in stored.messages
+        if each["role"] == "tool" and "waiting" not in each
+    }
+    return {mark: answers.get(call_id) for call_id, mark in marks.items() if mark}
+
+
+def check_seen(store: Watched) -> None:
+    """What is true after each write."""
+    for stored, begun, ended in store.seen:
+        check_history(stored.messages, allow_open=True)
+        says = told(stored)
+        unknown = {json.loads(each.arguments)["mark"] for each in stored.unknown_calls}
+        for mark in ended:
+            assert says[mark] == UNKNOWN or mark in (says[mark] or "") or mark in unknown
+        for mark in begun:
+            assert says[mark] is not None or mark in unknown
+        for mark, content in says.items():
+            if content is not None and "did" in content:
+                assert mark in store.ended
+            if content in (None, "not run: interrupted") and mark not in unknown:
+                assert mark not in begun
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@settings(max_examples=60)
+@given(turns=TURNS, cut=st.integers(0, 30), way=st.sampled_from(["whole", "stream", "cancel"]), at=st.integers(0, 20))
+def test_a_run_that_is_cut_anywhere(backend: str, turns: list[list[str]], cut: int, way: str, at: int) -> None:
+    """After each write the history is valid, calls that began have an answer or are listed, and a new run can follow."""
+    store = Watched()
+    agent = agents(store)
+
+    async def leave() -> None:
+        chat = Conversation(store, "a", AsyncSwarm(ScriptedModel(script(turns)).client()), agent=agent)
+        if way == "whole":
+            await chat.run("Go")
+        elif way == "cancel":
+            with anyio.move_on_after(cut / 4000):
+                await chat.run("Go")
+        else:
+            async with chat.stream("Go") as run:
+                count = 0
+                async for _ in run:
+                    count += 1
+                    if count > cut:
+                        break
+            stored = await chat.load()
+            assert stored.messages == [user("Go"), *run.response.messages]
+
+    async def go_on() -> None:
+        # A process that has died after one of the writes: another one continues.
+        died = MemoryStore()
+        before = store.seen[at % len(store.seen)][0]
+        await died.write(
+            "a", Change("", "r", 0, before.messages, before.agent, before.context_variables, None, before.unknown_calls)
+        )
+        chat = Conversation(died, "a", AsyncSwarm(ScriptedModel(["Next."]).client()), agent=agent)
+        assert (await chat.run("And?")).text == "Next."
+        check_history((await chat.load()).messages)
+
+    anyio.run(leave, backend=backend)
+    check_seen(store)
+    if store.seen:
+        anyio.run(go_on, backend=backend)

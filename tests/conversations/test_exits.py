@@ -1,0 +1,475 @@
+"""However a run ends, and whenever its process dies: the store has what the run's response says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from stores import read, user
+
+from aswarm import Agent, AsyncSwarm, CompletionRequest, Hold, RunError, tool
+from aswarm.conversations import Change, Conflict, Conversation, MemoryStore, SQLiteStore, Store
+from aswarm.middleware import Handlers, ToolOutcome
+from aswarm.testing import ScriptedModel, call, check_history
+
+pytestmark = pytest.mark.anyio
+UNKNOWN = "cancelled; its outcome is unknown"
+Json = dict[str, Any]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """The kind of store."""
+    return request.param
+
+
+def chat_of(store: Store, agent: Agent, *script: Any, **options: Any) -> Conversation:
+    """The conversation "a"."""
+    return Conversation(store, "a", AsyncSwarm(ScriptedModel(script).client(), **options), agent=agent)
+
+
+async def answers(store: Store) -> list[str | None]:
+    """What the store has as the answers of all calls, in order; None for an open one."""
+    stored = await store.load("a")
+    assert stored is not None
+    check_history(stored.messages, allow_open=True)
+    calls = [each["id"] for message in stored.messages for each in message.get("tool_calls") or ()]
+    found = {each["tool_call_id"]: each["content"] for each in stored.messages if each["role"] == "tool"}
+    return [found.get(each) for each in calls]
+
+
+# --- what a process that dies leaves ---
+
+
+async def test_the_message_is_written_before_the_model_is_asked(store: Store) -> None:
+    """It is there even if the provider never answers."""
+    seen: list[Any] = []
+
+    class Source:
+        async def complete(self, request: CompletionRequest) -> AsyncIterator[Json]:
+            seen.append(await store.load("a"))
+            yield {"choices": [{"message": {"role": "assistant", "content": "Hi."}}]}
+
+    await Conversation(store, "a", AsyncSwarm(Source()), agent=Agent()).run("Hi")
+    assert (seen[0].messages, seen[0].stop, seen[0].agent) == ([user("Hi")], None, "Agent")
+
+
+async def test_a_call_is_written_before_its_function_runs(store: Store) -> None:
+    """As one whose outcome is unknown; once it has ended, with its result."""
+    seen: list[Any] = []
+
+    async def look(number: int) -> str:
+        """Look."""
+        seen.append(await answers(store))
+        return f"result {number}"
+
+    together = [call("look", number=1), call("look", number=2)]
+    chat = chat_of(store, Agent(functions=[look]), together, call("look", number=3), "Done.")
+    await chat.run("Look")
+    assert seen[-1] == ["result 1", "result 2", UNKNOWN]
+    assert all(each and UNKNOWN in each for each in seen)
+
+
+async def test_calls_that_have_not_begun_are_open(store: Store) -> None:
+    """A process that dies leaves them to be resumed."""
+    seen: list[Any] = []
+
+    async def alone(context_variables: Json) -> str:
+        """Run alone."""
+        seen.append(await answers(store))
+        return "ok"
+
+    await chat_of(store, Agent(functions=[alone]), [call("alone"), call("alone")], "Done.").run("Go")
+    assert seen == [[UNKNOWN, None], ["ok", UNKNOWN]]
+
+
+async def test_a_result_is_written_while_a_call_beside_it_runs(store: Store) -> None:
+    """It does not wait for the end of the turn."""
+    ended = anyio.Event()
+
+    async def quick() -> str:
+        """Be quick."""
+        return "quick"
+
+    async def slow() -> str:
+        """Be slow."""
+        await ended.wait()
+        return "slow"
+
+    chat = chat_of(store, Agent(functions=[quick, slow]), [call("slow"), call("quick")], "Done.")
+    async with anyio.create_task_group() as group:
+        group.start_soon(chat.run, "Go")
+        with anyio.fail_after(10):
+            while await store.load("a") is None or await answers(store) != [UNKNOWN, "quick"]:
+                await anyio.sleep(0.005)
+        ended.set()
+    assert await answers(store) == ["slow", "quick"]
+
+
+async def test_a_question_is_written_while_a_call_beside_it_runs(store: Store) -> None:
+    """A call that has asked before it did anything is open, with its question."""
+    ended = anyio.Event()
+
+    async def ask() -> str:
+        """Ask."""
+        raise Hold("Really?")
+
+    async def slow() -> str:
+        """Be slow."""
+        await ended.wait()
+        return "slow"
+
+    chat = chat_of(store, Agent(functions=[ask, slow]), [call("slow"), call("ask")])
+    async with anyio.create_task_group() as group:
+        group.start_soon(chat.run, "Go")
+        with anyio.fail_after(10):
+            while (stored := await store.load("a")) is None or not [each.reason for each in stored.waiting]:
+                await anyio.sleep(0.005)
+        assert [each.reason for each in stored.waiting] == ["Really?"]
+        ended.set()
+    stored = await store.load("a")
+    assert stored is not None and stored.stop == "waiting"
+
+
+async def test_a_handoff_is_written_before_the_next_completion(store: Store) -> None:
+    """The new agent begins with it."""
+    sales = Agent(name="Sales")
+    model = ScriptedModel([call("transfer_to_sales"), "Hi."])
+    states: list[Any] = []
+
+    def watch(handlers: Handlers) -> Handlers:
+        async def complete(request: CompletionRequest) -> AsyncIterator[Any]:
+            states.append(await store.load("a"))
+            async for chunk in handlers.complete(request):
+                yield chunk
+
+        return replace(handlers, complete=complete)
+
+    swarm = AsyncSwarm(model.client(), middleware=[watch])
+    await Conversation(store, "a", swarm, agent=Agent(functions=[sales])).run("Go")
+    assert [(each.agent, len(each.messages)) for each in states] == [("Agent", 1), ("Sales", 3)]
+
+
+async def test_a_repeatable_call_that_was_cut(store: Store) -> None:
+    """It is open, and unknown; a new message says of it that its outcome is unknown."""
+
+    @tool(repeatable=True)
+    async def search() -> str:
+        """Search."""
+        await anyio.sleep(60)
+        return "found"
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        await anyio.sleep(60)
+        return "paid"
+
+    chat = chat_of(store, Agent(functions=[search, pay]), [call("search", call_id="s"), call("pay")], "Well.")
+    with anyio.move_on_after(0.1):
+        await chat.run("Go")
+    stored = await chat.load()
+    assert [each.name for each in stored.unknown_calls] == ["search", "pay"]
+    assert [each.id for each in stored.waiting] == ["s"]
+    await chat.run("And?")
+    assert await answers(store) == [UNKNOWN, UNKNOWN]
+    check_history((await chat.load()).messages)
+
+
+# --- exits ---
+
+
+async def test_a_run_that_is_left_in_a_tool(store: Store) -> None:
+    """The call is unknown, the conversation continues, and later runs are not held up."""
+
+    async def slow() -> str:
+        """Be slow."""
+        await anyio.sleep(60)
+        return "slow"
+
+    chat = chat_of(store, Agent(functions=[slow]), call("slow"), "Next.")
+    async with chat.stream("Go") as run:
+        async for event in run:
+            if type(event).__name__ == "ToolCallStarted":
+                break
+    stored = await chat.load()
+    assert stored.messages == [user("Go"), *run.response.messages]
+    assert (stored.stop, await answers(store)) == ("cancelled", [UNKNOWN])
+    assert stored.unknown_calls == run.response.unknown_calls != []
+    assert (await chat.run("And?")).text == "Next."
+
+
+async def test_a_run_that_is_cancelled(store: Store) -> None:
+    """In a plain function, which cannot be stopped: its result is kept."""
+
+    def slow() -> str:
+        """Be slow."""
+        time.sleep(0.3)
+        return "slow"
+
+    chat = chat_of(store, Agent(functions=[slow]), call("slow"), "unreachable")
+    with anyio.move_on_after(0.1) as scope:
+        await chat.run("Go")
+    assert scope.cancelled_caught
+    stored = await chat.load()
+    assert (stored.stop, await answers(store)) == ("cancelled", ["slow"])
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("delay", [0.0, 0.001, 0.003, 0.01, 0.03])
+async def test_tasks_that_are_cancelled_natively(store: Store, delay: float) -> None:
+    """`task.cancel()` respects no shield. Whatever it interrupts, the conversation is valid, and continues."""
+
+    async def slow(number: int) -> str:
+        """Be slow."""
+        await asyncio.sleep(0.005)
+        return str(number)
+
+    calls = [call("slow", number=number) for number in range(3)]
+    chat = chat_of(store, Agent(functions=[slow]), calls, "Done.", "Done.")
+    task = asyncio.create_task(chat.run("Go"))
+    await asyncio.sleep(delay)
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+    done = await asyncio.gather(task, return_exceptions=True)
+    stored = await chat.load()
+    check_history(stored.messages, allow_open=True)
+    if stored.revision and isinstance(done[0], asyncio.CancelledError):
+        assert stored.stop in ("cancelled", "answer")
+    await chat.run("And?")
+    check_history((await chat.load()).messages)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_an_event_loop_that_ends(path: Any) -> None:
+    """All tasks are cancelled at once, the one that writes too: the last write is done all the same."""
+
+    async def slow() -> str:
+        """Be slow."""
+        await asyncio.sleep(60)
+        return "slow"
+
+    async def main() -> None:
+        async with SQLiteStore(path) as store:
+            chat = chat_of(store, Agent(functions=[slow]), call("slow"))
+            asyncio.get_running_loop().call_later(0.2, asyncio.current_task().cancel)  # type: ignore[union-attr]
+            await chat.run("Go")
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.to_thread(asyncio.run, main())
+    async with SQLiteStore(path) as store:
+        stored = await store.load("a")
+        assert stored is not None and stored.stop == "cancelled"
+        assert await answers(store) == [UNKNOWN]
+
+
+async def test_an_exception_of_the_hook_for_errors_of_tools(store: Store) -> None:
+    """The call has ended, and is answered; the run has failed."""
+
+    def broken() -> str:
+        """Break."""
+        raise ValueError("secret")
+
+    def refuse(failure: Any) -> str:
+        raise KeyError("hook")
+
+    chat = chat_of(store, Agent(functions=[broken]), call("broken"), tool_error=refuse)
+    with pytest.raises(RunError) as caught:
+        await chat.run("Go")
+    assert caught.value.response is not None
+    stored = await chat.load()
+    assert stored.messages == [user("Go"), *caught.value.response.messages]
+    assert (stored.stop, await answers(store)) == ("error", ["Error: the call failed."])
+
+
+async def test_a_middleware_that_returns_no_outcome(store: Store) -> None:
+    """The run ends with an error that says so, as without a store."""
+
+    def wrong(handlers: Handlers) -> Handlers:
+        async def call_tool(call: Any, context: Any, started: Any) -> Any:
+            await handlers.call_tool(call, context, started)
+            return "text"
+
+        return replace(handlers, call_tool=call_tool)
+
+    async def fine() -> str:
+        """Do it."""
+        return "ok"
+
+    chat = chat_of(store, Agent(functions=[fine]), call("fine"), middleware=[wrong])
+    with pytest.raises(Exception, match="must return a ToolOutcome"):
+        await chat.run("Go")
+    assert await answers(store) == [UNKNOWN]
+
+
+async def test_a_middleware_that_answers_in_place_of_the_function(store: Store) -> None:
+    """The answer is kept, and nothing is unknown on the way."""
+
+    def instead(handlers: Handlers) -> Handlers:
+        async def call_tool(call: Any, context: Any, started: Any) -> Any:
+            return ToolOutcome("instead")
+
+        return replace(handlers, call_tool=call_tool)
+
+    async def fine() -> str:
+        """Do it."""
+        return "ok"
+
+    chat = chat_of(store, Agent(functions=[fine]), call("fine"), "Done.", middleware=[instead])
+    await chat.run("Go")
+    assert await answers(store) == ["instead"]
+
+
+# --- a store that fails ---
+
+
+class FailingStore(MemoryStore):
+    """A store whose writes fail from number `first` to number `last`, counted from 1. `mode`: how."""
+
+    def __init__(self, first: int, last: int, mode: str = "before") -> None:
+        super().__init__()
+        self.writes = 0
+        self._failing = range(first, last + 1)
+        self._mode = mode
+
+    async def write(self, conversation_id: str, change: Change, /) -> None:
+        self.writes += 1
+        fails = self.writes in self._failing
+        if not fails or self._mode == "after":
+            await super().write(conversation_id, change)
+        if fails and self._mode == "cancelled":
+            raise anyio.get_cancelled_exc_class()("by the event loop")
+        if fails:
+            raise RunError("the disk is full")
+
+
+@pytest.mark.parametrize("number", range(1, 5))
+@pytest.mark.parametrize("mode", ["before", "after"])
+async def test_a_write_that_fails_ends_the_run(number: int, mode: str) -> None:
+    """No function runs whose start could not be written. The last write is tried again, and has everything."""
+    ran: list[int] = []
+
+    async def pay() -> str:
+        """Pay."""
+        ran.append(number)
+        return "paid"
+
+    store = FailingStore(number, number, mode)
+    chat = chat_of(store, Agent(functions=[pay]), call("pay"), "Done.", "Next.")
+    with pytest.raises(RunError, match="the disk is full") as caught:
+        await chat.run("Go")
+    assert len(ran) == (number > 2)
+    stored = await chat.load()
+    check_history(stored.messages, allow_open=True)
+    if number in (2, 3):
+        assert caught.value.response is not None
+        assert stored.messages == [user("Go"), *caught.value.response.messages]
+        assert await answers(store) == [None if number == 2 else "paid"]
+    if number == 4:  # the last one
+        assert caught.value.response is not None and caught.value.response.text == "Done."
+    assert (await chat.run("And?")).text in ("Done.", "Next.")
+
+
+async def test_a_store_that_fails_for_good(caplog: pytest.LogCaptureFixture) -> None:
+    """The error of the run is raised; that of the last write is logged."""
+
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    chat = chat_of(FailingStore(3, 99), Agent(functions=[pay]), call("pay"), "Done.")
+    with caplog.at_level(logging.ERROR, "aswarm"), pytest.raises(RunError, match="the disk is full") as caught:
+        await chat.run("Go")
+    assert caught.value.response is not None and caught.value.response.messages[-1]["content"] == "paid"
+    assert "the conversation 'a' could not be written" in caplog.text
+    assert await answers(chat._where.store) == [UNKNOWN]
+
+
+async def test_a_stream_whose_last_write_fails() -> None:
+    """The reader gets no RunFinished, but the error; with what the run has done."""
+    chat = chat_of(FailingStore(2, 99), Agent(), "Done.")
+    events: list[str] = []
+    with pytest.raises(RunError, match="the disk is full") as caught:
+        await read(chat.stream("Go"), events)
+    assert events[-1] == "CompletionFinished"
+    assert caught.value.response is not None and caught.value.response.text == "Done."
+
+
+async def test_a_stream_that_is_left_and_cannot_be_written() -> None:
+    """The error comes when the block is left."""
+    with pytest.raises(RunError, match="the disk is full") as caught:
+        async with chat_of(FailingStore(2, 99), Agent(), "Done.").stream("Go"):
+            pass
+    assert caught.value.response is not None and caught.value.response.stop == "cancelled"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("number", range(1, 5))
+async def test_a_write_that_the_event_loop_cancels_is_done_again(number: int) -> None:
+    """As at the end of `asyncio.run`, which cancels all tasks. The run does not notice."""
+
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    chat = chat_of(FailingStore(number, number, "cancelled"), Agent(functions=[pay]), call("pay"), "Done.")
+    assert (await chat.run("Go")).text == "Done."
+    stored = await chat.load()
+    assert (stored.stop, [each["role"] for each in stored.messages]) == (
+        "answer",
+        ["user", "assistant", "tool", "assistant"],
+    )
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_an_event_loop_that_ends_in_the_last_write() -> None:
+    """All tasks are cancelled; the write is done again by another one, and the run is cancelled then."""
+    writing = asyncio.Event()
+
+    class SlowStore(MemoryStore):
+        async def write(self, conversation_id: str, change: Change, /) -> None:
+            if change.stop is not None:
+                writing.set()
+                await asyncio.sleep(0.02)
+            await super().write(conversation_id, change)
+
+    chat = chat_of(SlowStore(), Agent(), "Done.")
+    before = asyncio.all_tasks()
+    task = asyncio.create_task(chat.run("Go"))
+    await writing.wait()
+    others = asyncio.all_tasks() - before
+    assert len(others) == 3
+    for each in others:
+        each.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    stored = await chat.load()
+    assert (stored.stop, len(stored.messages)) == ("answer", 2)
+
+
+async def test_a_run_that_was_overtaken_writes_nothing_more() -> None:
+    """A Conflict is raised once, and nothing is tried again."""
+    store = FailingStore(99, 99)
+
+    async def elsewhere() -> str:
+        """Write as another process does."""
+        stored = await store.load("a")
+        assert stored is not None
+        base = replace(stored, revision=stored.revision)
+        await MemoryStore.write(store, "a", Change(base.revision, "other", 0, [user("other")], "Agent", {}))
+        return "ok"
+
+    agent = Agent(functions=[elsewhere])
+    with pytest.raises(Conflict) as caught:
+        await read(chat_of(store, agent, call("elsewhere"), "unreachable").stream("Go"))
+    assert store.writes == 3
+    assert caught.value.response is not None
+    stored = await store.load("a")
+    assert stored is not None and stored.messages == [user("other")]

@@ -1,0 +1,163 @@
+"""Runs of one conversation in one process: one after another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from stores import user
+
+from aswarm import Agent, AsyncSwarm, ConfigurationError
+from aswarm.conversations import Conversation, MemoryStore
+from aswarm.testing import Answer, ScriptedModel, call, check_history
+
+pytestmark = pytest.mark.anyio
+
+
+def slow_chat(store: MemoryStore, name: str = "a", agent: Agent | None = None, script: Any = None) -> Conversation:
+    """A conversation whose model needs a moment for each answer."""
+    model = ScriptedModel(script or (lambda request: Answer(f"to {request.messages[-1]['content']}", delay=0.02)))
+    return store.conversation(name, AsyncSwarm(model.client()), agent=agent or Agent())
+
+
+async def test_runs_go_in_the_order_in_which_they_came() -> None:
+    """Also those of other `Conversation` objects of the same id; each sees the whole of those before it."""
+    store = MemoryStore()
+    async with anyio.create_task_group() as group:
+        for number in range(6):
+            group.start_soon(slow_chat(store).run, str(number))
+            await anyio.sleep(0.002)
+    stored = await store.load("a")
+    assert stored is not None
+    expected = [text for number in range(6) for text in (str(number), f"to {number}")]
+    assert [each["content"] for each in stored.messages] == expected
+
+
+async def test_runs_of_other_conversations_do_not_wait() -> None:
+    """Nor those of another store."""
+    store, begun = MemoryStore(), list[str]()
+    both = anyio.Event()
+
+    async def meet(name: str) -> str:
+        """Meet."""
+        begun.append(name)
+        if len(begun) == 3:
+            both.set()
+        await both.wait()
+        return name
+
+    agent = Agent(functions=[meet])
+    chats = [slow_chat(store, "a", agent, [call("meet", name="a"), "Done."])]
+    chats += [slow_chat(store, "b", agent, [call("meet", name="b"), "Done."])]
+    chats += [slow_chat(MemoryStore(), "a", agent, [call("meet", name="c"), "Done."])]
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            for chat in chats:
+                group.start_soon(chat.run, "Go")
+    assert sorted(begun) == ["a", "b", "c"]
+
+
+async def test_a_run_that_is_cancelled_while_it_waits() -> None:
+    """It has written nothing, and those behind it come in turn."""
+    store = MemoryStore()
+    chat = slow_chat(store)
+    waiting = anyio.CancelScope()
+
+    async def wait() -> None:
+        with waiting:
+            await chat.run("cancelled")
+
+    async with anyio.create_task_group() as group, chat.stream("first") as run:
+        group.start_soon(wait)
+        await anyio.sleep(0.01)
+        group.start_soon(chat.run, "third")
+        await anyio.sleep(0.01)
+        waiting.cancel()
+        async for _ in run:
+            pass
+    stored = await store.load("a")
+    assert stored is not None
+    assert [each["content"] for each in stored.messages] == ["first", "to first", "third", "to third"]
+
+
+async def test_replacing_a_history_waits_too() -> None:
+    """It does not come between the messages of a run."""
+    store = MemoryStore()
+    chat = slow_chat(store)
+    async with anyio.create_task_group() as group:
+        group.start_soon(chat.run, "first")
+        await anyio.sleep(0.005)
+        await chat.replace([user("other")])
+    stored = await store.load("a")
+    assert stored is not None and stored.messages == [user("other")]
+
+
+async def test_a_run_inside_a_tool_of_the_same_conversation_is_an_error() -> None:
+    """It would wait for the run around it, for ever."""
+    store = MemoryStore()
+    agent = Agent()
+
+    async def again(kind: str) -> str:
+        """Ask again."""
+        if kind == "other":
+            return (await slow_chat(store, "b").run("inner")).text
+        if kind == "plain":
+            return (await slow_chat(store).run("inner")).text
+        await slow_chat(store).replace([])
+        return ""
+
+    agent.functions.append(again)
+    calls = [call("again", kind=kind) for kind in ("plain", "other", "replace")]
+    with anyio.fail_after(10):
+        await slow_chat(store, "a", agent, [calls, "Done."]).run("outer")
+    stored = await store.load("a")
+    assert stored is not None
+    told = [each["content"] for each in stored.messages if each["role"] == "tool"]
+    assert "would wait for its own run" in told[0] and "would wait for its own run" in told[2]
+    assert told[1] == "to inner"
+
+
+async def test_a_task_that_a_tool_has_left_running() -> None:
+    """It may run the conversation once the run has ended."""
+    store = MemoryStore()
+    chat = slow_chat(store)
+    async with anyio.create_task_group() as group:
+
+        async def later(after: anyio.Event) -> None:
+            await after.wait()
+            await chat.run("later")
+
+        ended = anyio.Event()
+
+        async def leave() -> str:
+            """Leave a task."""
+            group.start_soon(later, ended)
+            return "left"
+
+        await slow_chat(store, "a", Agent(functions=[leave]), [call("leave"), "Done."]).run("outer")
+        ended.set()
+    stored = await store.load("a")
+    assert stored is not None and stored.messages[-1]["content"] == "to later"
+
+
+async def test_a_stream_may_be_closed_by_another_task() -> None:
+    """As the finalizer of a generator does it."""
+    store = MemoryStore()
+    stream = slow_chat(store).stream("first")
+    await stream.__aenter__()
+    async with anyio.create_task_group() as group:
+        group.start_soon(stream.__aexit__, None, None, None)
+    assert (await slow_chat(store).run("second")).text == "to second"
+    stored = await store.load("a")
+    assert stored is not None
+    check_history(stored.messages)
+
+
+async def test_a_wrong_conversation_holds_up_nothing() -> None:
+    """An error before the run begins gives its place to the next one."""
+    store = MemoryStore()
+    with pytest.raises(ConfigurationError):
+        await slow_chat(store).run(7)  # type: ignore[call-overload]
+    with anyio.fail_after(5):
+        assert (await slow_chat(store).run("x")).text == "to x"

