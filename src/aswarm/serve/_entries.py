@@ -16,7 +16,8 @@ The entry of an event has what `event.to_dict()` gives, and the fields below. Th
     ToolCallStarted   {..., repeatable?, may_continue?}
     ToolCallFinished  {..., handoff?, is_agent?}             `handoff`: the agent that takes over if the turn ends now
     CallWaiting       {..., kind}                            "approval", "question" or "external"
-    CompletionFinished {..., call_ids?}                      the public ids of the calls, if one is not its own id
+    CompletionFinished {..., call_ids?, external?}           the public ids of the calls, if one is not its own id; the
+                                                             indexes of calls of external tools
 
 `messages` of RunStarted are the new messages of the user. `calls` are the open calls that a resumed run begins with:
 `{index, id, name, arguments, call_id?, kind?}`. Each of `response.waiting` has its `call_id?` and `kind?` too.

@@ -26,7 +26,7 @@ from aswarm._events import (
     TurnStarted,
 )
 from aswarm._json import jsonable
-from aswarm._messages import Message
+from aswarm._messages import Message, call_name
 from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import toolbox
 from aswarm._wire.request import CompletionRequest
@@ -200,7 +200,10 @@ class EntryMaker:
             if index not in self._ids:
                 self._ids[index] = self._public.take(each)
         public = [self._ids[index] for index in range(len(own))]
-        return {} if public == own else {"call_ids": public}
+        names = enumerate(map(call_name, event.message.get("tool_calls") or ()))
+        external = [index for index, name in names if (tool := _tool(self._agent, name)) and tool.is_external]
+        ids = {} if public == own else {"call_ids": public}
+        return {**ids, **({"external": external} if external else {})}
 
     def _handoff(self, event: ToolCallFinished, response: Response) -> dict[str, Any]:
         if response.agent.name == self.folded.active_agent or event.error is not None:
