@@ -6,7 +6,7 @@ they do not know. An optional field without a value is left out: clients reject 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ._entries import Entry, as_json, call_id
@@ -94,7 +94,8 @@ class AguiWire:
         self._run_id = fields["run_id"] if self._run_id is None else self._run_id
         started: dict[str, Any] = {"type": "RUN_STARTED", **self._ids, "protocolVersion": VERSION}
         state: Mapping[str, Any] | None = fields.get("context_variables")
-        return [started] if state is None else [started, {"type": "STATE_SNAPSHOT", "snapshot": state}]
+        # An empty one would take away the state that the client has.
+        return [started, {"type": "STATE_SNAPSHOT", "snapshot": state}] if state else [started]
 
     @property
     def _ids(self) -> dict[str, Any]:
@@ -219,16 +220,15 @@ class AguiWire:
         if entry.type == "RunFailed":
             error = {"type": "RUN_ERROR", "message": public_error(entry), "code": entry.fields["error"]["type"]}
             return [*closed, {**error, **usage}]
-        response = entry.fields.get("response") or {}
-        stop = response.get("stop", "cancelled") if entry.type == "RunFinished" else "cancelled"
+        stop: str = entry.response["stop"] if entry.type == "RunFinished" else "cancelled"
         result: dict[str, Any] = {"stop": stop}
         if entry.type == "RunStopped":
             result["reason"] = entry.fields["reason"]
         finished = {"type": "RUN_FINISHED", **self._ids, "result": result, **usage}
-        outcome = self._outcome(stop, response.get("waiting") or [])
+        outcome = self._outcome(stop, entry.response.get("waiting", ()))
         return [*closed, finished if outcome is None else {**finished, "outcome": outcome}]
 
-    def _outcome(self, stop: str, waiting: list[Mapping[str, Any]]) -> dict[str, Any] | None:
+    def _outcome(self, stop: str, waiting: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         if stop == "cancelled":
             return None if self._is_old else {"type": "cancelled"}
         asked = [call for call in waiting if call.get("kind") in ("approval", "question")]

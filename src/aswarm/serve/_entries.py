@@ -61,6 +61,12 @@ class Entry:
         """Whether the log ends with this entry."""
         return self.type in ENDINGS
 
+    @property
+    def response(self) -> Mapping[str, Any]:
+        """What the last entry has of the `Response`; empty for another entry, and for a run that left none."""
+        found: Mapping[str, Any] | None = self.fields.get("response")
+        return {} if found is None else found
+
     def to_dict(self) -> dict[str, Any]:
         """The entry as one JSON object: `seq`, `at`, `type`, then the fields."""
         joined = {} if self.first is None else {"first": self.first}

@@ -202,7 +202,7 @@ class Folded:
     def _end(self, entry: Entry) -> None:
         self.ending = entry
         self._settle()
-        response: Mapping[str, Any] = entry.fields.get("response") or {}
+        response = entry.response
         self.made = list(response.get("messages", self.made))
         self.agent = response.get("agent") or self.agent
         self.context = dict(response.get("context_variables", self.context))

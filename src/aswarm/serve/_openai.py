@@ -6,7 +6,7 @@ again. The texts of several turns are one text, with a blank line between them, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ._entries import Entry, as_json, call_id
@@ -100,7 +100,7 @@ class OpenAIWire:
     def _ended(self, entry: Entry) -> list[dict[str, Any]]:
         if entry.type == "RunFailed":
             return [error_body(public_error(entry), code=_code(entry), type_=_error_type(entry))]
-        waiting = (entry.fields.get("response") or {}).get("waiting", ()) if entry.type == "RunFinished" else ()
+        waiting: Sequence[Mapping[str, Any]] = entry.response["waiting"] if entry.type == "RunFinished" else ()
         calls = [call for call in waiting if call["name"] in self._client_tools and call.get("kind") == "external"]
         chunks = (
             [self._chunk({"tool_calls": [_call(index, call) for index, call in enumerate(calls)]})] if calls else []
@@ -119,7 +119,7 @@ class OpenAIWire:
         return self._joined(f"Waiting for a decision that cannot be made in this client: {names}.")
 
     def _finish_reason(self, entry: Entry) -> str:
-        stop = (entry.fields.get("response") or {}).get("stop", "")
+        stop: str = entry.response.get("stop", "")
         if stop == "answer" and self._provider_reason in _PROVIDER_FINISH:
             return str(self._provider_reason)
         return _FINISH.get(stop, "stop")

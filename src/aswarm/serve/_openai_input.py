@@ -146,7 +146,8 @@ def _assistant(
     text = text_of(message.get("content"))
     if not known:
         return [{"role": "assistant", "content": text}] if text else []
-    answers = [{"role": "tool", "tool_call_id": call["id"], "content": results[call["id"]]} for call in known]
+    ids = [str(call["id"]) for call in known]
+    answers = [{"role": "tool", "tool_call_id": each, "content": results[each]} for each in ids]
     return [{"role": "assistant", "content": text or None, "tool_calls": known}, *answers]
 
 

@@ -83,7 +83,7 @@ class Turns:
         for index, message in enumerate(recorded):
             call = self.calls.setdefault(index, TurnCall(index))
             call.id, call.provider_id, call.is_whole = public[index], str(message["id"]), True
-            named = message.get("function") or message.get("custom") or {}
+            named: Mapping[str, Any] = message.get("function") or message.get("custom") or {}
             call.name = str(named.get("name") or "")
             call.arguments = str(named.get("arguments") or named.get("input") or "")
             call.is_external = index in fields.get("external", ())
@@ -103,7 +103,7 @@ class Turns:
         A call that was cut is answered there as unknown or as interrupted. One that is open has no answer.
         """
         calls = [call for _, call in sorted(self.calls.items()) if call.is_whole]
-        blocks = list(message_blocks((entry.fields.get("response") or {}).get("messages") or []))
+        blocks = list(message_blocks(entry.response.get("messages", ())))
         if not calls or not blocks:
             return []
         asked = [{"id": call.provider_id, "function": {"name": call.name}} for call in calls]
@@ -127,7 +127,8 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 def tokens(entry: Entry) -> Mapping[str, Any]:
     """The usage that the last entry of the log has; empty if it has none."""
-    return (entry.fields.get("response") or {}).get("usage") or {}
+    usage: Mapping[str, Any] = entry.response.get("usage", {})
+    return usage
 
 
 def public_error(entry: Entry) -> str:

@@ -6,7 +6,7 @@ in a loop. A call that the client answers (an external tool, or a question) is n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aswarm._run.resuming import DENIED
@@ -91,7 +91,7 @@ class VercelWire:
         is_resumed = entry.fields["resume"] is not False
         start = {"type": "start"} if is_resumed else {"type": "start", "messageId": entry.fields["run_id"]}
         state: Mapping[str, Any] | None = entry.fields.get("context_variables")
-        return [start] if state is None else [start, *self._context_part(state)]
+        return [start, *self._context_part(state)] if state else [start]
 
     def _turn_started(self, entry: Entry) -> list[dict[str, Any]]:
         closed = self._close_all()
@@ -192,14 +192,13 @@ class VercelWire:
     # --- the end ---
 
     def _ended(self, entry: Entry) -> list[dict[str, Any]]:
-        response: Mapping[str, Any] = entry.fields.get("response") or {}
         parts = [*self._close_reasoning(), *self._close_text(), *self._close_calls()]
         for call, content in self._turns.answers(entry):
             call.is_answered = True
             parts += [*self._known(call), _output(call, content, failed=True)]
-        stop = response.get("stop", "")
+        stop: str = entry.response.get("stop", "")
         if entry.type == "RunFinished":
-            parts += self._waiting(response.get("waiting") or [], is_asked=stop == "waiting")
+            parts += self._waiting(entry.response["waiting"], is_asked=stop == "waiting")
         parts += self._close_all()
         if entry.type == "RunFailed":
             return [*parts, {"type": "error", "errorText": public_error(entry)}]
@@ -208,10 +207,10 @@ class VercelWire:
         reason = _REASONS.get(stop, "other")
         if reason == "stop":
             reason = _PROVIDER_REASONS.get(self._provider_reason or "", reason)
-        metadata = {"stop": stop, "agent": response.get("agent"), "usage": tokens(entry)}
+        metadata = {"stop": stop, "agent": entry.response["agent"], "usage": tokens(entry)}
         return [*parts, {"type": "finish", "finishReason": reason, "messageMetadata": metadata}]
 
-    def _waiting(self, waiting: list[Mapping[str, Any]], *, is_asked: bool) -> list[dict[str, Any]]:
+    def _waiting(self, waiting: Sequence[Mapping[str, Any]], *, is_asked: bool) -> list[dict[str, Any]]:
         """What the client is asked. A client sends its decisions once every call of the message has one, or an output."""
         parts: list[dict[str, Any]] = []
         for fields in waiting:
