@@ -68,9 +68,9 @@ class AguiWire:
             case "CompletionFinished":
                 return self._completed(entry)
             case "ToolCallStarted":
-                return [_custom("tool_started", {"toolCallId": call_id(entry.fields)})]
+                return [_custom("tool_started", {"toolCallId": self._turns.of(entry).id})]
             case "ToolProgress":
-                value = {"toolCallId": call_id(entry.fields), "value": entry.fields["value"]}
+                value = {"toolCallId": self._turns.of(entry).id, "value": entry.fields["value"]}
                 return [_custom("tool_progress", value)]
             case "ToolCallFinished":
                 failed = entry.fields["error"] is not None

@@ -19,7 +19,7 @@ _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens", "requests")
 
 
 @dataclass(slots=True)
-class _CallState:
+class CallState:
     """What the log says of one call of the current turn. `message`: the call as the assistant message has it."""
 
     message: Message
@@ -42,7 +42,8 @@ class Folded:
 
     `asked`: the new messages of the user. `made`: the messages of the run up to its last whole turn. `agent`: the name of
     the active agent. `context`: the context variables as JSON data. `partial`: the text of an unfinished completion.
-    `usage`: the tokens of the completions. `ending`: the last entry of the log, None as long as the run goes.
+    `usage`: the tokens of the completions. `ending`: the last entry of the log, None as long as the run goes. `calls`: those of
+    the turn that has not ended, by index. `is_resumed_turn`: they are calls of an earlier run.
     """
 
     agent: str | None = None
@@ -53,8 +54,8 @@ class Folded:
     usage: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
     run_id: str = ""
     ending: Entry | None = None
-    _calls: dict[int, _CallState] = field(default_factory=dict[int, _CallState])
-    _is_resumed_turn: bool = False
+    calls: dict[int, CallState] = field(default_factory=dict[int, CallState])
+    is_resumed_turn: bool = False
 
     @property
     def messages(self) -> list[Message]:
@@ -67,9 +68,9 @@ class Folded:
         marks, answers = self._marks(), self._answers()
         if not marks:
             return [*self.made, *answers]
-        if self._is_resumed_turn:
+        if self.is_resumed_turn:
             waiting = [
-                {**tool_message(self._calls[mark["index"]].message, mark["reason"]), WAITING: [mark]} for mark in marks
+                {**tool_message(self.calls[mark["index"]].message, mark["reason"]), WAITING: [mark]} for mark in marks
             ]
             return [*self.made, *waiting, *answers]
         return [*self.made[:-1], {**self.made[-1], WAITING: marks}, *answers]
@@ -84,34 +85,34 @@ class Folded:
     # --- the turn ---
 
     def _begin_turn(self, calls: Iterable[tuple[int, Message]], *, resumed: bool) -> None:
-        self._calls = {index: _CallState(message) for index, message in calls}
-        self._is_resumed_turn = resumed
+        self.calls = {index: CallState(message) for index, message in calls}
+        self.is_resumed_turn = resumed
 
     def _settle(self) -> None:
         self.made = self.response_messages
         self.agent = self.active_agent
-        self._calls = {}
+        self.calls = {}
 
-    def _call(self, fields: Mapping[str, Any]) -> _CallState:
+    def _call(self, fields: Mapping[str, Any]) -> CallState:
         index = fields["index"]
-        if index not in self._calls:
-            self._calls[index] = _CallState(_call_message(fields))
-        return self._calls[index]
+        if index not in self.calls:
+            self.calls[index] = CallState(_call_message(fields))
+        return self.calls[index]
 
     @property
-    def _ordered(self) -> list[_CallState]:
-        return [call for _, call in sorted(self._calls.items())]
+    def _ordered(self) -> list[CallState]:
+        return [call for _, call in sorted(self.calls.items())]
 
     @property
     def _waits(self) -> bool:
-        held = any(call.held is not None for call in self._calls.values())
+        held = any(call.held is not None for call in self.calls.values())
         return held and not any(
             call.finished is not None and call.finished.get("handoff") and not call.finished.get("is_agent")
-            for call in self._calls.values()
+            for call in self.calls.values()
         )
 
     @property
-    def _finished(self) -> list[_CallState]:
+    def _finished(self) -> list[CallState]:
         """The calls that have ended, in call order. A handoff of an agent in `functions` is open again once a call waits."""
         waits = self._waits
         return [
@@ -138,10 +139,10 @@ class Folded:
                 messages.append(tool_message(call.message, _text_without_outcome(call)))
         return messages
 
-    def _open_calls(self, finished: Sequence[_CallState]) -> list[_CallState]:
+    def _open_calls(self, finished: Sequence[CallState]) -> list[CallState]:
         # An answer is matched to the first call of its id and name, so no call before an answered one stays open.
         answered: set[tuple[str, str]] = set()
-        found: list[_CallState] = []
+        found: list[CallState] = []
         for call in reversed(self._ordered):
             is_finished = any(call is each for each in finished)
             if is_finished or call.key in answered or not (call.may_stay_open or _is_reopened(call)):
@@ -228,11 +229,11 @@ def _mark(held: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"index": held["index"], "reason": held["reason"], **kind, **data}
 
 
-def _is_reopened(call: _CallState) -> bool:
+def _is_reopened(call: CallState) -> bool:
     return call.finished is not None and bool(call.finished.get("is_agent"))
 
 
-def _text_without_outcome(call: _CallState) -> str:
+def _text_without_outcome(call: CallState) -> str:
     if call.started is None:
         return INTERRUPTED
     return OUTCOME_UNKNOWN + (STILL_RUNNING if call.started.get("may_continue") else "")

@@ -6,12 +6,12 @@ Only counts and names: the frames are the business of each wire.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from aswarm._json import is_object
-from aswarm._messages import Message, match_answers, message_blocks, text_of
+from aswarm._messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, match_answers, message_blocks, text_of
 
 from ._entries import Entry, call_id
 
@@ -20,7 +20,8 @@ from ._entries import Entry, call_id
 class TurnCall:
     """A call of the turn. `id` is the public one; empty until the provider has sent an id.
 
-    `is_announced`: the frame that begins the call was sent. `is_whole`: its arguments are whole.
+    `is_announced`: the frame that begins the call was sent. `is_whole`: its arguments are whole. `is_started`: its
+    function has begun.
     """
 
     index: int
@@ -31,6 +32,7 @@ class TurnCall:
     is_announced: bool = False
     is_whole: bool = False
     is_external: bool = False
+    is_started: bool = False
     is_answered: bool = False
 
 
@@ -95,20 +97,32 @@ class Turns:
         call = self.calls.get(fields["index"])
         if call is None:
             call = self.calls[fields["index"]] = _resumed(fields)
+        call.is_started = call.is_started or entry.type == "ToolCallStarted"
         return call
 
     def answers(self, entry: Entry) -> list[tuple[TurnCall, str]]:
-        """The answers that the last entry of the log has for calls of the turn that had none, in call order.
+        """What the last entry of the log means for calls of the turn that have no answer yet, in call order.
 
-        A call that was cut is answered there as unknown or as interrupted. One that is open has no answer.
+        A run that was left has answered the calls that it cut; the others will not run. A run that has ended by itself leaves
+        them open.
         """
         calls = [call for _, call in sorted(self.calls.items()) if call.is_whole]
+        contents = self._recorded(calls, entry)
+        if entry.type != "RunFinished":
+            contents = [content or _unanswered(call) for call, content in zip(calls, contents, strict=True)]
+        found = zip(calls, contents, strict=True)
+        return [(call, content) for call, content in found if content is not None and not call.is_answered]
+
+    def _recorded(self, calls: Sequence[TurnCall], entry: Entry) -> list[str | None]:
+        """The answers of the last entry: those of the last message that made calls."""
         blocks = list(message_blocks(entry.response.get("messages", ())))
-        if not calls or not blocks:
-            return []
+        answers = blocks[-1][1] if blocks else []
         asked = [{"id": call.provider_id, "function": {"name": call.name}} for call in calls]
-        found = zip(calls, match_answers(asked, blocks[-1][1]), strict=True)
-        return [(call, text_of(answer["content"])) for call, answer in found if answer and not call.is_answered]
+        return [None if answer is None else text_of(answer["content"]) for answer in match_answers(asked, answers)]
+
+
+def _unanswered(call: TurnCall) -> str:
+    return OUTCOME_UNKNOWN if call.is_started else INTERRUPTED
 
 
 def _resumed(fields: Mapping[str, Any]) -> TurnCall:
