@@ -11,17 +11,43 @@ import anyio
 import anyio.lowlevel
 from hypothesis import strategies as st
 
-from aswarm import Agent, Answer, AsyncSwarm, Hold, Response, Result, RunError, ToolError, current_call, external_tool, progress, tool
+from aswarm import (
+    Agent,
+    Answer,
+    AsyncSwarm,
+    Hold,
+    Response,
+    Result,
+    RunError,
+    ToolError,
+    current_call,
+    external_tool,
+    progress,
+    tool,
+)
 from aswarm import waiting as waiting_calls
+from aswarm.middleware import Handlers
 from aswarm.serve._entries import Entry
 from aswarm.serve._entry_maker import EntryMaker
 from aswarm.serve._fold import Folded, fold
-from aswarm.middleware import Handlers
 from aswarm.testing import Answer as Scripted
 from aswarm.testing import Failure, ScriptedModel, call
 
 USER = {"role": "user", "content": "Go"}
-NAMES = ("look", "fail", "note", "put", "drop", "ask", "page_open", "question", "hand", "report", "missing", "transfer_to_b")
+NAMES = (
+    "look",
+    "fail",
+    "note",
+    "put",
+    "drop",
+    "ask",
+    "page_open",
+    "question",
+    "hand",
+    "report",
+    "missing",
+    "transfer_to_b",
+)
 Json = dict[str, Any]
 Check = Callable[[Any, Folded, Response], None]
 
@@ -137,7 +163,9 @@ async def logged(scene: Scene, check: Check | None = None, clock: Callable[[], i
     found, history, resume = Logged(), list[Json](), False
     model = ScriptedModel(list(scene.script), cut=scene.cut)
     context: Json = {"kept": 1}
-    async with AsyncSwarm(client=model.client(max_retries=0), concurrent_tools=scene.concurrent, middleware=[unhurried]) as swarm:
+    async with AsyncSwarm(
+        client=model.client(max_retries=0), concurrent_tools=scene.concurrent, middleware=[unhurried]
+    ) as swarm:
         agent = agents()["A"]
         for number in range(4):
             new = [] if resume else [USER]
@@ -182,9 +210,7 @@ async def _run(
                     check(event, fold(log), run.response)
         return log, run.response
     except RunError as error:
-        log += maker.failed(error)
-        assert error.response is not None
-        return log, error.response
+        return [*log, *maker.failed(error)], error.response or Response()
 
 
 def _decided(history: list[Json], decided: Mapping[str, Any]) -> dict[int, Any]:
