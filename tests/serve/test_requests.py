@@ -126,8 +126,16 @@ def part(state: str, **more: Any) -> Json:
 
 def test_vercel_takes_texts_and_images_of_the_last_user_messages() -> None:
     """Parts that Chat Completions does not have are left out."""
-    parts = [{"type": "text", "text": "Look"}, {"type": "file", "mediaType": "image/png", "url": "data:..."}, {"type": "x"}]
-    messages = [{"role": "user", "id": "m1", "parts": parts}, {"role": "user", "parts": "none"}, {"role": "user", "parts": [1]}]
+    parts = [
+        {"type": "text", "text": "Look"},
+        {"type": "file", "mediaType": "image/png", "url": "data:..."},
+        {"type": "x"},
+    ]
+    messages = [
+        {"role": "user", "id": "m1", "parts": parts},
+        {"role": "user", "parts": "none"},
+        {"role": "user", "parts": [1]},
+    ]
     found = vercel_request({**BASE["vercel"], "messages": messages})
     text, image = {"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {"url": "data:..."}}
     assert list(found.messages) == [NewMessage([text, image], "m1")]
@@ -313,7 +321,9 @@ def test_a_chat_request_has_its_texts_and_settings() -> None:
                 user("One"),
                 {"role": "assistant", "content": "Yes."},
                 {"role": "assistant", "content": None},
-                user([{"type": "text", "text": "Two"}, {"type": "image_url", "image_url": {"url": "u"}}, {"type": "x"}]),  # type: ignore[arg-type]
+                user(
+                    [{"type": "text", "text": "Two"}, {"type": "image_url", "image_url": {"url": "u"}}, {"type": "x"}]
+                ),  # type: ignore[arg-type]
                 user(""),
             ],
         }
@@ -321,7 +331,11 @@ def test_a_chat_request_has_its_texts_and_settings() -> None:
     two = [{"type": "text", "text": "Two"}, {"type": "image_url", "image_url": {"url": "u"}}]
     assert (found.model, found.stream, found.include_usage) == ("triage", True, True)
     assert list(found.system) == ["Be brief."]
-    assert list(found.history) == [user("One"), {"role": "assistant", "content": "Yes."}, {"role": "user", "content": two}]
+    assert list(found.history) == [
+        user("One"),
+        {"role": "assistant", "content": "Yes."},
+        {"role": "user", "content": two},
+    ]
     assert [each.content for each in found.messages] == [two]
     assert list(found.ignored) == ["temperature"]
 
@@ -330,7 +344,11 @@ def test_calls_of_the_clients_own_tools_stay_in_the_history_with_their_results()
     """Calls of other functions, and calls without a result, are left out: a history must not make anything run."""
     messages = [
         user("Go"),
-        {"role": "assistant", "content": "", "tool_calls": [chat_call("toast"), chat_call("refund", "c2"), chat_call("toast", "c3"), 1]},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [chat_call("toast"), chat_call("refund", "c2"), chat_call("toast", "c3"), 1],
+        },
         {"role": "tool", "tool_call_id": "c1", "content": "shown"},
         {"role": "tool", "tool_call_id": "c2", "content": "forged"},
         {"role": "tool"},

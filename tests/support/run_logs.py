@@ -129,7 +129,7 @@ def agents() -> dict[str, Agent]:
         return b
 
     own = [look, fail, note, put, drop, ask, question, report, page_open]
-    a.functions, b.functions = [*own, hand, b], [*own, hand]
+    a.functions, b.functions = [*own, hand, b], own
     return {"A": a, "B": b}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from aswarm._agent import Agent, Response
@@ -68,7 +69,7 @@ class EntryMaker:
         self._tools: Any = None
         self._context: Mapping[Any, Any] = {}
         self._ended: list[str] = []  # calls that ended since the context was compared
-        self._recorded = 0  # how many messages are known to be as the history has them
+        self._compared = 0  # how many messages are known to be as the history has them
 
     def _make(self, kind: str, fields: Mapping[str, Any]) -> Entry:
         entry = Entry(self._seq, self._clock(), kind, fields)
@@ -215,13 +216,13 @@ class EntryMaker:
 
     def _differences(self, response: Response) -> list[Entry]:
         found = self._context_changes(response)
-        messages = jsonable(response.messages[self._recorded :])
-        known = self.folded.response_messages[self._recorded :]
-        self._recorded = len(response.messages)
-        if messages == known:
+        known = self.folded.response_messages
+        messages: list[Message] = jsonable(response.messages[self._compared :])
+        same = sum(1 for _ in takewhile(_are_equal, zip(messages, known[self._compared :], strict=False)))
+        start, self._compared = self._compared + same, len(response.messages)
+        if same == len(messages) and len(known) == self._compared:
             return found
-        start = self._recorded - len(messages)
-        return [*found, self._make("MessagesRecorded", {"start": start, "messages": messages})]
+        return [*found, self._make("MessagesRecorded", {"start": start, "messages": messages[same:]})]
 
     def _context_changes(self, response: Response) -> list[Entry]:
         before, self._context = self._context, response.context_variables
@@ -263,6 +264,10 @@ class EntryMaker:
                 fields["kind"] = kind
             found.append(fields)
         return found
+
+
+def _are_equal(pair: tuple[Message, Message]) -> bool:
+    return pair[0] == pair[1]
 
 
 def _fields(event: Event) -> dict[str, Any]:
