@@ -17,6 +17,7 @@ from aswarm.serve._fold import fold
 from aswarm.serve._native import NativeWire
 from aswarm.serve._openai import OpenAIWire, whole_completion
 from aswarm.serve._vercel import VercelWire
+from aswarm.testing import ScriptedCall
 
 pytestmark = pytest.mark.slow
 SECRET = "secret"
@@ -195,3 +196,14 @@ def test_each_call_of_a_conversation_has_an_id_of_its_own(scene: Scene) -> None:
         assert not new & seen
         assert not known - seen
         seen |= new
+
+
+def test_a_call_without_id_and_arguments_is_known_once_it_is_whole() -> None:
+    """The id is the one that the run gives it, and its arguments are an empty object."""
+    log = logged_now(Scene([[ScriptedCall("look", "", "")], "Done."], cut=None)).logs[-1]
+    (made,) = fold(log).response_messages[0]["tool_calls"]
+    read, shown = agui(log), vercel(log)
+    assert read.arguments == {made["id"]: ""}
+    assert read.results.keys() == shown.calls.keys() == {made["id"]}
+    (available,) = [part for part in shown.parts if part["type"] == "tool-input-available"]
+    assert available["input"] == {}

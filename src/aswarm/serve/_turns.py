@@ -93,10 +93,7 @@ class Turns:
 
     def of(self, entry: Entry) -> TurnCall:
         """The call that ToolCallStarted, ToolProgress, ToolCallFinished or CallWaiting is about."""
-        fields = entry.fields
-        call = self.calls.get(fields["index"])
-        if call is None:
-            call = self.calls[fields["index"]] = _resumed(fields)
+        call = self.calls[entry.fields["index"]]
         call.is_started = call.is_started or entry.type == "ToolCallStarted"
         return call
 

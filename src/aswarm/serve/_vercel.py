@@ -214,7 +214,7 @@ class VercelWire:
         """What the client is asked. A client sends its decisions once every call of the message has one, or an output."""
         parts: list[dict[str, Any]] = []
         for fields in waiting:
-            call, kind = self._turns.of(Entry(0, 0, "", fields)), fields.get("kind")
+            call, kind = self._turns.calls[fields["index"]], fields.get("kind")
             if kind == "approval":
                 request = {"approvalId": f"{self._turns.run_id}/{call.id}", "toolCallId": call.id}
                 parts += [*self._known(call), {"type": "tool-approval-request", **request}]
