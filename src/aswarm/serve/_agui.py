@@ -6,7 +6,7 @@ they do not know. An optional field without a value is left out: clients reject 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ._entries import Entry, as_json, call_id
@@ -79,7 +79,7 @@ class AguiWire:
                 return [{"type": "STATE_DELTA", "delta": _patch(entry.fields)}]
             case "HandedOff":
                 names = {"source": entry.fields["source"], "target": entry.fields["target"]}
-                return [_custom("handoff", names)]
+                return [*self._results(self._turns.interrupted()), _custom("handoff", names)]
             case "RunFinished" | "RunFailed" | "RunStopped":
                 return self._ended(entry)
             case _:
@@ -102,7 +102,7 @@ class AguiWire:
         return {"threadId": self._thread_id, "runId": self._run_id}
 
     def _turn_started(self, entry: Entry) -> list[dict[str, Any]]:
-        closed = self._close_all()
+        closed = [*self._results(self._turns.interrupted()), *self._close_all()]
         self._turns.begin_turn(entry)
         self._reasonings = 0
         self._step = f"{entry.fields['agent']} {self._turns.number}"
@@ -191,6 +191,9 @@ class AguiWire:
             call.is_announced = False
         return [{"type": "TOOL_CALL_END", "toolCallId": call.id} for call in open_ones]
 
+    def _results(self, answers: Iterable[tuple[TurnCall, str]]) -> list[dict[str, Any]]:
+        return [event for call, content in answers for event in self._result(call, content)]
+
     def _result(self, call: TurnCall, content: str, *, failed: bool = False) -> list[dict[str, Any]]:
         call.is_answered = True
         events: list[dict[str, Any]] = []
@@ -213,9 +216,7 @@ class AguiWire:
     # --- the end ---
 
     def _ended(self, entry: Entry) -> list[dict[str, Any]]:
-        closed = self._close_all()
-        for call, content in self._turns.answers(entry):
-            closed += self._result(call, content)
+        closed = [*self._results(self._turns.answers(entry)), *self._close_all()]
         usage = _usage(tokens(entry))
         if entry.type == "RunFailed":
             error = {"type": "RUN_ERROR", "message": public_error(entry), "code": entry.fields["error"]["type"]}

@@ -97,6 +97,11 @@ class Turns:
         call.is_started = call.is_started or entry.type == "ToolCallStarted"
         return call
 
+    def interrupted(self) -> list[tuple[TurnCall, str]]:
+        """The calls without an answer once the turn has ended, such as one that waited when a function handed off."""
+        calls = [call for _, call in sorted(self.calls.items())]
+        return [(call, _unanswered(call)) for call in calls if call.is_whole and not call.is_answered]
+
     def answers(self, entry: Entry) -> list[tuple[TurnCall, str]]:
         """What the last entry of the log means for calls of the turn that have no answer yet, in call order.
 

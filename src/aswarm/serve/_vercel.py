@@ -6,7 +6,7 @@ in a loop. A call that the client answers (an external tool, or a question) is n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aswarm._run.resuming import DENIED
@@ -77,7 +77,7 @@ class VercelWire:
                 return self._context_changed(entry.fields)
             case "HandedOff":
                 names = {"source": entry.fields["source"], "target": entry.fields["target"]}
-                return [{"type": "data-aswarm-handoff", "data": names}]
+                return [*self._failed(self._turns.interrupted()), {"type": "data-aswarm-handoff", "data": names}]
             case "RunFinished" | "RunFailed" | "RunStopped":
                 return self._ended(entry)
             case _:
@@ -94,7 +94,7 @@ class VercelWire:
         return [start, *self._context_part(state)] if state else [start]
 
     def _turn_started(self, entry: Entry) -> list[dict[str, Any]]:
-        closed = self._close_all()
+        closed = [*self._failed(self._turns.interrupted()), *self._close_all()]
         self._turns.begin_turn(entry)
         self._reasonings, self._in_step = 0, True
         agent = {"agent": entry.fields["agent"], "turn": self._turns.number}
@@ -180,6 +180,13 @@ class VercelWire:
             call.is_announced = False
         return [_input_error(call, _CUT) for call in open_ones]
 
+    def _failed(self, answers: Iterable[tuple[TurnCall, str]]) -> list[dict[str, Any]]:
+        parts: list[dict[str, Any]] = []
+        for call, content in answers:
+            call.is_answered = True
+            parts += [*self._known(call), _output(call, content, failed=True)]
+        return parts
+
     def _finished(self, entry: Entry) -> list[dict[str, Any]]:
         call = self._turns.of(entry)
         is_denied = self._turns.has_resumed_calls and entry.fields["content"].startswith(DENIED)
@@ -193,9 +200,7 @@ class VercelWire:
 
     def _ended(self, entry: Entry) -> list[dict[str, Any]]:
         parts = [*self._close_reasoning(), *self._close_text(), *self._close_calls()]
-        for call, content in self._turns.answers(entry):
-            call.is_answered = True
-            parts += [*self._known(call), _output(call, content, failed=True)]
+        parts += self._failed(self._turns.answers(entry))
         stop: str = entry.response.get("stop", "")
         if entry.type == "RunFinished":
             parts += self._waiting(entry.response["waiting"], is_asked=stop == "waiting")

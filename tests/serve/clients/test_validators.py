@@ -74,7 +74,9 @@ def fixed_logs() -> list[list[Entry]]:
     """Runs of every kind, each whole and cut at each entry."""
     everything = [call(name, n=1, call_id="c1") for name in ("look", "fail", "note", "report")]
     conversations = [
-        Scene([Scripted("Wait.", everything, {"reasoning_content": "Hm."}), call("hand", n=1), "Done."], concurrent=True),
+        Scene(
+            [Scripted("Wait.", everything, {"reasoning_content": "Hm."}), call("hand", n=1), "Done."], concurrent=True
+        ),
         Scene([[call("ask", n=1), call("look", n=2)], "Done."], decided={"ask": True}),
         Scene([[call("ask", n=1), call("question", n=2)]]),
         Scene([call("page_open", n=1)]),
