@@ -170,6 +170,11 @@ def test_the_ids_of_the_client_win() -> None:
     assert found[3]["messageId"] == "run0-a1"
 
 
+def test_an_id_that_cannot_be_encoded_does_not_end_the_stream() -> None:
+    """JSON can hold half of a surrogate pair, and no encoding can."""
+    assert events(log_of("Done."), thread_id="t\ud800")[0]["threadId"] == "t?"
+
+
 def test_a_refusal_is_text_that_says_so() -> None:
     """`metadata.refusal` marks it."""
     found = events(log_of(Scripted(None, extra={"refusal": "I will not."})))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from run_logs import Scene, closed, logged_now
 from wire_checks import VercelReader, data_of
 
 from aswarm.serve._entries import Entry
+from aswarm.serve._turns import json_object
 from aswarm.serve._vercel import HEADERS, VercelWire
 from aswarm.testing import Answer as Scripted
 from aswarm.testing import Failure, call
@@ -97,6 +99,21 @@ def test_arguments_that_are_no_object_are_an_error_of_the_input() -> None:
     (error,) = [part for part in found if part["type"] == "tool-input-error"]
     assert (error["input"], error["errorText"]) == ("[1]", "The arguments are not a JSON object.")
     assert [part["type"] for part in found if part["type"].startswith("tool-output")] == ["tool-output-error"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ('{"n": NaN}', {"n": "nan"}),
+        ('{"n": 1e999}', {"n": "inf"}),
+        (r'{"n": "\ud800"}', {"n": "\ufffd"}),
+        ('{"n": ' + "[" * 100_000, None),
+        ('{"n": ' + "[" * 500 + "]" * 500 + "}", None),
+    ],
+)
+def test_arguments_that_browsers_cannot_read_are_made_readable(arguments: str, expected: Any) -> None:
+    """The stream is JSON for every client, whatever a model has written; what is nested too deeply is an error."""
+    assert json_object(arguments) == expected
 
 
 def test_an_approval_is_asked_for_and_calls_behind_it_do_not_hold_up_the_client() -> None:

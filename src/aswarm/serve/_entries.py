@@ -39,6 +39,7 @@ from aswarm._messages import Message
 
 ENDINGS = frozenset({"RunFinished", "RunFailed", "RunStopped"})
 _JOINED = frozenset({"TextDelta", "ReasoningDelta", "RefusalDelta"})
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _KEYS = ("seq", "at", "type", "first")
 
 
@@ -85,7 +86,8 @@ class Entry:
 
 def as_json(data: object) -> bytes:
     """The data as JSON text on one line, without spaces, in UTF-8."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+    # A client may have sent half of a surrogate pair in an id, which no encoding takes.
+    return _ENCODER.encode(data).encode("utf-8", "replace")
 
 
 def call_id(fields: Mapping[str, Any]) -> str:

@@ -113,7 +113,7 @@ class EntryMaker:
         told = {
             "type": type(error).__name__,
             "message": jsonable(str(error)),
-            "public_message": self._tell_error(error),
+            "public_message": jsonable(self._tell_error(error)),
             **({} if status is None else {"status_code": status}),
         }
         return self._end("RunFailed", {"error": told}, response)

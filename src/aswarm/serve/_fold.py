@@ -41,8 +41,7 @@ class Folded:
     """What the entries so far say.
 
     `asked`: the new messages of the user. `made`: the messages of the run up to its last whole turn. `agent`: the name of
-    the active agent. `context`: the context variables as JSON data. `partial`: the text of an unfinished completion.
-    `usage`: the tokens of the completions. `ending`: the last entry of the log, None as long as the run goes. `calls`: those of
+    the active agent. `context`: the context variables as JSON data. `usage`: the tokens of the completions. `ending`: the last entry of the log, None as long as the run goes. `calls`: those of
     the turn that has not ended, by index. `is_resumed_turn`: they are calls of an earlier run.
     """
 
@@ -50,12 +49,17 @@ class Folded:
     context: dict[str, Any] = field(default_factory=dict[str, Any])
     asked: list[Message] = field(default_factory=list[Message])
     made: list[Message] = field(default_factory=list[Message])
-    partial: str = ""
     usage: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
     run_id: str = ""
     ending: Entry | None = None
     calls: dict[int, CallState] = field(default_factory=dict[int, CallState])
     is_resumed_turn: bool = False
+    _pieces: list[str] = field(default_factory=list[str])
+
+    @property
+    def partial(self) -> str:
+        """The text of an unfinished completion."""
+        return "".join(self._pieces)
 
     @property
     def messages(self) -> list[Message]:
@@ -163,9 +167,10 @@ class Folded:
                 self._begin_turn(((call["index"], _call_message(call)) for call in fields["calls"]), resumed=True)
             case "TurnStarted":
                 self._settle()
-                self.agent, self.partial = fields["agent"], ""
+                self.agent = fields["agent"]
+                self._pieces.clear()
             case "TextDelta":
-                self.partial += fields["text"]
+                self._pieces.append(fields["text"])
             case "CompletionFinished":
                 self._add_completion(fields)
             case "ToolCallStarted":
@@ -184,7 +189,7 @@ class Folded:
     def _add_completion(self, fields: Mapping[str, Any]) -> None:
         message = fields["message"]
         self.made.append(message)
-        self.partial = ""
+        self._pieces.clear()
         self._begin_turn(enumerate(message.get("tool_calls") or ()), resumed=False)
         for key in _COUNTS:
             self.usage[key] += fields["usage"].get(key, 0)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aswarm._json import is_object
+from aswarm._json import is_object, jsonable
 from aswarm._messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, match_answers, message_blocks, text_of
 
 from ._entries import Entry, call_id
@@ -133,10 +133,10 @@ def _resumed(fields: Mapping[str, Any]) -> TurnCall:
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """The arguments of a call as an object; None if they are not JSON, or no object."""
+    """The arguments of a call as an object that any client can read; None if they are not JSON, or no object."""
     try:
-        found: object = json.loads(text or "{}")
-    except ValueError:
+        found: object = jsonable(json.loads(text or "{}"))  # Python reads NaN and infinities, and browsers do not
+    except (ValueError, RecursionError):
         return None
     return dict(found) if is_object(found) else None
 
