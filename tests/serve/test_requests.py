@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aswarm import Answer, Approve, Deny
+from aswarm._messages import normalize
 from aswarm.serve._agui_input import agui_request
 from aswarm.serve._native import native_request
 from aswarm.serve._openai_input import ChatRequestError, chat_request, unknown_model
@@ -218,6 +223,57 @@ def test_a_body_that_is_no_object_is_refused(wire: str, body: object) -> None:
         READERS[wire](body)
 
 
+_KEYS = re.findall(
+    r"\w+",
+    """text answers call approve content arguments reason run agent threadId runId messages role id resume interruptId status
+payload tools name description parameters state type source value mimeType parts toolCallId approval approved output trigger
+mediaType url model stream stream_options include_usage n tool_calls function tool_call_id image_url response_format""",
+)
+_WORDS = [
+    "user",
+    "assistant",
+    "tool",
+    "system",
+    "text",
+    "image",
+    "image_url",
+    "file",
+    "url",
+    "data",
+    "resolved",
+    "cancelled",
+]
+_WORDS += ["approval-responded", "output-available", "output-error", "function", "toast", "c1", "image/png"]
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(_WORDS),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_KEYS), inner, max_size=6),
+    max_leaves=25,
+)
+_messages = st.lists(
+    st.dictionaries(st.sampled_from([*_KEYS, *["role", "content", "parts", "tool_calls"] * 6]), _values, max_size=6)
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("read", [native_request, agui_request, vercel_request, chat_request])
+@settings(max_examples=50)
+@given(st.dictionaries(st.sampled_from(_KEYS), _values), _messages)
+def test_any_json_is_read_or_refused(read: Any, body: Json, messages: list[Json]) -> None:
+    """A body never ends in another error than the one with a status, and what is taken has the form of a history."""
+    base = {
+        "threadId": "t",
+        "runId": "r",
+        "id": "c",
+        "model": "m",
+        "messages": [{"role": "user", "content": "Hi"}, *messages],
+    }
+    with suppress(RequestError):
+        found = read({**body, **base})
+        for message in found.messages:
+            normalize([message.message])
+        normalize(list(getattr(found, "history", ())))
+
+
 # --- decisions --------------------------------------------------------------------------------------------------------
 
 
@@ -363,6 +419,26 @@ def test_calls_of_the_clients_own_tools_stay_in_the_history_with_their_results()
     assert [tool.name for tool in found.tools] == ["toast"]
     assert list(found.messages) == []
     assert not found.include_usage
+
+
+def test_ids_and_images_of_the_wrong_form_are_left_out() -> None:
+    """A call needs an id that is a text, an image its URL."""
+    odd = [{**chat_call("toast"), "id": ["c1"]}, {**chat_call("toast"), "function": {"name": "toast"}, "id": "c1"}]
+    images = [
+        {"type": "image_url", "image_url": each} for each in ("u", {"url": 1}, {"url": "u", "detail": "low"}, None)
+    ]
+    messages = [
+        {"role": "user", "content": [*images, {"type": "text"}]},
+        {"role": "assistant", "content": "Hm.", "tool_calls": odd},
+        {"role": "tool", "tool_call_id": ["c1"], "content": "x"},
+        {"role": "tool", "tool_call_id": "c1", "content": "x"},
+    ]
+    said, answered, result = chat_request({"model": "triage", "messages": messages, "tools": [TOOL]}).history
+    image = {"type": "image_url", "image_url": {"url": "u", "detail": "low"}}
+    assert said["content"] == [image, {"type": "text", "text": ""}]
+    function = {"name": "toast", "arguments": ""}
+    assert answered["tool_calls"] == [{"id": "c1", "type": "function", "function": function}]
+    assert result["tool_call_id"] == "c1"
 
 
 @pytest.mark.parametrize(

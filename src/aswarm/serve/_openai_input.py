@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aswarm._json import is_array, is_object
-from aswarm._messages import Message, text_of
+from aswarm._messages import Message, call_arguments, text_of
 
 from ._openai import error_body
 from ._requests import (
@@ -139,9 +139,9 @@ def _assistant(
     results = {answer.call: answer.content for answer in _answers(following)}
     calls = message.get("tool_calls")
     known = [
-        {"id": call["id"], "type": "function", "function": dict(call["function"])}
+        {"id": call["id"], "type": "function", "function": {"name": name, "arguments": call_arguments(call)}}
         for call in (calls if is_array(calls) else ())
-        if _name_of(call) in own_tools and call.get("id") in results
+        if (name := _name_of(call)) in own_tools and isinstance(call.get("id"), str) and call["id"] in results
     ]
     text = text_of(message.get("content"))
     if not known:
@@ -173,4 +173,7 @@ def _content(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
 def _part(part: object) -> dict[str, Any] | None:
     if is_object(part) and part.get("type") == "text":
         return {"type": "text", "text": str(part.get("text") or "")}
-    return dict(part) if is_object(part) and part.get("type") == "image_url" else None
+    image = part.get("image_url") if is_object(part) and part.get("type") == "image_url" else None
+    if not (is_object(image) and isinstance(image.get("url"), str)):
+        return None
+    return {"type": "image_url", "image_url": dict(image)}
