@@ -155,6 +155,31 @@ def test_a_resumed_run_continues_the_message_of_the_client() -> None:
     assert "tool-output-denied c1" in [brief(part) for part in parts(denied)]
 
 
+def test_a_replay_of_a_message_has_the_runs_that_made_it() -> None:
+    """One start and one end; the call that had waited has its answer."""
+    first, second = logged_now(Scene([call("ask", call_id="c1", n=1), "Done."], decided={"ask": True}, cut=None)).logs
+    found = [brief(part) for part in parts([*first[:-1], *second])]
+    assert found == [
+        "start",
+        "data-aswarm-context context",
+        "start-step",
+        "data-aswarm-agent",
+        "tool-input-start c1",
+        'tool-input-delta c1 {"n": 1}',
+        "tool-input-available c1",
+        "tool-input-available c1",
+        "tool-output-available c1 asked 1",
+        "finish-step",
+        "start-step",
+        "data-aswarm-agent",
+        "text-start run1-a1",
+        "text-delta run1-a1 Done.",
+        "text-end run1-a1",
+        "finish-step",
+        "finish stop",
+    ]
+
+
 def test_the_ends_of_runs_that_did_not_finish() -> None:
     """An error has its public text, a stop its reason, and a call that was cut is an error."""
     assert parts(log_of(Failure(500, "password")))[-1] == {"type": "error", "errorText": "The run ended with an error."}

@@ -57,7 +57,7 @@ class Turns:
     def begin_run(self, entry: Entry) -> None:
         """Take RunStarted."""
         self.run_id, self.agent = entry.fields["run_id"], entry.fields["agent"]
-        self.has_resumed_calls = True
+        self.number, self.has_resumed_calls = 0, True
         self.calls = {call["index"]: _resumed(call) for call in entry.fields["calls"]}
 
     def begin_turn(self, entry: Entry) -> None:

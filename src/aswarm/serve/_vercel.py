@@ -30,11 +30,16 @@ _PROVIDER_REASONS = {"length": "length", "content_filter": "content-filter"}
 
 
 class VercelWire:
-    """Encodes the entries of one run for one reader, from the first entry."""
+    """Encodes the entries of one run for one reader, from the first entry.
+
+    A run that has waited and the runs that were resumed from it make one message of the client. A replay of that message is
+    the entries of all of them, without the last one of each run but the last.
+    """
 
     media_type = MEDIA_TYPE
 
     def __init__(self) -> None:
+        self._has_begun = False
         self._turns = Turns()
         self._in_step = False
         self._text: str | None = None
@@ -87,6 +92,9 @@ class VercelWire:
 
     def _run_started(self, entry: Entry) -> list[dict[str, Any]]:
         self._turns.begin_run(entry)
+        if self._has_begun:
+            return []
+        self._has_begun = True
         # A resumed run continues the last message of the client, which must keep its id.
         is_resumed = entry.fields["resume"] is not False
         start = {"type": "start"} if is_resumed else {"type": "start", "messageId": entry.fields["run_id"]}
