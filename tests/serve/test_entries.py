@@ -317,6 +317,38 @@ def test_a_log_without_its_beginning_is_folded_as_far_as_it_goes() -> None:
     assert folded.messages == [{"role": "tool", "tool_call_id": "c1", "tool_name": "f", "content": "x"}]
 
 
+def test_a_call_that_waits_in_a_resumed_run_is_marked_in_a_message_of_its_own() -> None:
+    """The message that made it belongs to an earlier run, and no run changes it."""
+    asked = {"index": 0, "id": "c1", "name": "ask", "arguments": "{}"}
+    started = {"run_id": "r", "agent": "A", "messages": [], "calls": [asked]}
+    waits = {**asked, "kind": "approval", "reason": "why", "data": None}
+    log = [Entry(0, 0, "RunStarted", started), Entry(1, 0, "CallWaiting", waits)]
+    (marked,) = fold(log).messages
+    assert marked["waiting"] == [{"index": 0, "reason": "why", "approval": True}]
+    assert (marked["role"], marked["tool_call_id"], marked["content"]) == ("tool", "c1", "why")
+
+
+def test_messages_that_a_run_got_while_it_was_at_work_are_recorded() -> None:
+    """They stand before the turn that they belong to."""
+    log, maker, agent = list[Entry](), EntryMaker(), Agent(name="A")
+
+    async def run() -> None:
+        log.append(maker.started("run", "chat", agent, [USER]))
+        async with (
+            AsyncSwarm(client=ScriptedModel(["One.", "Two."]).client()) as swarm,
+            swarm.stream(agent, [USER]) as stream,
+        ):
+            async for event in stream:
+                log.extend(maker.event(event, lambda: stream.response))
+                if len(log) == 2:
+                    stream.send("More.")
+
+    anyio.run(run)
+    (recorded,) = [entry.fields for entry in log if entry.type == "MessagesRecorded"]
+    assert recorded == {"start": 1, "messages": [{"role": "user", "content": "More."}]}
+    assert [each["content"] for each in fold(log[:-1]).response_messages] == ["One.", "More.", "Two."]
+
+
 def test_an_answer_cut_in_the_middle_is_partial() -> None:
     """The text of an unfinished completion is in no message."""
     log = log_of(Scripted("The end."))

@@ -96,7 +96,9 @@ def test_a_whole_run_reads_the_same_on_each_wire(scene: Scene) -> None:
         for entries in (log, list(joined(log))):
             read, shown = agui(entries), vercel(entries)
             for call, content in read.results.items():
-                assert shown.calls[call].get("output", content) == content
+                # A handoff to an agent that had ended is open again once another call of its turn waits.
+                output = shown.calls[call].get("output", content)
+                assert output == content or not _is_answer(shown.calls[call])
             answers = {
                 call for call, each in shown.calls.items() if each["state"] in ("output-available", "output-error")
             }

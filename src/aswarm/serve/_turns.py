@@ -117,8 +117,12 @@ class Turns:
 
     def _recorded(self, calls: Sequence[TurnCall], entry: Entry) -> list[str | None]:
         """The answers of the last entry: those of the last message that made calls."""
-        blocks = list(message_blocks(entry.response.get("messages", ())))
-        answers = blocks[-1][1] if blocks else []
+        answers: Sequence[Message] = ()
+        for head, following in message_blocks(entry.response.get("messages", ())):
+            if (
+                head.get("role") != "user"
+            ):  # messages of the user may stand at the end, which a run got while it was at work
+                answers = following
         asked = [{"id": call.provider_id, "function": {"name": call.name}} for call in calls]
         return [None if answer is None else text_of(answer["content"]) for answer in match_answers(asked, answers)]
 
