@@ -206,6 +206,20 @@ def providers(session: nox.Session) -> None:
 
 
 @nox.session
+def serve(session: nox.Session) -> None:
+    """The wires as clients that others made read them: AG-UI's models and validator, and its client and `ai` of npm."""
+    session.install(".", *group("test"), *group("serve"))
+    if shutil.which("node") and shutil.which("npm"):
+        folder = Path(session.create_tmp()).absolute()
+        packages = ("@ag-ui/client@1", "ai@6", "ai7@npm:ai@7", "rxjs@7")
+        session.run("npm", "install", f"--prefix={folder}", "--no-audit", "--no-fund", *packages, external=True)
+        session.env["NODE_CLIENTS"] = os.fspath(folder)
+    else:
+        session.warn("the clients of npm run on Node.js: they are left out")
+    session.run("pytest", "tests/serve", "tests/serve/clients", *session.posargs)
+
+
+@nox.session
 def examples(session: nox.Session) -> None:
     """Every example against its scripted model: it does what its README shows. Installs what the examples need."""
     requirements = [f"--requirement={path}" for path in sorted(Path("examples").glob("*/requirements.txt"))]

@@ -1,0 +1,279 @@
+"""The wire of AG-UI 1.0: entries of a run as its events.
+
+What AG-UI has no event for (handoffs, the start of a function, progress) is a CUSTOM event, because clients drop events that
+they do not know. An optional field without a value is left out: clients reject null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ._entries import Entry, as_json, call_id
+from ._native import MEDIA_TYPE, data_frame
+from ._turns import TurnCall, Turns, public_error, tokens
+
+VERSION = "1.0"
+_APPROVAL_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "approved": {"type": "boolean"},
+        "arguments": {"type": "object"},
+        "reason": {"type": "string"},
+    },
+    "required": ["approved"],
+}
+
+
+class AguiWire:
+    """Encodes the entries of one run for one reader, from the first entry.
+
+    `thread_id` and `run_id`: the ids that the client has given, None for those of the log. `protocol_version`: the version
+    that the client speaks; one that names none is older than 1.0, and gets no outcome that it would refuse.
+    """
+
+    media_type = MEDIA_TYPE
+
+    def __init__(
+        self, *, thread_id: str | None = None, run_id: str | None = None, protocol_version: str | None = VERSION
+    ) -> None:
+        self._is_old = protocol_version is None or protocol_version.startswith("0.")
+        self._thread_id = thread_id
+        self._run_id = run_id
+        self._turns = Turns()
+        self._step: str | None = None
+        self._text: str | None = None  # the open text message
+        self._reasoning: str | None = None  # the open reasoning
+        self._reasonings = 0
+
+    def encode(self, entry: Entry) -> list[bytes]:
+        """The frames of the next entry."""
+        return [data_frame(as_json({**event, "timestamp": entry.at})) for event in self.events(entry)]
+
+    def events(self, entry: Entry) -> list[dict[str, Any]]:  # noqa: C901, PLR0911, PLR0912 - a case for each type
+        """The events of the next entry, as JSON data."""
+        match entry.type:
+            case "RunStarted":
+                return self._run_started(entry)
+            case "TurnStarted":
+                return self._turn_started(entry)
+            case "ReasoningDelta":
+                return self._reasoning_delta(entry.fields["text"])
+            case "TextDelta":
+                return self._text_delta(entry.fields["text"])
+            case "RefusalDelta":
+                return self._text_delta(entry.fields["text"], {"refusal": True})
+            case "ToolCallDelta":
+                return self._call_delta(entry)
+            case "CompletionFinished":
+                return self._completed(entry)
+            case "ToolCallStarted":
+                return [_custom("tool_started", {"toolCallId": self._turns.of(entry).id})]
+            case "ToolProgress":
+                value = {"toolCallId": self._turns.of(entry).id, "value": entry.fields["value"]}
+                return [_custom("tool_progress", value)]
+            case "ToolCallFinished":
+                failed = entry.fields["error"] is not None
+                return self._result(self._turns.of(entry), entry.fields["content"], failed=failed)
+            case "ContextChanged":
+                return [{"type": "STATE_DELTA", "delta": _patch(entry.fields)}]
+            case "HandedOff":
+                names = {"source": entry.fields["source"], "target": entry.fields["target"]}
+                return [*self._results(self._turns.interrupted()), _custom("handoff", names)]
+            case "RunFinished" | "RunFailed" | "RunStopped":
+                return self._ended(entry)
+            case _:
+                return []
+
+    # --- the run, and its turns ---
+
+    def _run_started(self, entry: Entry) -> list[dict[str, Any]]:
+        fields = entry.fields
+        self._turns.begin_run(entry)
+        self._thread_id = fields["conversation"] if self._thread_id is None else self._thread_id
+        self._run_id = fields["run_id"] if self._run_id is None else self._run_id
+        started: dict[str, Any] = {"type": "RUN_STARTED", **self._ids, "protocolVersion": VERSION}
+        state: Mapping[str, Any] | None = fields.get("context_variables")
+        # An empty one would take away the state that the client has.
+        return [started, {"type": "STATE_SNAPSHOT", "snapshot": state}] if state else [started]
+
+    @property
+    def _ids(self) -> dict[str, Any]:
+        return {"threadId": self._thread_id, "runId": self._run_id}
+
+    def _turn_started(self, entry: Entry) -> list[dict[str, Any]]:
+        closed = [*self._results(self._turns.interrupted()), *self._close_all()]
+        self._turns.begin_turn(entry)
+        self._reasonings = 0
+        self._step = f"{entry.fields['agent']} {self._turns.number}"
+        return [*closed, {"type": "STEP_STARTED", "stepName": self._step}]
+
+    def _close_all(self) -> list[dict[str, Any]]:
+        """The events that close everything that is open."""
+        closed = [*self._close_calls(), *self._close_text(), *self._close_reasoning()]
+        if self._step is not None:
+            closed.append({"type": "STEP_FINISHED", "stepName": self._step})
+            self._step = None
+        return closed
+
+    # --- text ---
+
+    def _text_delta(self, text: str, metadata: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        begun = [*self._close_reasoning(), *self._open_text()]
+        content: dict[str, Any] = {"type": "TEXT_MESSAGE_CONTENT", "messageId": self._text, "delta": text}
+        return [*begun, content if metadata is None else {**content, "metadata": metadata}]
+
+    def _open_text(self) -> list[dict[str, Any]]:
+        if self._text is not None:
+            return []
+        self._text = self._turns.message_id
+        start = {"type": "TEXT_MESSAGE_START", "messageId": self._text, "role": "assistant", "name": self._turns.agent}
+        return [start]
+
+    def _close_text(self) -> list[dict[str, Any]]:
+        text, self._text = self._text, None
+        return [] if text is None else [{"type": "TEXT_MESSAGE_END", "messageId": text}]
+
+    def _reasoning_delta(self, text: str) -> list[dict[str, Any]]:
+        begun: list[dict[str, Any]] = []
+        if self._reasoning is None:
+            self._reasonings += 1
+            number = "" if self._reasonings == 1 else str(self._reasonings)
+            self._reasoning = f"{self._turns.message_id}-r{number}"
+            begun = [
+                {"type": "REASONING_START", "messageId": self._reasoning},
+                {"type": "REASONING_MESSAGE_START", "messageId": self._reasoning, "role": "reasoning"},
+            ]
+        return [*begun, {"type": "REASONING_MESSAGE_CONTENT", "messageId": self._reasoning, "delta": text}]
+
+    def _close_reasoning(self) -> list[dict[str, Any]]:
+        reasoning, self._reasoning = self._reasoning, None
+        if reasoning is None:
+            return []
+        return [
+            {"type": "REASONING_MESSAGE_END", "messageId": reasoning},
+            {"type": "REASONING_END", "messageId": reasoning},
+        ]
+
+    # --- calls ---
+
+    def _call_delta(self, entry: Entry) -> list[dict[str, Any]]:
+        call = self._turns.feed(entry)
+        if call.is_announced:
+            return _arguments(call, entry.fields["arguments"])
+        # A name may come in pieces: it is whole once the arguments begin.
+        return self._announce(call) if call.id and call.name and call.arguments else []
+
+    def _announce(self, call: TurnCall) -> list[dict[str, Any]]:
+        call.is_announced = True
+        # The message that has the call must exist, also in a turn without text.
+        begun = [*self._close_reasoning(), *self._open_text()]
+        start = {
+            "type": "TOOL_CALL_START",
+            "toolCallId": call.id,
+            "toolCallName": call.name,
+            "parentMessageId": self._text,
+        }
+        return [*begun, start, *_arguments(call, call.arguments)]
+
+    def _completed(self, entry: Entry) -> list[dict[str, Any]]:
+        events: list[dict[str, Any]] = []
+        for call in self._turns.complete(entry):
+            if not call.is_announced:
+                events += self._announce(call)
+            events.append({"type": "TOOL_CALL_END", "toolCallId": call.id})
+        return [*events, *self._close_text(), *self._close_reasoning()]
+
+    def _close_calls(self) -> list[dict[str, Any]]:
+        """The ends of calls of a completion that came to no end."""
+        open_ones = [call for call in self._turns.calls.values() if call.is_announced and not call.is_whole]
+        for call in open_ones:
+            call.is_announced = False
+        return [{"type": "TOOL_CALL_END", "toolCallId": call.id} for call in open_ones]
+
+    def _results(self, answers: Iterable[tuple[TurnCall, str]]) -> list[dict[str, Any]]:
+        return [event for call, content in answers for event in self._result(call, content)]
+
+    def _result(self, call: TurnCall, content: str, *, failed: bool = False) -> list[dict[str, Any]]:
+        call.is_answered = True
+        events: list[dict[str, Any]] = []
+        if not call.is_announced:
+            # A call of an earlier run. Clients that know it do not change it for this: it has no arguments.
+            call.is_announced = True
+            events = [
+                {"type": "TOOL_CALL_START", "toolCallId": call.id, "toolCallName": call.name},
+                {"type": "TOOL_CALL_END", "toolCallId": call.id},
+            ]
+        result: dict[str, Any] = {
+            "type": "TOOL_CALL_RESULT",
+            "messageId": f"{self._turns.run_id}-t-{call.id}",
+            "toolCallId": call.id,
+            "content": content,
+            "role": "tool",
+        }
+        return [*events, {**result, "metadata": {"error": True}} if failed else result]
+
+    # --- the end ---
+
+    def _ended(self, entry: Entry) -> list[dict[str, Any]]:
+        closed = [*self._results(self._turns.answers(entry)), *self._close_all()]
+        usage = _usage(tokens(entry))
+        if entry.type == "RunFailed":
+            error = {"type": "RUN_ERROR", "message": public_error(entry), "code": entry.fields["error"]["type"]}
+            return [*closed, {**error, **usage}]
+        stop: str = entry.response["stop"] if entry.type == "RunFinished" else "cancelled"
+        result: dict[str, Any] = {"stop": stop}
+        if entry.type == "RunStopped":
+            result["reason"] = entry.fields["reason"]
+        finished = {"type": "RUN_FINISHED", **self._ids, "result": result, **usage}
+        outcome = self._outcome(stop, entry.response.get("waiting", ()))
+        return [*closed, finished if outcome is None else {**finished, "outcome": outcome}]
+
+    def _outcome(self, stop: str, waiting: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+        if stop == "cancelled":
+            return None if self._is_old else {"type": "cancelled"}
+        asked = [call for call in waiting if call.get("kind") in ("approval", "question")]
+        if asked:
+            return {"type": "interrupt", "interrupts": [self._interrupt(call) for call in asked]}
+        pending = [call_id(call) for call in waiting if stop == "tool_calls" or call.get("kind") == "external"]
+        if pending and not self._is_old:
+            return {"type": "success", "pendingToolCallIds": pending}
+        return {"type": "success"}
+
+    def _interrupt(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        is_approval = call["kind"] == "approval"
+        interrupt: dict[str, Any] = {
+            "id": f"{self._turns.run_id}/{call_id(call)}",
+            "reason": "tool_call" if is_approval else "input_required",
+            "message": call["reason"],
+            "toolCallId": call_id(call),
+        }
+        if is_approval:
+            interrupt["responseSchema"] = _APPROVAL_SCHEMA
+        if call.get("data") is not None:
+            interrupt["metadata"] = {"data": call["data"]}
+        return interrupt
+
+
+def _custom(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "CUSTOM", "name": f"aswarm.{name}", "value": value}
+
+
+def _arguments(call: TurnCall, text: str | None) -> list[dict[str, Any]]:
+    return [{"type": "TOOL_CALL_ARGS", "toolCallId": call.id, "delta": text}] if text else []
+
+
+def _patch(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The change as operations of a JSON patch (RFC 6902). Each key is known: "add" replaces a member that is there."""
+    removed = [{"op": "remove", "path": _pointer(key)} for key in fields["removed"]]
+    return removed + [{"op": "add", "path": _pointer(key), "value": value} for key, value in fields["changes"].items()]
+
+
+def _pointer(key: str) -> str:
+    return "/" + key.replace("~", "~0").replace("/", "~1")
+
+
+def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    names = {"inputTokens": "prompt_tokens", "outputTokens": "completion_tokens", "totalTokens": "total_tokens"}
+    counts = {name: usage[key] for name, key in names.items() if usage.get(key)}
+    return {"usage": [counts]} if counts else {}

@@ -1,0 +1,76 @@
+"""The native wire: each entry of the log as one server-sent event, whose `id` is the `seq` of the entry.
+
+A browser's `EventSource` reads it, and sends the last id when it connects again. So a reader gets each entry once.
+"""
+
+from __future__ import annotations
+
+from ._entries import Entry
+from ._requests import (
+    CallAnswer,
+    ClientRequest,
+    NewMessage,
+    RequestError,
+    a_flag,
+    a_list,
+    a_text,
+    an_object,
+    an_optional_text,
+)
+
+MEDIA_TYPE = "text/event-stream"
+HEARTBEAT = b":\n\n"  # a comment: it keeps proxies from closing a connection that says nothing
+
+
+def retry(milliseconds: int) -> bytes:
+    """The frame that tells a browser when to connect again, as a stream that ends before its run."""
+    return b"retry: %d\n\n" % milliseconds
+
+
+def data_frame(data: bytes) -> bytes:
+    """A server-sent event with one line of data."""
+    return b"data: %b\n\n" % data
+
+
+class NativeWire:
+    """Encodes the entries of one run. It has no state: the frames of an entry are the same for each reader."""
+
+    media_type = MEDIA_TYPE
+
+    def encode(self, entry: Entry) -> list[bytes]:
+        """The frames of the next entry."""
+        return [b"id: %d\ndata: %b\n\n" % (entry.seq, entry.to_json())]
+
+
+# --- what a client asks for -------------------------------------------------------------------------------------------
+
+
+def native_request(body: object) -> ClientRequest:
+    """What the body of `POST /conversations/{c}/runs` asks for. Raises RequestError with the place of the fault.
+
+    `{"text": "..."}`, or `{"answers": [{"call", "approve" | "content", "arguments"?, "reason"?, "run"?}]}`; and `agent`.
+    """
+    data = an_object(body, "body")
+    answers = [_answer(each, f"answers[{at}]") for at, each in enumerate(a_list(data.get("answers"), "answers"))]
+    if bool(answers) is (data.get("text") is not None):
+        raise RequestError(422, "invalid_request", "the body must have either text or answers", param="text")
+    return ClientRequest(
+        messages=[] if answers else [NewMessage(a_text(data["text"], "text"))],
+        answers=answers,
+        agent=an_optional_text(data.get("agent"), "agent"),
+    )
+
+
+def _answer(answer: object, param: str) -> CallAnswer:
+    data = an_object(answer, param)
+    if ("approve" in data) is ("content" in data):
+        raise RequestError(422, "invalid_request", f"{param} must have either approve or content", param=param)
+    arguments = data.get("arguments")
+    return CallAnswer(
+        a_text(data.get("call"), f"{param}.call"),
+        approve=a_flag(data["approve"], f"{param}.approve") if "approve" in data else None,
+        arguments=None if arguments is None else an_object(arguments, f"{param}.arguments"),
+        reason=an_optional_text(data.get("reason"), f"{param}.reason") or "",
+        content=data.get("content"),
+        run=an_optional_text(data.get("run"), f"{param}.run"),
+    )

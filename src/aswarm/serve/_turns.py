@@ -1,0 +1,156 @@
+"""What the wires of AG-UI and of Vercel need to know of the turn that they are in.
+
+Only counts and names: the frames are the business of each wire.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aswarm._json import is_object, jsonable
+from aswarm._messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, match_answers, message_blocks, text_of
+
+from ._entries import Entry, call_id
+
+
+@dataclass(slots=True)
+class TurnCall:
+    """A call of the turn. `id` is the public one; empty until the provider has sent an id.
+
+    `is_announced`: the frame that begins the call was sent. `is_whole`: its arguments are whole. `is_started`: its
+    function has begun.
+    """
+
+    index: int
+    id: str = ""
+    provider_id: str = ""
+    name: str = ""
+    arguments: str = ""
+    is_announced: bool = False
+    is_whole: bool = False
+    is_external: bool = False
+    is_started: bool = False
+    is_answered: bool = False
+
+
+@dataclass(slots=True)
+class Turns:
+    """The calls of the current turn by index, and of a resumed run those it begins with.
+
+    `number` counts the turns of the run. `has_resumed_calls`: the calls are those of an earlier run.
+    """
+
+    run_id: str = ""
+    number: int = 0
+    agent: str = ""
+    has_resumed_calls: bool = False
+    calls: dict[int, TurnCall] = field(default_factory=dict[int, TurnCall])
+
+    @property
+    def message_id(self) -> str:
+        """The id of the message that this turn makes. It is the same for each reader."""
+        return f"{self.run_id}-a{self.number}"
+
+    def begin_run(self, entry: Entry) -> None:
+        """Take RunStarted."""
+        self.run_id, self.agent = entry.fields["run_id"], entry.fields["agent"]
+        self.number, self.has_resumed_calls = 0, True
+        self.calls = {call["index"]: _resumed(call) for call in entry.fields["calls"]}
+
+    def begin_turn(self, entry: Entry) -> None:
+        """Take TurnStarted."""
+        self.number += 1
+        self.agent = entry.fields["agent"]
+        self.has_resumed_calls = False
+        self.calls = {}
+
+    def feed(self, entry: Entry) -> TurnCall:
+        """Take ToolCallDelta. Returns its call."""
+        fields = entry.fields
+        call = self.calls.setdefault(fields["index"], TurnCall(fields["index"]))
+        if fields["id"] is not None:
+            call.id = call_id(fields)
+        call.name += fields["name"] or ""
+        call.arguments += fields["arguments"] or ""
+        return call
+
+    def complete(self, entry: Entry) -> list[TurnCall]:
+        """Take CompletionFinished. Returns the calls of the message, in call order, with what the message says of them."""
+        fields = entry.fields
+        recorded: list[Message] = fields["message"].get("tool_calls") or []
+        public = fields.get("call_ids") or [str(call["id"]) for call in recorded]
+        for index, message in enumerate(recorded):
+            call = self.calls.setdefault(index, TurnCall(index))
+            call.id, call.provider_id, call.is_whole = public[index], str(message["id"]), True
+            named: Mapping[str, Any] = message.get("function") or message.get("custom") or {}
+            call.name = str(named.get("name") or "")
+            call.arguments = str(named.get("arguments") or named.get("input") or "")
+            call.is_external = index in fields.get("external", ())
+        return [self.calls[index] for index in range(len(recorded))]
+
+    def of(self, entry: Entry) -> TurnCall:
+        """The call that ToolCallStarted, ToolProgress, ToolCallFinished or CallWaiting is about."""
+        call = self.calls[entry.fields["index"]]
+        call.is_started = call.is_started or entry.type == "ToolCallStarted"
+        return call
+
+    def interrupted(self) -> list[tuple[TurnCall, str]]:
+        """The calls without an answer once the turn has ended, such as one that waited when a function handed off."""
+        calls = [call for _, call in sorted(self.calls.items())]
+        return [(call, _unanswered(call)) for call in calls if call.is_whole and not call.is_answered]
+
+    def answers(self, entry: Entry) -> list[tuple[TurnCall, str]]:
+        """What the last entry of the log means for calls of the turn that have no answer yet, in call order.
+
+        A run that was left has answered the calls that it cut; the others will not run. A run that has ended by itself leaves
+        them open.
+        """
+        calls = [call for _, call in sorted(self.calls.items()) if call.is_whole]
+        contents = self._recorded(calls, entry)
+        if entry.type != "RunFinished":
+            contents = [content or _unanswered(call) for call, content in zip(calls, contents, strict=True)]
+        found = zip(calls, contents, strict=True)
+        return [(call, content) for call, content in found if content is not None and not call.is_answered]
+
+    def _recorded(self, calls: Sequence[TurnCall], entry: Entry) -> list[str | None]:
+        """The answers of the last entry: those of the last message that made calls."""
+        answers: Sequence[Message] = ()
+        for head, following in message_blocks(entry.response.get("messages", ())):
+            if (
+                head.get("role") != "user"
+            ):  # messages of the user may stand at the end, which a run got while it was at work
+                answers = following
+        asked = [{"id": call.provider_id, "function": {"name": call.name}} for call in calls]
+        return [None if answer is None else text_of(answer["content"]) for answer in match_answers(asked, answers)]
+
+
+def _unanswered(call: TurnCall) -> str:
+    return OUTCOME_UNKNOWN if call.is_started else INTERRUPTED
+
+
+def _resumed(fields: Mapping[str, Any]) -> TurnCall:
+    arguments = fields.get("arguments", "")
+    return TurnCall(fields["index"], call_id(fields), fields["id"], fields["name"], arguments, is_whole=True)
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """The arguments of a call as an object that any client can read; None if they are not JSON, or no object."""
+    try:
+        found: object = jsonable(json.loads(text or "{}"))  # Python reads NaN and infinities, and browsers do not
+    except (ValueError, RecursionError):
+        return None
+    return dict(found) if is_object(found) else None
+
+
+def tokens(entry: Entry) -> Mapping[str, Any]:
+    """The usage that the last entry of the log has; empty if it has none."""
+    usage: Mapping[str, Any] = entry.response.get("usage", {})
+    return usage
+
+
+def public_error(entry: Entry) -> str:
+    """What readers are told of the error that has ended the run."""
+    return str(entry.fields["error"]["public_message"])

@@ -1,0 +1,218 @@
+"""The wire of AG-UI: the events of known runs, one by one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from run_logs import Scene, closed, logged_now
+from wire_checks import data_of
+
+from aswarm.serve._agui import AguiWire
+from aswarm.serve._entries import Entry
+from aswarm.testing import Answer as Scripted
+from aswarm.testing import Failure, call
+
+Json = dict[str, Any]
+
+
+def events(log: list[Entry], **options: Any) -> list[Json]:
+    wire = AguiWire(**options)
+    return [json.loads(text) for entry in log for text in data_of(wire.encode(entry))]
+
+
+def brief(event: Json) -> str:
+    keys = ("messageId", "toolCallId", "stepName", "name", "delta", "content")
+    return " ".join([event["type"], *(str(event[key]) for key in keys if key in event)])
+
+
+def log_of(*script: Any, **options: Any) -> list[Entry]:
+    return logged_now(Scene(script, cut=None, **options)).logs[-1]
+
+
+def test_a_run_with_a_call_and_a_handoff_is_told_event_by_event() -> None:
+    """Reasoning, text, call, its result, the handoff as a CUSTOM event, and the next agent's answer."""
+    thinking = Scripted("I look.", [call("look", call_id="c1", n=1)], {"reasoning_content": "Hm."})
+    log = log_of(thinking, call("transfer_to_b", call_id="c1"), "Done.")
+    found = events(log)
+    assert [brief(event) for event in found] == [
+        "RUN_STARTED",
+        "STATE_SNAPSHOT",
+        "STEP_STARTED A 1",
+        "REASONING_START run0-a1-r",
+        "REASONING_MESSAGE_START run0-a1-r",
+        "REASONING_MESSAGE_CONTENT run0-a1-r Hm.",
+        "REASONING_MESSAGE_END run0-a1-r",
+        "REASONING_END run0-a1-r",
+        "TEXT_MESSAGE_START run0-a1 A",
+        "TEXT_MESSAGE_CONTENT run0-a1 I look.",
+        "TOOL_CALL_START c1",
+        'TOOL_CALL_ARGS c1 {"n": 1}',
+        "TOOL_CALL_END c1",
+        "TEXT_MESSAGE_END run0-a1",
+        "CUSTOM aswarm.tool_started",
+        "TOOL_CALL_RESULT run0-t-c1 c1 found 1",
+        "STEP_FINISHED A 1",
+        "STEP_STARTED A 2",
+        "TEXT_MESSAGE_START run0-a2 A",
+        "TOOL_CALL_START c1~2",
+        "TOOL_CALL_ARGS c1~2 {}",
+        "TOOL_CALL_END c1~2",
+        "TEXT_MESSAGE_END run0-a2",
+        "CUSTOM aswarm.tool_started",
+        'TOOL_CALL_RESULT run0-t-c1~2 c1~2 {"assistant": "B"}',
+        "CUSTOM aswarm.handoff",
+        "STEP_FINISHED A 2",
+        "STEP_STARTED B 3",
+        "TEXT_MESSAGE_START run0-a3 B",
+        "TEXT_MESSAGE_CONTENT run0-a3 Done.",
+        "TEXT_MESSAGE_END run0-a3",
+        "STEP_FINISHED B 3",
+        "RUN_FINISHED",
+    ]
+    assert found[0] | {"timestamp": 0} == {
+        "type": "RUN_STARTED",
+        "threadId": "chat",
+        "runId": "run0",
+        "protocolVersion": "1.0",
+        "timestamp": 0,
+    }
+    assert found[-1]["result"] == {"stop": "answer"}
+    assert found[-1]["outcome"] == {"type": "success"}
+    assert found[-1]["usage"] == [{"inputTokens": 30, "outputTokens": 15, "totalTokens": 45}]
+    handoff = next(event for event in found if event.get("name") == "aswarm.handoff")
+    assert handoff["value"] == {"source": "A", "target": "B"}
+
+
+def test_a_failed_call_says_so_and_progress_is_custom() -> None:
+    """`metadata.error` tells a client that the content is an error."""
+    found = events(log_of([call("fail", call_id="c1", n=1), call("report", call_id="c2", n=2)], "Done."))
+    (failed, done) = [event for event in found if event["type"] == "TOOL_CALL_RESULT"]
+    assert (failed["content"], failed["metadata"]) == ("no 1", {"error": True})
+    assert "metadata" not in done
+    (progress,) = [event["value"] for event in found if event.get("name") == "aswarm.tool_progress"]
+    assert progress == {"toolCallId": "c2", "value": {"done": 2}}
+
+
+def test_a_change_of_the_context_is_a_patch() -> None:
+    """Keys are escaped as RFC 6901 says."""
+    log = log_of("Done.")
+    change = {"agent": "A", "changes": {"a/b~c": 1}, "removed": ["kept"], "by": []}
+    (event,) = AguiWire().events(Entry(9, 0, "ContextChanged", change))
+    assert event["delta"] == [{"op": "remove", "path": "/kept"}, {"op": "add", "path": "/a~1b~0c", "value": 1}]
+    without = Entry(0, 0, "RunStarted", {**log[0].fields, "context_variables": {}})
+    assert [event["type"] for event in AguiWire().events(without)] == ["RUN_STARTED"]
+
+
+def test_an_approval_and_a_question_are_interrupts() -> None:
+    """Each has an id with its run, its reason and its call; an approval has the form of its answer."""
+    log = log_of([call("ask", call_id="c1", n=1), call("look", call_id="c2", n=1), call("question", call_id="c3", n=3)])
+    last = events(log)[-1]
+    assert last["result"] == {"stop": "waiting"}
+    (approval,) = last["outcome"]["interrupts"]
+    assert approval["responseSchema"]["required"] == ["approved"]
+    del approval["responseSchema"]
+    assert approval == {"id": "run0/c1", "reason": "tool_call", "message": "needs approval", "toolCallId": "c1"}
+    (question,) = events(log_of(call("question", call_id="c3", n=3)))[-1]["outcome"]["interrupts"]
+    assert question == {
+        "id": "run0/c3",
+        "reason": "input_required",
+        "message": "Which one?",
+        "toolCallId": "c3",
+        "metadata": {"data": {"n": 3}},
+    }
+
+
+def test_calls_of_the_client_are_pending_for_clients_that_know_them() -> None:
+    """An older client would drop the whole stream, and finds them itself."""
+    log = log_of(call("page_open", call_id="c1", n=1))
+    assert events(log)[-1]["outcome"] == {"type": "success", "pendingToolCallIds": ["c1"]}
+    assert events(log, protocol_version=None)[-1]["outcome"] == {"type": "success"}
+    assert events(log, protocol_version="0.1.0")[-1]["outcome"] == {"type": "success"}
+
+
+def test_a_resumed_run_answers_calls_of_the_run_before() -> None:
+    """The call is named again without its arguments: a client that has it does not change it."""
+    log = log_of(call("ask", call_id="c1", n=1), "Done.", decided={"ask": True})
+    assert [brief(event) for event in events(log)][2:8] == [
+        "CUSTOM aswarm.tool_started",
+        "TOOL_CALL_START c1",
+        "TOOL_CALL_END c1",
+        "TOOL_CALL_RESULT run1-t-c1 c1 asked 1",
+        "STEP_STARTED A 1",
+        "TEXT_MESSAGE_START run1-a1 A",
+    ]
+
+
+def test_a_run_that_was_stopped_is_cancelled() -> None:
+    """Not success, except for clients that do not know the word; the reason is in the result."""
+    log = closed(log_of("Done.")[:3], "RunStopped")
+    last = events(log)[-1]
+    assert (last["outcome"], last["result"]) == ({"type": "cancelled"}, {"stop": "cancelled", "reason": "cancelled"})
+    assert "outcome" not in events(log, protocol_version=None)[-1]
+
+
+def test_an_error_is_a_run_error_with_its_public_text() -> None:
+    """The code is the name of the class."""
+    last = events(log_of(Failure(500, "the database password is 1234")))[-1]
+    assert last | {"timestamp": 0} == {
+        "type": "RUN_ERROR",
+        "message": "The run ended with an error.",
+        "code": "CompletionError",
+        "timestamp": 0,
+    }
+
+
+def test_the_ids_of_the_client_win() -> None:
+    """A client finds its own thread and run in the stream; ids of messages stay those of the log."""
+    found = events(log_of("Done."), thread_id="t", run_id="r")
+    assert [(event["threadId"], event["runId"]) for event in (found[0], found[-1])] == [("t", "r")] * 2
+    assert found[3]["messageId"] == "run0-a1"
+
+
+def test_an_id_that_cannot_be_encoded_does_not_end_the_stream() -> None:
+    """JSON can hold half of a surrogate pair, and no encoding can."""
+    assert events(log_of("Done."), thread_id="t\ud800")[0]["threadId"] == "t?"
+
+
+def test_a_refusal_is_text_that_says_so() -> None:
+    """`metadata.refusal` marks it."""
+    found = events(log_of(Scripted(None, extra={"refusal": "I will not."})))
+    (content,) = [event for event in found if event["type"] == "TEXT_MESSAGE_CONTENT"]
+    assert (content["delta"], content["metadata"]) == ("I will not.", {"refusal": True})
+    assert AguiWire().events(Entry(0, 0, "RequestSent", {})) == []
+
+
+def test_reasoning_may_begin_again_in_a_turn() -> None:
+    """The second reasoning of a turn has an id of its own."""
+    wire = AguiWire()
+    wire.events(log_of("Done.")[0])
+    for kind in ("ReasoningDelta", "TextDelta"):
+        wire.events(Entry(1, 0, kind, {"text": "x"}))
+    assert wire.events(Entry(2, 0, "ReasoningDelta", {"text": "y"}))[0]["messageId"].endswith("-r2")
+
+
+def test_a_name_in_pieces_is_whole_before_the_call_is_announced() -> None:
+    """The call begins with its arguments, or with the end of the completion."""
+    wire = AguiWire()
+    wire.events(log_of("Done.")[0])
+    pieces = [("c1", "lo", None), (None, "ok", None), (None, None, '{"n"'), (None, None, ": 1}"), (None, None, "")]
+    found: list[Json] = []
+    for call_id, name, arguments in pieces:
+        fields = {"index": 0, "id": call_id, "name": name, "arguments": arguments}
+        found += wire.events(Entry(1, 0, "ToolCallDelta", fields))
+    assert [brief(event) for event in found[1:]] == [
+        "TOOL_CALL_START c1",
+        'TOOL_CALL_ARGS c1 {"n"',
+        "TOOL_CALL_ARGS c1 : 1}",
+    ]
+    assert found[1]["toolCallName"] == "look"
+
+
+def test_a_completion_that_was_cut_closes_its_call() -> None:
+    """A budget may cut a completion, and the run continues: the call has an end and no result."""
+    log = log_of([call("look", call_id="c1", n=1)], "Done.")
+    first = next(at for at, entry in enumerate(log) if entry.type == "ToolCallDelta" and entry.fields["arguments"])
+    turn = next(entry for entry in log[first:] if entry.type == "TurnStarted")
+    found = [brief(event) for event in events([*log[: first + 1], turn])]
+    assert found[-4:] == ["TOOL_CALL_END c1", "TEXT_MESSAGE_END run0-a1", "STEP_FINISHED A 1", "STEP_STARTED A 2"]

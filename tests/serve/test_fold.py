@@ -1,0 +1,68 @@
+"""fold: what a log says is what the run has left, at every cut."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from run_logs import Scene, logged_now, scenes
+
+from aswarm._messages import WAITING, normalize, to_wire
+from aswarm.serve._fold import fold
+from aswarm.testing import check_history
+
+pytestmark = pytest.mark.slow
+Json = dict[str, Any]
+
+
+def plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def without_marks(messages: list[Json]) -> list[Json]:
+    """The messages without what calls wait for: calls that a run does not reach are marked at its end only."""
+    left = [{key: value for key, value in message.items() if key != WAITING} for message in messages]
+    return [new for new, old in zip(left, messages, strict=True) if not (old["role"] == "tool" and WAITING in old)]
+
+
+@settings(max_examples=25)
+@given(scenes())
+def test_a_log_says_at_every_event_what_the_response_says(scene: Scene) -> None:
+    """With calls one after another, the fold of the log so far is the response of the run at that moment."""
+
+    def check(event: Any, folded: Any, response: Any) -> None:
+        messages = without_marks(plain(response.messages))
+        if folded.is_resumed_turn:  # what a user has decided is known before its events; the turn's end says it
+            return
+        assert without_marks(folded.response_messages) == messages
+        assert folded.active_agent == response.agent.name
+        assert folded.context == plain(response.context_variables)
+
+    found = logged_now(scene, check)
+    for log, response in zip(found.logs, found.responses, strict=True):
+        folded = fold(log)
+        assert folded.response_messages == plain(response.messages)
+        assert folded.active_agent == response.agent.name
+        assert folded.context == plain(response.context_variables)
+        assert folded.usage["requests"] == response.usage.requests
+
+
+@settings(max_examples=25)
+@given(scenes(concurrent=True), st.data())
+def test_a_cut_log_is_a_valid_history(scene: Scene, data: st.DataObject) -> None:
+    """Cut anywhere, a log gives a history that a run can continue: a beginning of the whole one, and answers of its last turn."""
+    found = logged_now(scene)
+    for log, history in zip(found.logs, found.histories, strict=True):
+        at = data.draw(st.integers(1, len(log)))
+        folded = fold(log[:at])
+        messages = [*history, *folded.messages]
+        assert normalize(messages) == messages
+        to_wire(messages)
+        whole = without_marks(fold(log).response_messages)
+        heads = [message for message in whole if message["role"] != "tool"]
+        own = [message for message in without_marks(folded.response_messages) if message["role"] != "tool"]
+        assert own == heads[: len(own)]
+        check_history(messages, allow_open=True, ordered=False)

@@ -1,0 +1,214 @@
+"""The wires over drawn runs: whole, cut anywhere, joined for a replay; readers that refuse what real clients refuse."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from run_logs import Scene, closed, logged_now, scenes
+from wire_checks import AguiReader, ChatReader, VercelReader, data_of
+
+from aswarm.serve._agui import AguiWire
+from aswarm.serve._entries import Entry, call_id, joined
+from aswarm.serve._fold import fold
+from aswarm.serve._native import NativeWire
+from aswarm.serve._openai import OpenAIWire, whole_completion
+from aswarm.serve._vercel import VercelWire
+from aswarm.testing import ScriptedCall
+
+pytestmark = pytest.mark.slow
+SECRET = "secret"
+_ends = st.sampled_from(["RunFailed", "RunStopped"])
+
+
+def agui(log: list[Entry]) -> AguiReader:
+    reader, wire = AguiReader(call_id(each) for each in log[0].fields["calls"]), AguiWire()
+    for entry in log:
+        reader.read(wire.encode(entry))
+    return reader
+
+
+def vercel(log: list[Entry]) -> VercelReader:
+    reader, wire = VercelReader(), VercelWire()
+    for entry in log:
+        reader.read(wire.encode(entry))
+    return reader
+
+
+def chat(log: list[Entry], **options: Any) -> ChatReader:
+    reader, wire = ChatReader(), OpenAIWire("A", **options)
+    for entry in log:
+        reader.read(wire.encode(entry))
+    return reader
+
+
+def texts_of(log: list[Entry]) -> list[str]:
+    """The texts of the whole messages of a run."""
+    messages = fold(log).response_messages
+    return [each["content"] for each in messages if each["role"] == "assistant" and each.get("content")]
+
+
+@settings(max_examples=25)
+@given(scenes(concurrent=True), st.data())
+def test_each_cut_of_a_run_is_closed_on_each_wire(scene: Scene, data: st.DataObject) -> None:
+    """Whatever was open is closed at the end, each frame is one that clients read, and no reader sees what failed inside."""
+    for log in logged_now(scene).logs:
+        at = data.draw(st.integers(1, len(log) - 1))
+        cut = closed(log[:at], data.draw(_ends), with_response=data.draw(st.booleans()))
+        entries = list(joined(cut)) if data.draw(st.booleans()) else cut
+        is_error = cut[-1].type == "RunFailed"
+        read = agui(entries)
+        assert read.last is not None
+        assert read.last["type"] == ("RUN_ERROR" if is_error else "RUN_FINISHED")
+        assert is_error or read.last["outcome"] == {"type": "cancelled"}
+        assert read.arguments.keys() - read.results.keys() <= _unfinished(cut)
+        shown = vercel(entries)
+        assert shown.last is not None
+        assert shown.last["type"] == ("error" if is_error else "abort")
+        assert {call["state"] for call in shown.calls.values()} <= {
+            "output-available",
+            "output-error",
+            "output-denied",
+        }
+        told = chat(entries, include_usage=True, activity=True)
+        assert (told.error is not None) is is_error
+        assert told.is_done is not is_error
+        assert SECRET not in json.dumps([read.events, shown.parts, told.chunks, told.error])
+
+
+def _unfinished(log: list[Entry]) -> set[str]:
+    """The ids of calls whose completion came to no end."""
+    after = max((entry.seq for entry in log if entry.type == "CompletionFinished"), default=0)
+    pieces = [entry for entry in log if entry.type == "ToolCallDelta" and entry.seq > after]
+    return {call_id(entry.fields) for entry in pieces if entry.fields["id"]}
+
+
+@settings(max_examples=25)
+@given(scenes(concurrent=True))
+def test_a_whole_run_reads_the_same_on_each_wire(scene: Scene) -> None:
+    """Texts, calls, answers and the state of each wire are those of the run, live and joined."""
+    found = logged_now(scene)
+    for log, response in zip(found.logs, found.responses, strict=True):
+        final = log[-1]
+        for entries in (log, list(joined(log))):
+            read, shown = agui(entries), vercel(entries)
+            for call, content in read.results.items():
+                # A handoff to an agent that had ended is open again once another call of its turn waits.
+                output = shown.calls[call].get("output", content)
+                assert output == content or not _is_answer(shown.calls[call])
+            answers = {
+                call for call, each in shown.calls.items() if each["state"] in ("output-available", "output-error")
+            }
+            assert {call for call in answers if _is_answer(shown.calls[call])} <= read.results.keys()
+            assert read.state == fold(log).context
+            if final.type == "RunFinished":
+                left = {call_id(each) for each in final.response["waiting"]}
+                assert read.arguments.keys() - read.results.keys() <= left
+            if final.type == "RunFinished":
+                assert not shown.would_send_again or response.stop == "waiting"
+                assert [text for text in read.texts.values() if text] == _said(log)
+                assert [text for key, text in shown.texts.items() if not key.partition("-a")[2].count("-r")] == _said(
+                    log
+                )
+            _check_waiting(log, read, shown)
+
+
+def _is_answer(call: dict[str, Any]) -> bool:
+    return not str(call.get("output", "Not run yet")).startswith("Not run yet")
+
+
+def _said(log: list[Entry]) -> list[str]:
+    """The texts and refusals of the turns of a log."""
+    turns: list[str] = []
+    for entry in log:
+        if entry.type == "TurnStarted":
+            turns.append("")
+        elif entry.type in ("TextDelta", "RefusalDelta"):
+            turns[-1] += entry.fields["text"]
+    return [turn for turn in turns if turn]
+
+
+def _check_waiting(log: list[Entry], read: AguiReader, shown: VercelReader) -> None:
+    assert read.last is not None
+    waiting = log[-1].response.get("waiting", [])
+    if log[-1].type != "RunFinished" or log[-1].response["stop"] != "waiting":
+        return
+    asked = [each for each in waiting if each.get("kind") in ("approval", "question")]
+    outcome = read.last["outcome"]
+    assert [each["toolCallId"] for each in outcome.get("interrupts", ())] == [call_id(each) for each in asked]
+    if not asked:
+        assert outcome["pendingToolCallIds"] == [call_id(each) for each in waiting if each.get("kind") == "external"]
+    for each in waiting:
+        state = shown.calls[call_id(each)]["state"]
+        assert state == {"approval": "approval-requested", None: "output-available"}.get(
+            each.get("kind"), "input-available"
+        )
+        assert (call_id(each) in shown.to_run) is (each.get("kind") in ("question", "external"))
+
+
+@settings(max_examples=25)
+@given(scenes(concurrent=True), st.booleans())
+def test_a_chat_completion_streams_what_it_says_whole(scene: Scene, activity: bool) -> None:
+    """The chunks of a stream add up to the whole completion, and calls of server-run functions are in neither."""
+    for log in logged_now(scene).logs:
+        options: dict[str, Any] = {"activity": activity, "client_tools": ["page_open"]}
+        read, whole = chat(log, include_usage=True, **options), whole_completion(log, OpenAIWire("A", **options))
+        if log[-1].type == "RunFailed":
+            assert whole["error"] == read.error
+            continue
+        (choice,) = whole["choices"]
+        message = choice["message"]
+        assert (message["content"] or "") == read.content
+        assert message.get("refusal", "") == read.refusal
+        assert message.get("reasoning_content", "") == read.reasoning
+        assert choice["finish_reason"] == read.finish_reason
+        assert whole["usage"] == read.usage
+        assert {each["function"]["name"] for each in read.tool_calls} <= {"page_open"}
+        assert bool(read.tool_calls) is (read.finish_reason == "tool_calls")
+        assert read.content.startswith("\n\n".join(texts_of(log)))
+
+
+@settings(max_examples=30)
+@given(scenes(), st.data())
+def test_a_native_reader_that_comes_back_gets_each_entry_once(scene: Scene, data: st.DataObject) -> None:
+    """The id of each frame is the number of its entry, and the data is the entry."""
+    for log in logged_now(scene).logs:
+        at = data.draw(st.integers(0, len(log)))
+        frames = [frame for part in (log[:at], log[at:]) for entry in part for frame in NativeWire().encode(entry)]
+        assert [Entry.from_dict(json.loads(text)) for text in data_of(frames)] == log
+        assert [frame.partition(b"\n")[0] for frame in frames] == [b"id: %d" % entry.seq for entry in log]
+        whole = list(joined(log))
+        assert fold(whole).messages == fold(log).messages
+        assert [Entry.from_dict(json.loads(entry.to_json())) for entry in whole] == whole
+        covered = [
+            seq for entry in whole for seq in range(entry.seq if entry.first is None else entry.first, entry.seq + 1)
+        ]
+        assert covered == [entry.seq for entry in log]
+
+
+@settings(max_examples=25)
+@given(scenes(concurrent=True))
+def test_each_call_of_a_conversation_has_an_id_of_its_own(scene: Scene) -> None:
+    """However often a provider uses an id again, no reader of a conversation sees it twice."""
+    seen: set[str] = set()
+    for log in logged_now(scene).logs:
+        read = agui(log)
+        known = {call_id(each) for each in log[0].fields["calls"]}
+        new = set(read.arguments) - known
+        assert not new & seen
+        assert not known - seen
+        seen |= new
+
+
+def test_a_call_without_id_and_arguments_is_known_once_it_is_whole() -> None:
+    """The id is the one that the run gives it, and its arguments are an empty object."""
+    log = logged_now(Scene([[ScriptedCall("look", "", "")], "Done."], cut=None)).logs[-1]
+    (made,) = fold(log).response_messages[0]["tool_calls"]
+    read, shown = agui(log), vercel(log)
+    assert read.arguments == {made["id"]: ""}
+    assert read.results.keys() == shown.calls.keys() == {made["id"]}
+    (available,) = [part for part in shown.parts if part["type"] == "tool-input-available"]
+    assert available["input"] == {}
