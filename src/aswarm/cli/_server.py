@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -71,14 +72,17 @@ def serve_until_stopped(
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, number)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError as error:
-        raise SetupError(f"{host}:{port} is not free: {error.strerror}. Give another --port or --host") from error
-    return listener
+    with ExitStack() as stack:
+        try:
+            family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            listener = stack.enter_context(socket.socket(family, kind, number))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(2048)  # from now on, a client may connect
+        except OSError as error:
+            raise SetupError(f"{host}:{port} is not free: {error.strerror}. Give another --port or --host") from error
+        stack.pop_all()
+        return listener
 
 
 def _shown(listener: socket.socket) -> str:

@@ -70,7 +70,7 @@ async def new_run(
     service: Service, request: Request, user: str, asked: ClientRequest, conversation: str, *, agent: str | None = None
 ) -> NewRun:
     """What a client asks for, as a run of a conversation of the user. `agent`: the one that the route names."""
-    _check_length(asked.messages, service.limits.text)
+    check_length(asked.messages, service.limits.text)
     return NewRun(
         user,
         conversation,
@@ -88,7 +88,8 @@ async def new_run(
     )
 
 
-def _check_length(messages: Iterable[NewMessage], limit: int) -> None:
+def check_length(messages: Iterable[NewMessage], limit: int) -> None:
+    """Raise Refusal with 413 for a message that is too long."""
     for message in messages:
         if sum(len(text_of([part])) for part in _parts(message.content)) > limit:
             raise Refusal(413, "too_large", f"a message has more than {limit} characters")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -18,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from ._driving import HELPER
-from ._endpoints import endpoint, new_run
+from ._endpoints import check_length, endpoint, idempotency_key, new_run
 from ._entries import Entry
 from ._http import Refusal, json_response, read_json
 from ._openai import OpenAIWire, error_body, failure_status, model_body, models_body, whole_completion
@@ -86,11 +85,17 @@ async def _new_run(service: Service, request: Request, user: str, asked: ChatReq
     if conversation is not None and asked.model != HELPER:
         wanted = ClientRequest(asked.messages, asked.answers, must_fit=False, tools=asked.tools)
         return await new_run(service, request, user, wanted, conversation, agent=asked.model)
-    # There is no way back to a run without a conversation, so it ends with its only reader.
-    wanted = ClientRequest(asked.messages, tools=asked.tools)
-    new = await new_run(service, request, user, wanted, "", agent=asked.model)
+    check_length(asked.messages, service.limits.text)
     system = [{"role": "system", "content": text} for text in asked.system] if service.client_system else []
-    return replace(new, conversation=None, messages=[*system, *asked.history], on_disconnect="cancel")
+    return NewRun(
+        user,
+        messages=[*system, *asked.history],
+        agent=asked.model,
+        key=idempotency_key(request),
+        context_variables=None if service.context is None else await service.context(request),
+        tools=asked.tools if service.client_tools == "offer" else (),
+        on_disconnect="cancel",  # there is no way back to a run without a conversation
+    )
 
 
 def _answer(service: Service, run: Run, asked: ChatRequest, own_tools: Collection[str]) -> Response:
