@@ -154,7 +154,7 @@ class LocalRuns:
 
     async def _end_of(self, run_id: str, user: str) -> None:
         after = -1
-        while batch := await self.read(run_id, after, user=user):
+        while (batch := await self.read(run_id, after, user=user)) and not batch[-1].is_last:
             after = batch[-1].seq
 
     async def _begin(self, new: NewRun, driver: Driver) -> RunRecord:
@@ -293,6 +293,7 @@ class LocalRuns:
             yield
             return
         self._foreign[record.id] = self._foreign.get(record.id, 0) + 1
+        self._background.start_soon(self._touch_all)
         try:
             yield
         finally:
@@ -331,8 +332,11 @@ class LocalRuns:
         while True:
             await anyio.sleep(_TOUCH_EVERY)
             if self._foreign:
-                with _logged("the readers of runs cannot be noted"):
-                    await self._access.call(self._log.touch, list(self._foreign))
+                await self._touch_all()
+
+    async def _touch_all(self) -> None:
+        with _logged("the readers of runs cannot be noted"):
+            await self._access.call(self._log.touch, list(self._foreign))
 
     async def _keep(self) -> None:
         """Renew the leases, close the runs of dead processes, forget old ones; without end."""

@@ -88,7 +88,7 @@ class FrameReader:
         return None
 
     def _encoded(self, batch: list[Entry]) -> bytes:
-        self._position = batch[-1].seq
+        self._position, self._has_ended = batch[-1].seq, batch[-1].is_last
         shown = batch if self._show is None else [each for entry in batch if (each := self._show(entry)) is not None]
         return b"".join(frame for entry in joined(shown) for frame in self._encoder.encode(entry))
 

@@ -210,16 +210,18 @@ class Run:
         while batch := await self.read(after):
             for entry in batch:
                 yield entry
+            if batch[-1].is_last:
+                return
             after = batch[-1].seq
 
     async def result(self) -> Entry:
         """Wait for the end. Returns the last entry: RunFinished, RunFailed or RunStopped."""
-        last, after = None, -1
+        after = -1
         while batch := await self.read(after):
-            last, after = batch[-1], batch[-1].seq
-        if last is None:
-            raise RunNotFound(self.id)
-        return last
+            if batch[-1].is_last:
+                return batch[-1]
+            after = batch[-1].seq
+        raise RunNotFound(self.id)
 
     async def cancel(self, reason: str = "cancelled") -> Entry:
         """Stop the run, wait until its tools have ended, and return the last entry, which says what has happened."""
