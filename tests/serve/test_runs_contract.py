@@ -352,6 +352,21 @@ async def test_an_answer_resumes_the_conversation(place: Open, workshop: Worksho
         assert workshop.erased == ["draft"]
 
 
+async def test_an_answer_that_is_sent_again_gets_the_active_run(place: Open, workshop: Workshop) -> None:
+    """A second click while the run of the first one goes on."""
+    async with place([call("erase", call_id="e", name="draft"), call("slow"), "It is gone."]) as it:
+        asked = await it.start("Erase the draft.")
+        await asked.result()
+        answered = await asked.answer(CallAnswer("e", approve=True))
+        await workshop.began.wait()
+        assert (await asked.answer(CallAnswer("e", approve=True))).id == answered.id
+        with pytest.raises(RunActive):
+            await asked.answer(CallAnswer("e", approve=False))
+        workshop.go.set()
+        await answered.result()
+        assert workshop.erased == ["draft"]
+
+
 async def test_an_answer_must_fit(place: Open, workshop: Workshop) -> None:
     """Unknown calls, missing answers and unknown conversations are refused before anything begins."""
     async with place([[call("erase", call_id="1", name="a"), call("erase", call_id="2", name="b")]]) as it:

@@ -154,6 +154,9 @@ class RunLog:
         rows = self._rows(f"SELECT {_RECORD} FROM aswarm_run WHERE id = ?", run_id)
         if not rows and new.key is not None:
             rows = self._rows(f"SELECT {_RECORD} FROM aswarm_run WHERE user = ? AND key = ?", new.user, new.key)
+        if not rows and new.answers:  # a second click, while the run of the first one goes on
+            same = "user = ? AND conversation = ? AND digest = ? AND status = 'running'"
+            rows = self._rows(f"SELECT {_RECORD} FROM aswarm_run WHERE {same}", new.user, new.conversation, new.digest)
         for known in map(_record, rows):
             if known.user != new.user or known.digest != new.digest:
                 raise KeyReused(run_id if known.user != new.user else known.id)
