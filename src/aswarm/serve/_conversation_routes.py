@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from aswarm._decisions import waiting_entries
-from aswarm.conversations import Conflict, Stored, Summary
+from aswarm.conversations import Conflict, ConversationSummary, Stored
 
 from ._driving import conversation_id, conversation_key, user_prefix
 from ._endpoints import endpoint
@@ -56,7 +56,7 @@ async def _list(service: Service, request: Request, user: str) -> Response:
     return json_response({"conversations": [_summary(each) for each in found]})
 
 
-def _summary(summary: Summary) -> dict[str, Any]:
+def _summary(summary: ConversationSummary) -> dict[str, Any]:
     return {**asdict(summary), "id": conversation_id(summary.id)}
 
 
