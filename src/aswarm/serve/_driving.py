@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from urllib.parse import quote
 
 from aswarm._agent import Agent, Response
@@ -18,6 +18,7 @@ from aswarm._events import RunFinished
 from aswarm._messages import Message
 from aswarm._run.streams import EventStream
 from aswarm._swarm import AsyncSwarm
+from aswarm._wire.request import CompletionRequest
 from aswarm.conversations import Conversation, Store, Stored
 from aswarm.conversations._recorded_run import with_new
 from aswarm.graph._find import reachable_agents
@@ -52,7 +53,10 @@ def conversation_id(key: str) -> str:
 
 def agents_by_name(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> dict[str, Agent]:
     """The agents that clients may name. Raises ConfigurationError for none, and for two of one name."""
-    listed = [agents] if isinstance(agents, Agent) else list(agents.values() if isinstance(agents, Mapping) else agents)
+    if isinstance(agents, Agent):
+        listed = [agents]
+    else:
+        listed = [*cast("Mapping[str, Agent]", agents).values()] if isinstance(agents, Mapping) else [*agents]
     found = {agent.name: agent for agent in listed}
     if not found or len(found) < len(listed):
         raise ConfigurationError("agents must be a list of at least one Agent, and each needs a name of its own")
@@ -178,8 +182,11 @@ class Driver:
 
     async def drive(self, add: Callable[[Entry], None]) -> None:
         """Run to the end. `add` gets the entries but the last ones. Raises what the run raises."""
-        on_request = (lambda request: add(self._maker.request(request))) if self._drivers.logs_requests else None
-        run_extras.set(RunExtras(self._new.tools, on_request))
+
+        def log_request(request: CompletionRequest) -> None:
+            add(self._maker.request(request))
+
+        run_extras.set(RunExtras(self._new.tools, log_request if self._drivers.logs_requests else None))
         async with self._stream() as run:
             self._run = run
             async for event in run:
