@@ -5,6 +5,7 @@ Keeps nothing between runs except what belongs to an event loop: a client that i
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from functools import partial
@@ -446,3 +447,11 @@ def prepare_recorded(
 ) -> tuple[RunState, AsyncGenerator[LoopEvent, None]]:
     """A run of the swarm with a middleware of a room above, in the place of the journal: its state and its events."""
     return swarm._prepare(options, deliver, stream=stream, journal=recorder)  # noqa: SLF001 - of this module
+
+
+def with_middleware(swarm: AsyncSwarm, outermost: Middleware, innermost: Middleware) -> AsyncSwarm:
+    """The swarm with this middleware around its own and inside of it. It shares clients and limits with the one that is given."""
+    own = swarm._middleware  # noqa: SLF001 - of this module
+    changed = copy.copy(swarm)
+    changed._middleware = chain([outermost, *([] if own is None else [own]), innermost])  # noqa: SLF001 - of this module
+    return changed

@@ -16,6 +16,7 @@ from ._eval import evals
 from ._exits import ExitCode, exits
 from ._graph import graph
 from ._run import run
+from ._serve import serve
 
 
 class _App(AppCommand, click.Group):
@@ -32,6 +33,6 @@ app = _App(
     help="aswarm: agents that hand off to each other. `aswarm demo` shows an example.",
     epilog=help_of(*ExitCode),
     context_settings={"help_option_names": ["-h", "--help"]},
-    commands=[run, chat, batch, graph, evals, demo],
+    commands=[run, chat, batch, graph, evals, serve, demo],
 )
 click.version_option(__version__, prog_name="aswarm", message="%(prog)s %(version)s")(app)

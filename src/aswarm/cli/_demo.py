@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import click
+
 from aswarm._blocking.sync_swarm import Swarm
+from aswarm._swarm import AsyncSwarm
 from aswarm._text import counted
 
 from ._command import command
 from ._event_printer import EventPrinter
 from ._output import reserve_stdout, write
+from ._server import LOOPBACK, serve_until_stopped
 from .demo_agents import triage
 
 if TYPE_CHECKING:
-    from aswarm.testing import ScriptedModel
+    from aswarm.testing import Answer, ScriptedModel
 
 QUESTION = "Hello, the lamp from order 4711 arrived broken. Please give me my money back."
 _BEFORE = f"""\
@@ -35,8 +39,14 @@ The agents are in the module aswarm.cli.demo_agents.
 
 
 @command("demo", text="Show two agents at work, without an API key.\n\nThe model is a script.")
-def demo() -> None:
+@click.option("--serve", is_flag=True, help="Show them in a page: on --port of this machine, until Ctrl-C.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free port.")
+def demo(serve: bool, port: int) -> None:
     """Show the conversation."""
+    if serve:
+        served = AsyncSwarm(_repeated_script(pause=0.02).client())
+        serve_until_stopped(served, [triage], host=LOOPBACK, port=port, token=None, store=None)
+        return
     with reserve_stdout() as stdout:
         write(stdout, _BEFORE)
         client = script(pause=0.04 if stdout.isatty() else 0).client()
@@ -52,12 +62,34 @@ def demo() -> None:
 
 def script(pause: float) -> ScriptedModel:
     """The model's answers. `pause`: seconds before each piece, so that a person can follow."""
-    from aswarm.testing import Answer, ScriptedModel, call  # noqa: PLC0415 - it imports httpx; other commands start faster
+    from aswarm.testing import ScriptedModel  # noqa: PLC0415 - it imports httpx; other commands start faster
 
-    steps = [
+    return ScriptedModel([replace(step, pause=pause) for step in _steps()], cut=6)
+
+
+def _steps() -> list[Answer]:
+    from aswarm.testing import Answer, call  # noqa: PLC0415 - as above
+
+    return [
         Answer(calls=[call("transfer_to_refunds")]),
         Answer("I am sorry to hear that. Let me look at the order.", [call("look_up_order", order_id=4711)]),
         Answer(calls=[call("refund_order", order_id=4711, reason="arrived broken")]),
         Answer("You get 39.90 EUR back for the broken lamp of order 4711. Is there anything else?"),
     ]
-    return ScriptedModel([replace(step, pause=pause) for step in steps], cut=6)
+
+
+def _repeated_script(pause: float) -> ScriptedModel:
+    """The same answers for each conversation, whatever the user says."""
+    from aswarm.testing import Answer, Request, ScriptedModel  # noqa: PLC0415 - as above
+
+    def answer(request: Request) -> Answer:
+        messages = request.body["messages"]
+        given: int = sum(message["role"] == "assistant" for message in messages)
+        steps = _steps()
+        if given >= len(steps) or "cannot be refunded" in str(messages[-1]["content"]):
+            return Answer(
+                "The model of this demo is a script, and it ends here. `aswarm serve` has one of your own.", pause=pause
+            )
+        return replace(steps[given], pause=pause)
+
+    return ScriptedModel(answer, cut=6)

@@ -100,7 +100,7 @@ class RecordedRun:
 
     async def _prepare(self, stored: Stored, *, is_live: bool, deltas: bool) -> AsyncGenerator[LoopEvent, None]:
         asked, where = self._asked, self._where
-        history = _with_new(stored, normalize(asked.messages))
+        history = with_new(stored, normalize(asked.messages))
         if asked.resume is True:
             _check_can_resume(where.id, history)
         agent = asked.agent or (where.agents.get(stored.agent, where.id) if stored.agent else where.agents.start)
@@ -164,7 +164,7 @@ class ConversationStream:
         await self._run.close(error)
 
 
-def _with_new(stored: Stored, messages: list[Message]) -> list[Message]:
+def with_new(stored: Stored, messages: list[Message]) -> list[Message]:
     """The stored history and the new messages. New tool messages answer calls; any other one closes those that are open.
 
     Otherwise the history would have calls in its middle that nothing answers.

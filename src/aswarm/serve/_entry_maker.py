@@ -35,6 +35,8 @@ from aswarm._wire.request import CompletionRequest
 from ._entries import Entry, PublicIds, public_ids
 from ._fold import Folded
 
+# The data of a call of a tool that only the client has, in place of an external tool of the agent.
+CLIENT_TOOL: Mapping[str, Any] = {"client_tool": True}
 TellError = Callable[[BaseException], str]
 
 
@@ -176,7 +178,7 @@ class EntryMaker:
             fields |= _hints(event)
         elif isinstance(event, CallWaiting):
             marks = waiting_entries([*self._history[-1:], *response().messages]) or {}
-            fields["kind"] = _kind(event.agent, event.name, marks.get(event.index))
+            fields["kind"] = kind_of(event.agent, event.name, marks.get(event.index))
         elif isinstance(event, ToolCallFinished):
             current = response()
             fields |= self._handoff(event, current)
@@ -260,7 +262,7 @@ class EntryMaker:
             }
             if (public := self._ids.get(call.index, call.id)) != call.id:
                 fields["call_id"] = public
-            if (kind := _kind(agent, call.name, marks.get(call.index))) is not None:
+            if (kind := kind_of(agent, call.name, marks.get(call.index))) is not None:
                 fields["kind"] = kind
             found.append(fields)
         return found
@@ -292,10 +294,12 @@ def _tool(agent: Agent | None, name: str) -> Tool[..., Any] | None:
         return None
 
 
-def _kind(agent: Agent, name: str, mark: Mapping[str, Any] | None) -> str | None:
+def kind_of(agent: Agent | None, name: str, mark: Mapping[str, Any] | None) -> str | None:
     """What a call that is open waits for: "approval", "question", "external"; None for one that has asked nothing."""
     tool = _tool(agent, name)
     if tool is not None and tool.is_external:
+        return "external"
+    if tool is None and mark is not None and mark.get("data") == CLIENT_TOOL:
         return "external"
     if mark is None:
         return None

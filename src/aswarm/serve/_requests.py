@@ -98,12 +98,6 @@ class ClientRequest:
     protocol_version: str | None = None
 
 
-def unknown_messages(messages: Iterable[NewMessage], known_ids: Iterable[str]) -> list[NewMessage]:
-    """The messages that the server does not have yet: a client sends them again after a run that has answered nothing."""
-    known = set(known_ids)
-    return [message for message in messages if message.id is None or message.id not in known]
-
-
 def decisions(
     answers: Iterable[CallAnswer],
     history: Sequence[Message],

@@ -1,0 +1,30 @@
+"""`aswarm serve`: agents on the web, with a page to try them."""
+
+from __future__ import annotations
+
+import click
+
+from ._command import command
+from ._load import load_agent
+from ._options import AGENT_HELP, provider
+from ._server import serve_until_stopped, server_options
+
+
+@command(
+    "serve",
+    text="Serve AGENTs on the web, with a page to try them.\n\nA conversation begins with the first one. "
+    f"{AGENT_HELP} On this machine only, unless --host says otherwise. The page shows everything: instructions, context "
+    "variables and errors.",
+)
+@click.argument("agent", nargs=-1, required=True)
+@server_options
+@click.option("--base-url", metavar="URL", help="The server of the model. [default: OPENAI_BASE_URL]")
+def serve(
+    agent: tuple[str, ...], host: str, port: int, token: str | None, store: str | None, base_url: str | None
+) -> None:
+    """Serve until Ctrl-C."""
+    from aswarm._swarm import AsyncSwarm  # noqa: PLC0415 - only once it is needed
+
+    agents = [load_agent(target) for target in agent]
+    with provider(base_url):
+        serve_until_stopped(AsyncSwarm(), agents, host=host, port=port, token=token, store=store)

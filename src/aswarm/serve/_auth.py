@@ -1,0 +1,79 @@
+"""Whose request it is: ready-made functions for `auth=`, and the checks of `Host` and `Origin`.
+
+An `auth` function gets the request and returns the id of the user, or None for a request that is refused. Everything that a
+service has belongs to a user.
+"""
+
+from __future__ import annotations
+
+import hmac
+import inspect
+import ipaddress
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+
+from aswarm._errors import ConfigurationError
+
+Auth: TypeAlias = Callable[[Request], Awaitable[str | None] | str | None]
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
+
+
+def bearer(tokens: str | Mapping[str, str]) -> Auth:
+    """Requests with `Authorization: Bearer <token>`. `tokens`: the user id of each token, or one token for the user "user"."""
+    users = {tokens: "user"} if isinstance(tokens, str) else dict(tokens)
+    if not users or not all(users) or not all(users.values()):
+        raise ConfigurationError("bearer needs at least one token, and neither a token nor a user may be empty")
+    known = [(token.encode(), user) for token, user in users.items()]
+
+    async def auth(request: Request) -> str | None:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        given = token.strip().encode("latin-1", "replace")
+        # Every token is compared, so that the time says nothing of which one is near.
+        found = [user for expected, user in known if hmac.compare_digest(expected, given)]
+        return found[0] if found and scheme.lower() == "bearer" else None
+
+    return auth
+
+
+async def local_only(request: Request) -> str | None:
+    """Requests of this machine, all of one user, "local". A request that a proxy has passed on is refused."""
+    if any(name in request.headers for name in _FORWARDED):
+        return None
+    return "local" if request.client is not None and _is_loopback(request.client.host) else None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def user_of(request: Request, auth: Auth) -> str | None:
+    """The user of a request, or None."""
+    found = auth(request)
+    user = await found if inspect.isawaitable(found) else found
+    return user or None
+
+
+def is_host_allowed(headers: Headers, hosts: Collection[str]) -> bool:
+    """Whether the request names this service: a page of another name that resolves to this machine does not."""
+    return not hosts or _without_port(headers.get("host", "")) in hosts
+
+
+def is_origin_allowed(headers: Headers, origins: Collection[str]) -> bool:
+    """Whether a request that changes something comes from a page of this service, from a listed one, or from no page."""
+    origin = headers.get("origin")
+    if origin is None or origin in origins:
+        return True
+    return urlsplit(origin).netloc == headers.get("host", "")
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdigit() else host).lower()

@@ -1,0 +1,56 @@
+"""News of the log: what waits for them, and the poller that notices what other processes have written."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+
+class Changes:
+    """Wakes the readers of runs of other processes. One poller serves all of them, and only while there are some."""
+
+    def __init__(self, version: Callable[[], Awaitable[int]], *, seconds: float) -> None:
+        """`version`: a number that changes with the log. `seconds`: how long the poller sleeps."""
+        self._version = version
+        self._seconds = seconds
+        self._news = anyio.Event()
+        self._wanted = anyio.Event()
+        self._waiting = 0
+
+    def ring(self) -> None:
+        """Wake all readers that wait: this process has written something."""
+        self._news.set()
+        self._news = anyio.Event()
+
+    def want(self) -> None:
+        """Let the poller look, for its owner has something to be told."""
+        self._wanted.set()
+
+    def ticket(self) -> Callable[[], Awaitable[None]]:
+        """What waits for news from now on. Take it before looking at the log: what is written in between is then no loss."""
+        news = self._news
+
+        async def wait() -> None:
+            self._waiting += 1
+            self.want()
+            try:
+                await news.wait()
+            finally:
+                self._waiting -= 1
+
+        return wait
+
+    async def poll(self, on_change: Callable[[], Awaitable[None]], is_wanted: Callable[[], bool]) -> None:
+        """Look for changes, without end. `on_change` is called after each; `is_wanted`: whether its owner needs that now."""
+        last = -1
+        while True:
+            if not (self._waiting or is_wanted()):
+                self._wanted = anyio.Event()
+            await self._wanted.wait()
+            version = await self._version()
+            if version != last:
+                last = version
+                await on_change()
+                self.ring()
+            await anyio.sleep(self._seconds)

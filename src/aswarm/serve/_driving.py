@@ -1,0 +1,248 @@
+"""One run between the conversation and the log: loads the history, streams the run, makes the entries.
+
+Decides which agent begins, and whether decisions fit the open calls. It holds no log and no task.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal, cast
+from urllib.parse import quote
+
+from aswarm._agent import Agent, Response
+from aswarm._decisions import Decision
+from aswarm._errors import AswarmError, ConfigurationError
+from aswarm._events import RunFinished
+from aswarm._messages import Message
+from aswarm._run.streams import EventStream
+from aswarm._swarm import AsyncSwarm
+from aswarm._wire.request import CompletionRequest
+from aswarm.conversations import Conversation, Store, Stored
+from aswarm.conversations._recorded_run import with_new
+from aswarm.graph._find import reachable_agents
+
+from ._entries import Entry
+from ._entry_maker import EntryMaker, TellError, general_error
+from ._extras import RunExtras, run_extras, with_extras
+from ._requests import RequestError, decisions
+from ._runs import AgentNotFound, AnswersRefused, ConversationNotFound, Limits, NewRun
+
+_LONGEST = 200
+HELPER = "helper"  # the name under which clients know the agent for titles and the like
+
+
+def conversation_key(user: str, conversation: str) -> str:
+    """The id under which the store has a conversation of a user. Those of different users are never equal."""
+    for what, name in (("user", user), ("conversation", conversation)):
+        if not 0 < len(name) <= _LONGEST:
+            raise ConfigurationError(f"the id of a {what} must have 1 to {_LONGEST} characters, not {len(name)}")
+    return f"{user_prefix(user)}{conversation}"
+
+
+def user_prefix(user: str) -> str:
+    """What the ids of all conversations of a user begin with in the store."""
+    return f"{quote(user, safe='@')}/"
+
+
+def conversation_id(key: str) -> str:
+    """The id of a conversation, as its user knows it."""
+    return key.partition("/")[2]
+
+
+def agents_by_name(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> dict[str, Agent]:
+    """The agents that clients may name. Raises ConfigurationError for none, and for two of one name."""
+    if isinstance(agents, Agent):
+        listed = [agents]
+    else:
+        listed = [*cast("Mapping[str, Agent]", agents).values()] if isinstance(agents, Mapping) else [*agents]
+    found = {agent.name: agent for agent in listed}
+    if not found or len(found) < len(listed):
+        raise ConfigurationError("agents must be a list of at least one Agent, and each needs a name of its own")
+    return found
+
+
+def _with_reachable(agents: Mapping[str, Agent]) -> dict[str, Agent]:
+    """The agents, and those that they can hand off to: so that no run has to search for them."""
+    reachable = [each for agent in agents.values() for each in reachable_agents(agent)]
+    by_name: dict[str, set[int]] = {}
+    for agent in reachable:
+        by_name.setdefault(agent.name, set()).add(id(agent))
+    return {**{each.name: each for each in reachable if len(by_name[each.name]) == 1}, **agents}
+
+
+class Drivers:
+    """Makes the driver of each run: what all runs of a service share."""
+
+    def __init__(
+        self,
+        swarm: AsyncSwarm,
+        store: Store,
+        agents: Agent | Iterable[Agent] | Mapping[str, Agent],
+        limits: Limits,
+        tell_error: TellError | None = None,
+    ) -> None:
+        self.swarm = with_extras(swarm)
+        self.store = store
+        self.agents = agents_by_name(agents)
+        self.known = _with_reachable(self.agents)
+        self.limits = limits
+        self.tell_error = tell_error or general_error
+        self.helper: Agent | None = None
+        self.logs_requests = False
+
+    def agent(self, name: str | None) -> Agent:
+        """The agent of this name; the first one for None. Raises AgentNotFound."""
+        if name is None:
+            return next(iter(self.agents.values()))
+        if name in self.agents:
+            return self.agents[name]
+        if name == HELPER and self.helper is not None:
+            return self.helper
+        raise AgentNotFound(name)
+
+    def conversation(self, user: str, name: str, agent: str | None, context: Mapping[str, Any] | None) -> Conversation:
+        """A conversation of a user. `agent` and `context` are those that a new one begins with."""
+        return Conversation(
+            self.store,
+            conversation_key(user, name),
+            self.swarm,
+            agent=self.agent(agent),
+            agents=self.known.values(),
+            context_variables=context,
+        )
+
+    def driver(self, new: NewRun) -> Driver:
+        """The driver of a new run. Raises AgentNotFound, and ConfigurationError for ids that no store takes."""
+        agent = self.agent(new.agent)
+        chat = (
+            None
+            if new.conversation is None
+            else self.conversation(new.user, new.conversation, new.agent, new.context_variables)
+        )
+        return Driver(self, new, agent, chat)
+
+
+class Driver:
+    """Drives one run. `load` comes first, then `drive`, then `endings`."""
+
+    def __init__(self, drivers: Drivers, new: NewRun, agent: Agent, chat: Conversation | None) -> None:
+        self.run_id = uuid.uuid4().hex if new.run_id is None else new.run_id
+        self._drivers = drivers
+        self._new = new
+        self._agent = agent
+        self._chat = chat
+        self._messages: list[Message] = []
+        self._resume: Mapping[int, Decision] | Literal[True] | None = None
+        self._maker = EntryMaker()
+        self._run: EventStream | None = None
+        self._finished: RunFinished | None = None
+
+    async def load(self, last_run: str | None) -> Entry:
+        """Load the conversation, and make the first entry. Raises ConversationNotFound and AnswersRefused.
+
+        `last_run`: the id of the run before this one in the conversation.
+        """
+        new, chat = self._new, self._chat
+        stored = Stored("") if chat is None else await chat.load()
+        if new.regenerate and chat is not None:
+            stored = await _without_answer(self._drivers, chat, stored)
+        self._messages = list(new.messages) if new.must_fit else not_stored(new.messages, stored.messages)
+        self._resume = self._resumed(stored, last_run)
+        history, added = _split(stored, self._messages)
+        self._maker = EntryMaker(history, tell_error=self._drivers.tell_error)
+        return self._maker.started(
+            self.run_id,
+            new.conversation or "",
+            self._drivers.known.get(stored.agent) or self._agent,
+            added,
+            resume=False if self._resume is None or self._resume is True else self._resume,
+            context_variables={**stored.context_variables, **(new.client_context or {})},
+        )
+
+    def _resumed(self, stored: Stored, last_run: str | None) -> Mapping[int, Decision] | Literal[True] | None:
+        """What the run resumes with: decisions; True for a history whose last message is of the user; None for new messages."""
+        new = self._new
+        if self._messages:
+            return None
+        if new.answers and not stored.revision:
+            raise ConversationNotFound(str(new.conversation))
+        try:
+            found = decisions(
+                new.answers, stored.messages, must_fit=new.must_fit, complete=bool(new.answers), last_run=last_run
+            )
+        except RequestError as error:
+            raise AnswersRefused(error.message, error.code, error.status) from error
+        if found:
+            return found
+        if stored.messages and stored.messages[-1]["role"] == "user":
+            return True
+        raise AnswersRefused("the request has nothing that the conversation does not have already", "nothing_new", 409)
+
+    async def drive(self, add: Callable[[Entry], None]) -> None:
+        """Run to the end. `add` gets the entries but the last ones. Raises what the run raises."""
+
+        def log_request(request: CompletionRequest) -> None:
+            add(self._maker.request(request))
+
+        run_extras.set(RunExtras(self._new.tools, log_request if self._drivers.logs_requests else None))
+        async with self._stream() as run:
+            self._run = run
+            async for event in run:
+                if isinstance(event, RunFinished):
+                    self._finished = event
+                else:
+                    for entry in self._maker.event(event, self._response):
+                        add(entry)
+
+    def _stream(self) -> AbstractAsyncContextManager[EventStream]:
+        new, chat, limits = self._new, self._chat, self._drivers.limits
+        if chat is None:
+            return self._drivers.swarm.stream(
+                self._agent, list(new.messages), new.context_variables, max_turns=limits.max_turns, run_id=self.run_id
+            )
+        if self._resume is not None:
+            return chat.resume_stream(self._resume, new.client_context, max_turns=limits.max_turns, run_id=self.run_id)
+        return chat.stream(self._messages, new.client_context, max_turns=limits.max_turns, run_id=self.run_id)
+
+    def _response(self) -> Response:
+        assert self._run is not None  # noqa: S101 - it is set before any event
+        return self._run.response
+
+    def endings(self, reason: str | None, error: BaseException | None) -> list[Entry]:
+        """The last entries: of the end that the run has had, of an error, or of a run that was stopped for a reason."""
+        response = None if self._run is None else self._run.response
+        if error is not None:
+            of_error = error.response if isinstance(error, AswarmError) else None
+            return self._maker.failed(error, of_error or response)
+        if self._finished is not None:
+            return self._maker.event(self._finished, self._response)
+        return self._maker.stopped(reason or "cancelled", response)
+
+
+def _split(stored: Stored, messages: list[Message]) -> tuple[list[Message], list[Message]]:
+    """The history that stays, and what a run with these messages begins by adding: calls that were open are closed."""
+    whole = with_new(stored, messages) if messages else stored.messages
+    pairs = zip(stored.messages, whole, strict=False)
+    same = next((at for at, (before, now) in enumerate(pairs) if before != now), len(stored.messages))
+    return whole[:same], whole[same:]
+
+
+def not_stored(messages: Sequence[Message], stored: Sequence[Message]) -> list[Message]:
+    """The messages without those that the history ends with: a client sends them again after a run without an answer."""
+    count = len(messages)
+    while count and [*stored[-count:]] != [*messages[:count]]:
+        count -= 1
+    return list(messages[count:])
+
+
+async def _without_answer(drivers: Drivers, chat: Conversation, stored: Stored) -> Stored:
+    """The conversation, of which everything after the last message of the user is taken back."""
+    users = [at for at, message in enumerate(stored.messages) if message["role"] == "user"]
+    before = await drivers.store.load(chat.id, until=users[-1] + 1) if users else None
+    if before is None:
+        raise AnswersRefused("the conversation has no message whose answer could be made again", "nothing_new", 409)
+    agent = drivers.known.get(before.agent)
+    await chat.replace(before.messages, agent=agent, context_variables=before.context_variables)
+    return await chat.load()

@@ -1,0 +1,387 @@
+"""`LocalRuns`: runs on one machine. Each run is a task of this process; its log is memory, or a file that processes share.
+
+Decides what happens to runs around their task: who may start one, when the last reader has gone, when the process ends,
+and when another process has died. What a run does is decided by `stream()` and by the conversation.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sqlite3
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from os import PathLike
+from types import TracebackType
+from typing import Self
+
+import anyio
+
+from aswarm._agent import Agent
+from aswarm._swarm import AsyncSwarm
+from aswarm.conversations import MemoryStore, Store
+
+from ._changes import Changes
+from ._draining import Draining
+from ._driving import Driver, Drivers
+from ._entries import Entry
+from ._live import LiveRun
+from ._log import Ending, Lot, RunLog, now
+from ._log_access import LogAccess
+from ._runs import Limits, NewRun, RunActive, RunRecord, ShuttingDown
+
+logger = logging.getLogger("aswarm")
+
+_FORGET_EVERY = 60.0
+_TOUCH_EVERY = 1.0
+_TOUCHED_SECONDS = 3.0  # a reader of another process is there if it was noted in the last seconds
+# A process that died may have shown entries to readers that it had not written. The numbers after them are not used again.
+_GAP = 10_000
+_DIED = "process died"
+
+
+class LocalRuns:
+    """Implements `Runs` for the processes of one machine: `async with LocalRuns(swarm, store, agents=[...]) as runs: ...`.
+
+    `store`: of the conversations. `log`: the path of the SQLite file of the runs, by default that of the store, and memory
+    if the store has no file. Processes that share the file share the runs: one starts a run, another reads it and stops it.
+    `agents`: by their names; a new conversation begins with the first one.
+    `lease`: seconds after which other processes take a silent process for dead, and close its runs with `RunStopped`. A
+    process that has ended is noticed at once.
+    """
+
+    def __init__(
+        self,
+        swarm: AsyncSwarm,
+        store: Store | None = None,
+        *,
+        agents: Agent | Iterable[Agent] | Mapping[str, Agent],
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        log: str | PathLike[str] | None = None,
+        lease: float = 10,
+        tell_error: Callable[[BaseException], str] | None = None,
+    ) -> None:
+        self.limits = limits
+        store = MemoryStore() if store is None else store
+        self.drivers = Drivers(swarm, store, agents, limits, tell_error)
+        self._path = getattr(store, "path", None) if log is None else log
+        self._lease = lease
+        self._live: dict[str, LiveRun] = {}
+        self._foreign: dict[str, int] = {}  # how many readers here a run of another process has
+        self.draining = Draining()
+        self._deadline = math.inf
+        self._resources: AsyncExitStack | None = None
+
+    # --- the life of this object ---
+
+    async def __aenter__(self) -> Self:
+        if self._resources is not None:
+            raise RuntimeError("these runs are open already; make another LocalRuns, or share this one")
+        self.draining, self._deadline = Draining(), math.inf
+        log = await anyio.to_thread.run_sync(lambda: RunLog(self._path, lease=self._lease))
+        async with AsyncExitStack() as stack:
+            stack.callback(log.close)
+            self._log, self._access = log, LogAccess(log)
+            self._changes = Changes(lambda: self._access.call(log.data_version), seconds=0.05)
+            self._background = background = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(background.cancel_scope.cancel)
+            await self._close_expired()
+            background.start_soon(self._access.write_all)
+            background.start_soon(self._keep)
+            if log.path is not None:
+                background.start_soon(self._changes.poll, self._obey, lambda: bool(self._live))
+                background.start_soon(self._touch)
+            self._tasks = await stack.enter_async_context(anyio.create_task_group())
+            self._resources = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.drain(0)
+        resources, self._resources = self._resources, None
+        if resources is not None:
+            await resources.aclose()  # the exception of the block leaves as itself, not in a group
+
+    async def drain(self, seconds: float) -> None:
+        """Start no more runs, and wait until all have ended. Those that run after so many seconds are stopped, and kept.
+
+        A second call does not wait longer than the first.
+        """
+        self.draining.set()
+        self._deadline = min(self._deadline, anyio.current_time() + seconds)
+        with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(deadline=self._deadline):
+                await self._ended()
+            for live in list(self._live.values()):
+                live.cancel("shutdown")
+            await self._ended()
+
+    async def _ended(self) -> None:
+        for live in list(self._live.values()):
+            await live.ended.wait()
+
+    def _check_open(self) -> None:
+        if self._resources is None:
+            raise RuntimeError("the runs are not open: use `async with LocalRuns(...)`, or the lifespan of the service")
+        if self.draining.is_set:
+            raise ShuttingDown
+
+    # --- starting ---
+
+    async def start(self, new: NewRun) -> RunRecord:
+        """See `Runs.start`."""
+        self._check_open()
+        driver = self.drivers.driver(new)
+        while True:
+            try:
+                return await self._begin(new, driver)
+            except RunActive as active:
+                await self._make_way(active, new)
+
+    async def _make_way(self, active: RunActive, new: NewRun) -> None:
+        if await self._close_expired():
+            return
+        if new.while_running == "refuse":
+            raise active
+        if new.while_running == "replace":
+            await self.cancel(active.run_id, user=new.user, reason="replaced")
+        await self._end_of(active.run_id, new.user)
+
+    async def _end_of(self, run_id: str, user: str) -> None:
+        after = -1
+        while (batch := await self.read(run_id, after, user=user)) and not batch[-1].is_last:
+            after = batch[-1].seq
+
+    async def _begin(self, new: NewRun, driver: Driver) -> RunRecord:
+        begun: list[RunRecord] = []
+        with anyio.CancelScope(shield=True):  # a run that has begun in the log begins here too
+            begun.append(await self._begin_shielded(new, driver))
+        return begun[0]
+
+    async def _begin_shielded(self, new: NewRun, driver: Driver) -> RunRecord:
+        record = await self._access.call(self._log.begin, new, driver.run_id, self.limits)
+        if not record.is_new:
+            return record
+        try:
+            first = await driver.load(await self._last_run(new, record.id))
+            await self._access.call(self._log.append, {record.id: Lot(first.seq, first.seq, first.to_json())}, {})
+        except BaseException as error:  # noqa: BLE001 - raised again, unless it is a request that was sent twice
+            await self._access.call(self._log.withdraw, record.id)
+            return await self._same_answers(new, error)
+        live = self._live[record.id] = LiveRun(record)
+        live.add(first)
+        live.written(Lot(first.seq, first.seq, b""))
+        self._tasks.start_soon(self._execute, live, driver)
+        self._changes.ring()
+        self._changes.want()
+        return record
+
+    async def _last_run(self, new: NewRun, run_id: str) -> str | None:
+        if new.conversation is None:
+            return None
+        records = await self._access.call(self._log.records, new.user, new.conversation, 2)
+        return next((record.id for record in records if record.id != run_id), None)
+
+    async def _same_answers(self, new: NewRun, error: BaseException) -> RunRecord:
+        """The last run of the conversation, if it was about the same answers: a request may be sent twice."""
+        if new.answers and new.conversation is not None:
+            records = await self._access.call(self._log.records, new.user, new.conversation, 1)
+            if [record.digest for record in records] == [new.digest]:
+                return records[0]
+        raise error
+
+    async def _execute(self, live: LiveRun, driver: Driver) -> None:
+        if live.record.on_disconnect not in ("finish", "cancel") and not live.readers:
+            self._mark_unread(live)
+        error: Exception | None = None
+        reason: str | None = "shutdown"
+        try:
+            with live.scope, anyio.move_on_after(self.limits.seconds):
+                try:
+                    await driver.drive(partial(self._add, live))
+                except Exception as failure:
+                    error = failure
+                    logger.info("the run %s has ended with an error", live.record.id, exc_info=failure)
+            reason = live.reason or "time limit"
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._end(live, driver.endings(reason, error))
+
+    def _add(self, live: LiveRun, entry: Entry) -> None:
+        live.add(entry)
+        self._access.note(live)
+        if live.bytes > self.limits.log_bytes:
+            live.cancel("its log is too long")
+
+    async def _end(self, live: LiveRun, entries: list[Entry]) -> None:
+        *more, last = entries
+        for entry in more:
+            live.add(entry)
+        await self._access.end(live, last, _ending(last))
+        # Readers see the end when the conversation is free for the next run.
+        self._live.pop(live.record.id)
+        live.add(last)
+        live.end()
+        self._changes.ring()
+
+    # --- reading ---
+
+    async def get(self, run_id: str, *, user: str) -> RunRecord:
+        """See `Runs.get`."""
+        record = await self._access.call(self._log.find, run_id, user)
+        live = self._live.get(run_id)
+        return record if live is None else replace(record, last=live.last)
+
+    async def list(self, *, user: str, conversation: str | None = None, limit: int = 100) -> list[RunRecord]:
+        """See `Runs.list`."""
+        return await self._access.call(self._log.records, user, conversation, limit)
+
+    async def read(self, run_id: str, after: int = -1, *, user: str) -> Sequence[Entry]:
+        """See `Runs.read`."""
+        live = self._live.get(run_id)
+        if live is None or live.record.user != user:
+            await self.get(run_id, user=user)
+        elif found := await live.read(after):
+            return found
+        while True:
+            wait = self._changes.ticket()
+            lots, is_running = await self._access.call(self._log.lots, run_id, after)
+            if lots or not is_running:
+                return _entries(lots, after)
+            await wait()
+
+    async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
+        """See `Runs.cancel`."""
+        record = await self.get(run_id, user=user)
+        live = self._live.get(run_id)
+        if live is not None:
+            live.cancel(reason)
+        elif record.is_running:
+            await self._access.call(self._log.ask_cancel, run_id, reason)
+        await self._end_of(run_id, user)
+        return await self.get(run_id, user=user)
+
+    async def forget(self, conversation: str, *, user: str) -> None:
+        """See `Runs.forget`."""
+        await self._access.call(self._log.forget_conversation, user, conversation)
+
+    @contextmanager
+    def reading(self, record: RunRecord) -> Generator[None]:
+        """See `Runs.reading`."""
+        live = self._live.get(record.id)
+        if live is None:
+            with self._reading_foreign(record):
+                yield
+            return
+        live.readers += 1
+        live.unread_since = None
+        try:
+            yield
+        finally:
+            live.readers -= 1
+            if live.readers == 0 and not self.draining.is_set and live.record.on_disconnect != "finish":
+                self._mark_unread(live)
+
+    @contextmanager
+    def _reading_foreign(self, record: RunRecord) -> Generator[None]:
+        if record.on_disconnect == "finish" or not record.is_running:
+            yield
+            return
+        self._foreign[record.id] = self._foreign.get(record.id, 0) + 1
+        self._background.start_soon(self._touch_all)
+        try:
+            yield
+        finally:
+            self._foreign[record.id] -= 1
+            if not self._foreign[record.id]:
+                del self._foreign[record.id]
+
+    def _mark_unread(self, live: LiveRun) -> None:
+        live.unread_since = anyio.current_time()
+        self._background.start_soon(self._cancel_unread, live)
+
+    async def _cancel_unread(self, live: LiveRun) -> None:
+        """Cancel the run when it has been without a reader for as long as its policy says, here and in other processes."""
+        policy = live.record.on_disconnect
+        seconds = policy if isinstance(policy, float | int) else 0.0
+        while live.unread_since is not None and not live.ended.is_set():
+            left = live.unread_since + seconds - anyio.current_time()
+            if left > 0:
+                await anyio.sleep(left)
+                continue
+            last_read = await self._access.call(self._log.last_read, live.record.id)
+            if now() - last_read > max(seconds, _TOUCHED_SECONDS) * 1000:
+                return live.cancel("no reader")
+            await anyio.sleep(_TOUCH_EVERY)
+        return None
+
+    # --- other processes ---
+
+    async def _obey(self) -> None:
+        """Stop the runs that other processes ask to stop."""
+        for run_id, reason in (await self._access.call(self._log.asked_to_cancel)).items():
+            if live := self._live.get(run_id):
+                live.cancel(reason)
+
+    async def _touch(self) -> None:
+        while True:
+            await anyio.sleep(_TOUCH_EVERY)
+            if self._foreign:
+                await self._touch_all()
+
+    async def _touch_all(self) -> None:
+        with _logged("the readers of runs cannot be noted"):
+            await self._access.call(self._log.touch, list(self._foreign))
+
+    async def _keep(self) -> None:
+        """Renew the leases, close the runs of dead processes, forget old ones; without end."""
+        forgotten = anyio.current_time()
+        while True:
+            await anyio.sleep(self._lease / 3)
+            with _logged("the leases of runs cannot be renewed"):
+                await self._access.call(self._log.renew, list(self._live))
+                await self._close_expired()
+            if anyio.current_time() - forgotten > _FORGET_EVERY:
+                forgotten = anyio.current_time()
+                with _logged("old runs cannot be deleted"):
+                    before = now() - int(self.limits.kept_seconds * 1000)
+                    await self._access.call(self._log.forget, before, self.limits.kept_runs)
+
+    async def _close_expired(self) -> bool:
+        """Close the runs whose process has died. Returns whether there were any."""
+        records = await self._access.call(self._log.take_expired)
+        for record in records:
+            last = Entry(record.last + 1 + _GAP, now(), "RunStopped", {"reason": _DIED})
+            lot = Lot(last.seq, last.seq, last.to_json())
+            await self._access.call(self._log.append, {record.id: lot}, {record.id: Ending("stopped", _DIED)})
+        if records:
+            self._changes.ring()
+        return bool(records)
+
+
+@contextmanager
+def _logged(what: str) -> Generator[None]:
+    """Log what the database raises: the next attempt may succeed."""
+    try:
+        yield
+    except sqlite3.Error:
+        logger.exception(what)
+
+
+def _ending(last: Entry) -> Ending:
+    match last.type:
+        case "RunFinished":
+            return Ending("finished")
+        case "RunFailed":
+            return Ending("failed", last.fields["error"]["type"])
+        case _:
+            return Ending("stopped", last.fields["reason"])
+
+
+def _entries(lots: Sequence[Lot], after: int) -> list[Entry]:
+    entries = (Entry.from_dict(json.loads(line)) for lot in lots for line in lot.data.split(b"\n"))
+    return [entry for entry in entries if entry.seq > after]

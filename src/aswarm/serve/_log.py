@@ -1,0 +1,350 @@
+"""The log of runs, in a SQLite database: a file that several processes share, or memory.
+
+Decides who may write to a run (the owner of its lease), which runs may begin, and when an owner is dead. Entries are bytes
+here: a row holds those that were written together. Every method is one transaction and blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+import time
+from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from os import PathLike, fspath
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, NamedTuple
+
+from aswarm._errors import ConfigurationError
+
+from ._runs import KeyReused, Limits, NewRun, RunActive, RunLimit, RunNotFound, RunRecord, RunStatus
+
+FORMAT = 1
+_BUSY_SECONDS = 5.0
+_ROWS_AT_ONCE = 200
+# ruff: noqa: S608 - statements are put together from names of this module; all data is passed as parameters
+_TABLES = """
+CREATE TABLE IF NOT EXISTS aswarm_run_format (format INTEGER PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS aswarm_run (
+    id TEXT PRIMARY KEY, user TEXT NOT NULL, conversation TEXT, agent TEXT, key TEXT, digest TEXT NOT NULL,
+    status TEXT NOT NULL, reason TEXT, started INTEGER NOT NULL, ended INTEGER, on_disconnect TEXT NOT NULL,
+    owner TEXT NOT NULL, leased_until INTEGER NOT NULL, cancel TEXT, last_read INTEGER NOT NULL DEFAULT 0
+);
+CREATE UNIQUE INDEX IF NOT EXISTS aswarm_run_key ON aswarm_run (user, key) WHERE key IS NOT NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS aswarm_run_active ON aswarm_run (user, conversation)
+    WHERE status = 'running' AND conversation IS NOT NULL;
+CREATE INDEX IF NOT EXISTS aswarm_run_running ON aswarm_run (owner) WHERE status = 'running';
+CREATE INDEX IF NOT EXISTS aswarm_run_of_user ON aswarm_run (user, conversation, started);
+CREATE TABLE IF NOT EXISTS aswarm_run_entries (
+    run TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (run, first)
+) WITHOUT ROWID;
+"""
+_RECORD = (
+    "id, user, conversation, agent, status, started, ended, reason, digest, on_disconnect, "
+    "(SELECT coalesce(max(last), -1) FROM aswarm_run_entries WHERE run = id), key"
+)
+
+
+def now() -> int:
+    """The time in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class Lot(NamedTuple):
+    """Entries that are written together: their first and last number, and their bytes, a line for each."""
+
+    first: int
+    last: int
+    data: bytes
+
+
+class Ending(NamedTuple):
+    """How a run ends."""
+
+    status: RunStatus
+    reason: str | None = None
+
+
+class RunLog:
+    """The log of all runs in one database. Any thread may use it, but only one at a time."""
+
+    def __init__(self, path: str | PathLike[str] | None, *, lease: float) -> None:
+        """`path`: None for memory. `lease`: seconds after which another process may close the runs of this one."""
+        self.path = None if path is None else fspath(path)
+        self.owner = f"{_place()}/{os.getpid()}/{token_hex(8)}"
+        self._lease = int(lease * 1000)
+        if self.path is not None:
+            _make_private(self.path)
+        self._connection = sqlite3.connect(
+            self.path or ":memory:", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self._open()
+        except sqlite3.Error as error:
+            self._connection.close()
+            raise ConfigurationError(f"the log of runs cannot be in {self.path}: {error}") from error
+
+    def _open(self) -> None:
+        if self.path is not None:
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+        with self._writing() as execute:
+            for statement in _TABLES.split(";\n"):
+                execute(statement)
+            execute("INSERT OR IGNORE INTO aswarm_run_format SELECT ? WHERE NOT EXISTS (SELECT 1 FROM aswarm_run_format)", FORMAT)  # fmt: skip
+            ((found,),) = execute("SELECT format FROM aswarm_run_format")
+        if found != FORMAT:
+            self._connection.close()
+            raise ConfigurationError(
+                f"the log of runs in {self.path} was written by another version of aswarm (its format is {found}, this "
+                f"version reads {FORMAT}); use that version, or another file"
+            )
+
+    def close(self) -> None:
+        """Close the database. What is in memory is gone."""
+        self._connection.close()
+
+    @contextmanager
+    def _writing(self) -> Generator[Any]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._rows
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def _rows(self, statement: str, *values: Any) -> list[Any]:
+        return self._connection.execute(statement, values).fetchall()
+
+    # --- beginning and ending ---
+
+    def begin(self, new: NewRun, run_id: str, limits: Limits) -> RunRecord:
+        """Add a run, or return the one that has its id or its key. Raises KeyReused, RunActive, RunLimit."""
+        with self._writing() as execute:
+            if known := self._known(new, run_id):
+                return known
+            self._check_free(new, limits)
+            started = now()
+            record = RunRecord(
+                run_id, new.user, new.conversation, new.agent, "running", started,
+                digest=new.digest, on_disconnect=new.on_disconnect, key=new.key, is_new=True,
+            )  # fmt: skip
+            values = (
+                run_id, new.user, new.conversation, new.agent, new.key, new.digest, "running", started,
+                str(new.on_disconnect), self.owner, started + self._lease,
+            )  # fmt: skip
+            execute(
+                "INSERT INTO aswarm_run (id, user, conversation, agent, key, digest, status, started, on_disconnect, owner,"
+                f" leased_until) VALUES ({', '.join('?' * len(values))})",
+                *values,
+            )
+            return record
+
+    def withdraw(self, run_id: str) -> None:
+        """Delete a run that has no entries: it could not begin."""
+        with self._writing() as execute:
+            execute("DELETE FROM aswarm_run WHERE id = ? AND owner = ?", run_id, self.owner)
+
+    def _known(self, new: NewRun, run_id: str) -> RunRecord | None:
+        rows = self._rows(f"SELECT {_RECORD} FROM aswarm_run WHERE id = ?", run_id)
+        if not rows and new.key is not None:
+            rows = self._rows(f"SELECT {_RECORD} FROM aswarm_run WHERE user = ? AND key = ?", new.user, new.key)
+        if not rows and new.answers:  # a second click, while the run of the first one goes on
+            same = "user = ? AND conversation = ? AND digest = ? AND status = 'running'"
+            rows = self._rows(f"SELECT {_RECORD} FROM aswarm_run WHERE {same}", new.user, new.conversation, new.digest)
+        for known in map(_record, rows):
+            if known.user != new.user or known.digest != new.digest:
+                raise KeyReused(run_id if known.user != new.user else known.id)
+            return known
+        return None
+
+    def _check_free(self, new: NewRun, limits: Limits) -> None:
+        running = "SELECT id FROM aswarm_run WHERE status = 'running' AND user = ?"
+        if new.conversation is not None:
+            for (active,) in self._rows(f"{running} AND conversation = ?", new.user, new.conversation):
+                raise RunActive(active)
+        if len(self._rows(running, new.user)) >= limits.runs_per_user:
+            raise RunLimit("user")
+        ((count,),) = self._rows("SELECT count(*) FROM aswarm_run WHERE status = 'running'")
+        if count >= limits.runs:
+            raise RunLimit("service")
+
+    def append(self, lots: Mapping[str, Lot], endings: Mapping[str, Ending]) -> set[str]:
+        """Write entries of several runs, and end some. Returns the runs that this process does not own any more."""
+        with self._writing() as execute:
+            owned = self._owned(lots)
+            for run_id in owned:
+                execute("INSERT INTO aswarm_run_entries VALUES (?, ?, ?, ?)", run_id, *lots[run_id])
+            for run_id in owned & endings.keys():
+                self._end(run_id, endings[run_id])
+        return lots.keys() - owned
+
+    def _owned(self, lots: Mapping[str, Lot]) -> set[str]:
+        mine = "SELECT id FROM aswarm_run WHERE id = ? AND owner = ? AND status = 'running'"
+        return {run_id for run_id in lots if self._rows(mine, run_id, self.owner)}
+
+    def _end(self, run_id: str, ending: Ending) -> None:
+        self._rows(
+            "UPDATE aswarm_run SET status = ?, reason = ?, ended = ? WHERE id = ?",
+            ending.status, ending.reason, now(), run_id,
+        )  # fmt: skip
+
+    # --- reading ---
+
+    def find(self, run_id: str, user: str) -> RunRecord:
+        """The record of a run. Raises RunNotFound where it is of another user."""
+        for row in self._rows(f"SELECT {_RECORD} FROM aswarm_run WHERE id = ? AND user = ?", run_id, user):
+            return _record(row)
+        raise RunNotFound(run_id)
+
+    def records(self, user: str, conversation: str | None, limit: int) -> list[RunRecord]:
+        """The newest runs of a user, or of one conversation."""
+        where, values = ("AND conversation = ?", [conversation]) if conversation is not None else ("", [])
+        rows = self._rows(
+            f"SELECT {_RECORD} FROM aswarm_run WHERE user = ? {where} ORDER BY started DESC, rowid DESC LIMIT ?",
+            user, *values, limit,
+        )  # fmt: skip
+        return [_record(row) for row in rows]
+
+    def lots(self, run_id: str, after: int) -> tuple[list[Lot], bool]:
+        """The next lots with entries above `after`, and whether the run is still running; read in one transaction."""
+        with self._reading() as execute:
+            rows = execute(
+                "SELECT first, last, data FROM aswarm_run_entries WHERE run = ? AND first >= coalesce((SELECT max(first) "
+                "FROM aswarm_run_entries WHERE run = ? AND first <= ?), 0) ORDER BY first LIMIT ?",
+                run_id, run_id, after + 1, _ROWS_AT_ONCE,
+            )  # fmt: skip
+            status = execute("SELECT status FROM aswarm_run WHERE id = ?", run_id)
+        return [Lot(*row) for row in rows if row[1] > after], status == [("running",)]
+
+    @contextmanager
+    def _reading(self) -> Generator[Any]:
+        self._connection.execute("BEGIN")
+        try:
+            yield self._rows
+        finally:
+            self._connection.execute("COMMIT")
+
+    def data_version(self) -> int:
+        """A number that changes when another connection has written to the file."""
+        ((version,),) = self._rows("PRAGMA data_version")
+        return int(version)
+
+    # --- leases ---
+
+    def renew(self, run_ids: Sequence[str]) -> None:
+        """Renew the leases of these runs. A run that this process has begun and does not run is left to expire."""
+        until = now() + self._lease
+        with self._writing() as execute:
+            for run_id in run_ids:
+                execute("UPDATE aswarm_run SET leased_until = ? WHERE id = ? AND owner = ?", until, run_id, self.owner)
+
+    def ask_cancel(self, run_id: str, reason: str) -> None:
+        """Ask the owner of a run to stop it."""
+        with self._writing() as execute:
+            execute(
+                "UPDATE aswarm_run SET cancel = ? WHERE id = ? AND status = 'running' AND cancel IS NULL",
+                reason,
+                run_id,
+            )
+
+    def asked_to_cancel(self) -> dict[str, str]:
+        """The running runs of this process that another process asks to stop, with the reasons."""
+        return dict(
+            self._rows(
+                "SELECT id, cancel FROM aswarm_run WHERE owner = ? AND status = 'running' AND cancel IS NOT NULL",
+                self.owner,
+            )
+        )
+
+    def touch(self, run_ids: Sequence[str]) -> None:
+        """Record that these runs have readers in this process."""
+        with self._writing() as execute:
+            for run_id in run_ids:
+                execute("UPDATE aswarm_run SET last_read = ? WHERE id = ?", now(), run_id)
+
+    def last_read(self, run_id: str) -> int:
+        """When a reader of another process was last there, in milliseconds since the epoch."""
+        return int(next(iter(self._rows("SELECT last_read FROM aswarm_run WHERE id = ?", run_id)), (0,))[0])
+
+    def take_expired(self) -> list[RunRecord]:
+        """Take over the runs whose owner is dead or has let the lease run out. The caller closes them with `append`."""
+        running = "SELECT id, owner, leased_until FROM aswarm_run WHERE status = 'running'"
+        if not any(_is_dead(owner, until) for _, owner, until in self._rows(running)):
+            return []
+        with self._writing() as execute:
+            dead = [run_id for run_id, owner, until in execute(running) if _is_dead(owner, until)]
+            for run_id in dead:
+                execute(
+                    "UPDATE aswarm_run SET owner = ?, leased_until = ? WHERE id = ?",
+                    self.owner, now() + self._lease, run_id,
+                )  # fmt: skip
+            rows = [execute(f"SELECT {_RECORD} FROM aswarm_run WHERE id = ?", run_id) for run_id in dead]
+        return [_record(row) for (row,) in rows]
+
+    # --- forgetting ---
+
+    def forget(self, before: int, keep: int) -> None:
+        """Delete the runs that ended before this time, and all but the newest ended ones: `keep` of them stay."""
+        ended = "SELECT id FROM aswarm_run WHERE status <> 'running'"
+        old = [run_id for (run_id,) in self._rows(f"{ended} AND ended < ?", before)]
+        more = [run_id for (run_id,) in self._rows(f"{ended} ORDER BY ended DESC LIMIT -1 OFFSET ?", keep)]
+        self._delete({*old, *more})
+
+    def forget_conversation(self, user: str, conversation: str) -> None:
+        """Delete the runs of a conversation. Raises RunActive if one has not ended."""
+        rows = self._rows("SELECT id, status FROM aswarm_run WHERE user = ? AND conversation = ?", user, conversation)
+        for run_id, status in rows:
+            if status == "running":
+                raise RunActive(run_id)
+        self._delete({run_id for run_id, _ in rows})
+
+    def _delete(self, run_ids: AbstractSet[str]) -> None:
+        if not run_ids:
+            return
+        with self._writing() as execute:
+            for run_id in run_ids:
+                execute("DELETE FROM aswarm_run_entries WHERE run = ?", run_id)
+                execute("DELETE FROM aswarm_run WHERE id = ?", run_id)
+
+
+def _record(row: Sequence[Any]) -> RunRecord:
+    record = RunRecord(*row)
+    policy = str(record.on_disconnect)
+    return record if policy in ("finish", "cancel") else replace(record, on_disconnect=float(policy))
+
+
+def _make_private(path: str) -> None:
+    """Make the file with a mode that only its owner can read. SQLite gives its side files the same mode."""
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def _is_dead(owner: str, until: int) -> bool:
+    return until < now() or not _is_alive(owner)
+
+
+def _place() -> str:
+    """Where process ids mean something: the host, and on Linux the namespace of the ids."""
+    space = Path("/proc/self/ns/pid")
+    number = space.stat().st_ino if space.exists() else 0
+    return f"{socket.gethostname()}:{number}"
+
+
+def _is_alive(owner: str) -> bool:
+    """Whether the process of an owner may be alive. Only False is certain."""
+    place, pid, _ = owner.rsplit("/", 2)
+    if place != _place() or os.name != "posix":  # on Windows, os.kill(pid, 0) would end the process
+        return True
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

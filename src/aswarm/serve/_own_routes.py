@@ -1,0 +1,136 @@
+"""For routes of one's own: a run of a service as a response, and a run without a service that lives as long as its request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+
+import anyio
+from starlette.requests import Request
+from starlette.responses import Response as HttpResponse
+from starlette.types import Receive, Scope, Send
+
+from aswarm._agent import Response
+from aswarm._messages import Message
+from aswarm._run.streams import EventStream
+
+from ._entry_maker import EntryMaker, TellError, general_error
+from ._http import Refusal, error_response
+from ._live import LiveEntries
+from ._native import NativeWire
+from ._responses import (
+    HEARTBEAT_SECONDS,
+    Encoder,
+    FrameReader,
+    RunStream,
+    StreamResponse,
+    while_connected,
+)
+from ._runs import Run
+from ._show import Show, answers
+
+
+def position_of(request: Request) -> int:
+    """The number of the last entry that the client has, -1 for none. Raises Refusal with 400 for what is no number."""
+    given = request.headers.get("last-event-id") or request.query_params.get("after")
+    if not given or given == "-1":
+        return -1
+    if not (given.isascii() and given.isdigit() and len(given) < 16):  # noqa: PLR2004 - digits of a number
+        raise Refusal(400, "invalid_position", "Last-Event-ID and after are the number of an entry")
+    return int(given)
+
+
+def respond(
+    run: Run,
+    wire: Encoder,
+    request: Request,
+    *,
+    heartbeat: float = HEARTBEAT_SECONDS,
+    show: Show | None = answers,
+) -> HttpResponse:
+    """The response that streams a run of a service, in a route of Starlette or FastAPI.
+
+    On the native wire a client that comes back continues after its `Last-Event-ID`; on the others it gets the whole run. A
+    client that has all of an ended run gets 204. `show`: what readers get of an entry; None for all.
+    """
+    try:
+        after = position_of(request) if isinstance(wire, NativeWire) else -1
+    except Refusal as refusal:
+        return error_response(refusal)
+    if has_all(run, after):
+        return HttpResponse(status_code=204)  # else a browser's EventSource would ask without end
+    reader = FrameReader(run, wire, after=after, heartbeat=heartbeat, show=show, draining=run.draining)
+    return RunStream(run, reader, wire.media_type)
+
+
+def has_all(run: Run, after: int) -> bool:
+    """Whether a reader at this position has nothing to come; or a position that the run never had."""
+    return 0 <= run.record.last <= after and (not run.record.is_running or after > run.record.last)
+
+
+def stream_response(
+    run: AbstractAsyncContextManager[EventStream],
+    wire: Encoder,
+    *,
+    kept: Callable[[Response], Awaitable[None]],
+    history: Sequence[Message] = (),
+    heartbeat: float = HEARTBEAT_SECONDS,
+    show: Show | None = answers,
+    tell_error: TellError = general_error,
+) -> HttpResponse:
+    """A response that runs `swarm.stream(...)`, or a stream of a conversation, for as long as its client is there.
+
+    There is no service, and no way back to the run. `kept` gets what the run has left, however it ends: store it there.
+    `history`: the messages that the run begins with.
+    """
+    return _BoundStream(run, wire, kept, EntryMaker(history, tell_error=tell_error), heartbeat, show)
+
+
+class _BoundStream(StreamResponse):
+    def __init__(
+        self,
+        stream: AbstractAsyncContextManager[EventStream],
+        wire: Encoder,
+        kept: Callable[[Response], Awaitable[None]],
+        maker: EntryMaker,
+        heartbeat: float,
+        show: Show | None,
+    ) -> None:
+        super().__init__(wire.media_type)
+        self._stream = stream
+        self._wire = wire
+        self._kept = kept
+        self._maker = maker
+        self._heartbeat = heartbeat
+        self._show = show
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run, and send the frames, until the run has ended or the client has gone."""
+        if not await self.send_start(scope, send):
+            return
+        entries = LiveEntries()
+        reader = FrameReader(entries, self._wire, heartbeat=self._heartbeat, show=self._show)
+
+        async def work() -> None:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._run, entries)
+                await self.send_frames(reader, send)
+
+        await while_connected(work, receive, None)
+
+    async def _run(self, entries: LiveEntries) -> None:
+        run: EventStream | None = None
+        try:
+            async with self._stream as run:
+                entries.add(self._maker.started(run.run_id, "", run.response.agent))
+                async for event in run:
+                    for entry in self._maker.event(event, lambda run=run: run.response):  # type: ignore[misc]
+                        entries.add(entry)
+        except Exception as error:  # noqa: BLE001 - the client is told, and `kept` gets what is left
+            for entry in self._maker.failed(error, None if run is None else run.response):
+                entries.add(entry)
+        finally:
+            entries.end()
+            with anyio.CancelScope(shield=True):
+                if run is not None:
+                    await self._kept(run.response)

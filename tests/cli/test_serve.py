@@ -1,0 +1,111 @@
+"""`aswarm serve` and `aswarm demo --serve`: what is refused, and a real process that is ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from cli_runs import AGENTS, invoke
+
+URL = re.compile(r"http://\S+/")
+
+
+@pytest.fixture(autouse=True)
+def project(folder: Path) -> None:
+    """A module `agents` in the current directory."""
+    (folder / "agents.py").write_text(AGENTS, encoding="utf-8")
+
+
+def test_other_machines_need_a_token() -> None:
+    """A host that they reach is refused without one, before anything is served."""
+    result = invoke("serve", "agents:triage", "--host", "0.0.0.0")
+    assert result.exit_code == 2
+    assert "ASWARM_TOKEN" in result.stderr
+
+
+def test_a_port_that_is_taken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line says which."""
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = invoke("serve", "agents:triage", "--port", str(port))
+    assert result.exit_code == 2
+    assert f"127.0.0.1:{port} is not free" in result.stderr
+
+
+def test_an_address_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that cannot be resolved."""
+    result = invoke("serve", "agents:triage", "--host", "no host", "--token", "t")
+    assert result.exit_code == 2
+    assert "no host" in result.stderr
+
+
+def test_agents_of_one_name_are_refused() -> None:
+    """Clients name agents, so each needs a name of its own."""
+    result = invoke("serve", "agents:triage", "agents:triage")
+    assert result.exit_code == 2
+    assert "name of its own" in result.stderr
+
+
+@pytest.mark.parametrize("module", ["uvicorn", "starlette"])
+def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    """Without uvicorn or Starlette, the error says what to install."""
+    for name in [name for name in sys.modules if name == module or name.startswith((f"{module}.", "aswarm.serve"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    result = invoke("serve", "agents:triage")
+    assert result.exit_code == 2
+    assert "aswarm[serve]" in result.stderr
+
+
+@contextmanager
+def running(*command: str) -> Generator[tuple[subprocess.Popen[str], str]]:
+    """A command that serves, and its address."""
+    environment = {**os.environ, "OPENAI_API_KEY": "none"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "aswarm", *command, "--port", "0"], stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            assert process.stderr is not None
+            found = URL.search(process.stderr.readline())
+            assert found is not None
+            yield process, found.group()
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_the_demo_is_served_until_it_is_interrupted() -> None:
+    """The scripted agents answer over HTTP without a key; after the script they say so; Ctrl-C is exit code 130."""
+    with (
+        running("demo", "--serve") as (process, url),
+        httpx.Client(base_url=url, trust_env=False, timeout=30) as browser,
+    ):
+        texts = []
+        for text in ("My lamp is broken.", "And now?"):
+            answer = browser.post("/conversations/1/runs", json={"text": text}, headers={"accept": "text/event-stream"})
+            texts.append(answer.text)
+        assert "You get 39.90 EUR back" in texts[0]
+        assert "is a script, and it ends here" in texts[1]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+
+
+@pytest.mark.slow
+def test_a_served_agent_wants_its_token(folder: Path) -> None:
+    """With `--token`, all wires want it; the conversations are in the file."""
+    command = ["serve", "agents:triage", "--token", "secret", "--store", "chats.sqlite"]
+    with running(*command) as (_, url), httpx.Client(base_url=url, trust_env=False, timeout=30) as browser:
+        assert browser.get("/v1/models").status_code == 401
+        models = browser.get("/v1/models", headers={"authorization": "Bearer secret"}).json()
+        assert [model["id"] for model in models["data"]] == ["Triage"]
+        assert (folder / "chats.sqlite").stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,236 @@
+"""Clients that go: what the service notices, on servers that say so in different ways, and what it does to the run."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from kept_runs import Workshop
+from served import client, listening, served, service
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.routing import Route
+
+from aswarm import Agent, AsyncSwarm, Response
+from aswarm.serve import NativeWire, frames, respond, stream_response
+from aswarm.testing import Answer, ScriptedModel, call
+
+pytestmark = pytest.mark.asyncio
+
+WIRES = ["agui", "vercel", "openai"]
+CHAT = {"model": "Boss", "messages": [{"role": "user", "content": "Hi!"}]}
+
+
+@pytest.fixture
+def workshop() -> Workshop:
+    return Workshop()
+
+
+def of_version(app: Any, version: str | None) -> Any:
+    """The app on a server that says it speaks this version of ASGI."""
+
+    async def versioned(scope: Any, receive: Any, send: Any) -> None:
+        if version is not None and scope["type"] == "http":
+            scope["asgi"] = {**scope["asgi"], "spec_version": version}
+        await app(scope, receive, send)
+
+    return versioned
+
+
+async def leave_in_the_middle(
+    browser: httpx.AsyncClient, method: str, place: str, workshop: Workshop, **more: Any
+) -> None:
+    """Read a stream until the slow function runs, and close the connection."""
+    async with browser.stream(method, place, **more) as stream:
+        async for _ in stream.aiter_lines():
+            if workshop.began.is_set():
+                break
+
+
+async def only_run(browser: httpx.AsyncClient) -> dict[str, Any]:
+    [run] = (await browser.get("/runs")).json()["runs"]
+    found: dict[str, Any] = run
+    return found
+
+
+@pytest.mark.parametrize("version", [None, "2.4"])
+async def test_a_run_ends_with_its_reader(workshop: Workshop, version: str | None) -> None:
+    """With "cancel", closing the connection during a silent tool stops the run, whatever version of ASGI the server says."""
+    made = service([call("slow")], workshop)
+    async with listening(of_version(made, version)) as url, client(url, "token-of-ann") as ann:
+        body = {"text": "Hi!", "on_disconnect": "cancel"}
+        headers = {"accept": "text/event-stream"}
+        await leave_in_the_middle(ann, "POST", "/conversations/c/runs", workshop, json=body, headers=headers)
+        while (run := await only_run(ann))["status"] == "running":
+            await asyncio.sleep(0.01)
+        assert (run["status"], run["reason"]) == ("stopped", "no reader")
+
+
+@pytest.mark.parametrize("version", [None, "2.4"])
+async def test_a_stream_of_chat_completions_ends_with_its_client(workshop: Workshop, version: str | None) -> None:
+    """A client of that API has no other way to stop. The run of a conversation goes on."""
+    made = service(lambda _: call("slow"), workshop, wires=WIRES, drain=0, heartbeat=0.02)
+    async with listening(of_version(made, version)) as url, client(url, "token-of-ann") as ann:
+        body = {**CHAT, "stream": True}
+        await leave_in_the_middle(ann, "POST", "/v1/chat/completions", workshop, json=body)
+        while (run := await only_run(ann))["status"] == "running":
+            await asyncio.sleep(0.01)
+        assert run["reason"] == "no reader"
+        named = {"x-conversation-id": "c"}
+        await leave_in_the_middle(ann, "POST", "/v1/chat/completions", workshop, json=body, headers=named)
+        await asyncio.sleep(0.1)
+        assert [run["status"] for run in (await ann.get("/runs?conversation=c")).json()["runs"]] == ["running"]
+
+
+async def test_a_whole_answer_is_not_made_for_a_client_that_has_gone(workshop: Workshop) -> None:
+    """A request without a stream that is given up stops its run too."""
+    async with served([call("slow")], workshop, wires=WIRES) as it:
+        with pytest.raises(httpx.ReadTimeout):
+            await it.ann.post("/v1/chat/completions", json=CHAT, timeout=0.3)
+        while (run := await only_run(it.ann))["status"] == "running":
+            await asyncio.sleep(0.01)
+        assert run["reason"] == "no reader"
+
+
+@pytest.mark.parametrize("reset", [True, False])
+async def test_a_client_that_never_reads_holds_nothing_up(reset: bool) -> None:
+    """Its connection takes no more bytes, and the run goes to its end; a reset of the connection does no harm."""
+    text = "word " * 600_000
+    async with served([Answer(text)], cut=5_000) as it:
+        address = urlsplit(it.url)
+        with socket.create_connection((address.hostname, address.port)) as raw:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            if reset:
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            run = await it.say()
+            head = f"GET /runs/{run}/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer token-of-ann\r\n\r\n"
+            raw.sendall(head.encode())
+            assert (await it.ended(run))["status"] == "finished"
+        assert (await it.state(run))["result"]["response"]["text"] == text
+
+
+async def test_a_server_that_raises_at_a_dead_client_is_heard(workshop: Workshop) -> None:
+    """ASGI 2.4: `send` raises OSError. The response ends without an error, and the run is left."""
+    made = service([Answer("Hello.")], workshop)
+    async with made.lifespan():
+        run = await made.start("Hi!", conversation="c", user="ann", on_disconnect="cancel")
+        request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""})
+        response = respond(run, NativeWire(), request)
+        sent = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+            if len(sent) > 1:
+                raise OSError("the connection is gone")
+
+        async def receive() -> Any:
+            await asyncio.sleep(60)
+
+        await response({"type": "http", "method": "GET"}, receive, send)
+        assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+
+
+async def test_a_fault_of_a_wire_is_raised(workshop: Workshop) -> None:
+    """What a wire raises reaches the server as itself."""
+
+    class Broken:
+        media_type = "text/event-stream"
+
+        def encode(self, entry: Any) -> list[bytes]:
+            raise ValueError("broken")
+
+    made = service([Answer("Hello.")], workshop)
+    async with made.lifespan():
+        run = await made.start("Hi!", conversation="c", user="ann")
+        request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""})
+
+        async def nothing(*_: Any) -> Any:
+            await asyncio.sleep(60)
+
+        async def send(_: Any) -> None:
+            pass
+
+        with pytest.raises(ValueError, match="broken"):
+            await respond(run, Broken(), request)({"type": "http", "method": "GET"}, nothing, send)
+
+
+# --- routes of one's own ----------------------------------------------------------------------------------------------
+
+
+async def test_a_route_of_ones_own_responds_with_a_run() -> None:
+    """`respond`: the stream, the rest after `Last-Event-ID`, 204 with all of it, 400 for no number."""
+    made = service(["Hello."])
+
+    async def say(request: Request) -> Any:
+        return respond(await made.run(request.query_params["run"], user="ann"), NativeWire(), request)
+
+    app = Starlette(routes=[Route("/say", say)], lifespan=made.lifespan)
+    async with listening(app) as url, client(url, None) as browser:
+        run = await made.start("Hi!", conversation="c", user="ann")
+        last = (await run.result()).seq
+        place = f"/say?run={run.id}"
+        assert '"RunFinished"' in (await browser.get(place)).text
+        assert (await browser.get(place, headers={"last-event-id": "2"})).text.startswith(("id: 3", "id: 4", "id: 5"))
+        assert (await browser.get(place, headers={"last-event-id": str(last)})).status_code == 204
+        assert (await browser.get(place, headers={"last-event-id": "x"})).status_code == 400
+
+
+async def test_frames_are_bytes_for_any_framework(workshop: Workshop) -> None:
+    """`frames`: those of the whole run, with comments in silence."""
+    made = service([call("slow"), "Done."], workshop)
+    async with made.lifespan():
+        run = await made.start("Hi!", conversation="c", user="ann")
+        found = []
+        async for piece in frames(run, NativeWire(), heartbeat=0.02):
+            found.append(piece)
+            if piece.startswith(b":"):
+                workshop.go.set()
+        assert b'"RunFinished"' in found[-1]
+
+
+def bound_app(script: Any, workshop: Workshop, kept: list[Response]) -> Starlette:
+    swarm = AsyncSwarm(ScriptedModel(script, cut=4).client())
+    agent: Agent = workshop.agents()[0]
+
+    async def keep(response: Response) -> None:
+        kept.append(response)
+
+    async def say(request: Request) -> Any:
+        return stream_response(swarm.stream(agent, "Hi!"), NativeWire(), kept=keep)
+
+    return Starlette(routes=[Route("/say", say)])
+
+
+async def test_a_run_without_a_service_is_bound_to_its_request(workshop: Workshop) -> None:
+    """`stream_response`: the whole run as frames, and what it has left is given to `kept`."""
+    kept: list[Response] = []
+    async with listening(bound_app(["Hello."], workshop, kept)) as url, client(url, None) as browser:
+        assert '"RunFinished"' in (await browser.get("/say")).text
+        assert (await browser.head("/say")).content == b""
+    assert [response.stop for response in kept] == ["answer"]
+
+
+async def test_a_run_without_a_service_ends_with_its_client(workshop: Workshop) -> None:
+    """The client goes: the run is cancelled, and `kept` gets what had happened."""
+    kept: list[Response] = []
+    async with listening(bound_app([call("slow")], workshop, kept)) as url, client(url, None) as browser:
+        await leave_in_the_middle(browser, "GET", "/say", workshop)
+        while not kept:
+            await asyncio.sleep(0.01)
+    assert kept[0].stop == "cancelled"
+    assert kept[0].messages[-1]["content"] == "cancelled; its outcome is unknown"
+
+
+async def test_a_run_without_a_service_tells_of_an_error(workshop: Workshop) -> None:
+    """The stream ends with RunFailed and its public text, and `kept` gets what had happened."""
+    kept: list[Response] = []
+    async with listening(bound_app([call("look", number=1)], workshop, kept)) as url, client(url, None) as browser:
+        text = (await browser.get("/say")).text
+        assert '"RunFailed"' in text
+        assert "ScriptedModel" not in text
+    assert kept[0].stop == "error"

@@ -1,0 +1,346 @@
+"""`LocalRuns` beyond the contract: several on one file, leases, a log that fails, and the end of the process."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from kept_runs import Place, Workshop, entries_of, types_of
+
+from aswarm import Agent, AsyncSwarm, ConfigurationError, RunError
+from aswarm.conversations import MemoryStore, SQLiteStore
+from aswarm.serve import Entry, Limits, LocalRuns, NewRun, Run, RunNotFound
+from aswarm.serve._log import Ending, Lot, RunLog, _is_alive, now
+from aswarm.serve._signals import on_shutdown_signal
+from aswarm.testing import Answer, ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def workshop() -> Workshop:
+    return Workshop()
+
+
+@asynccontextmanager
+async def opened(
+    folder: Path, script: Any, workshop: Workshop, *, cut: int = 4, **settings: Any
+) -> AsyncGenerator[Place]:
+    """Runs on the file that all of a test share, as another process would have them."""
+    async with (
+        SQLiteStore(folder / "chats.sqlite") as store,
+        AsyncSwarm(ScriptedModel(script, cut=cut).client()) as swarm,
+        LocalRuns(swarm, store, agents=workshop.agents(), **settings) as runs,
+    ):
+        yield Place(runs, store)
+
+
+def elsewhere(run: Run, place: Place) -> Run:
+    """The same run, as the other process knows it."""
+    return Run(place.runs, run.record)
+
+
+async def test_another_process_reads_a_run_live(tmp_path: Path, workshop: Workshop) -> None:
+    """Its reader gets the same entries, as they come, and the end."""
+    async with opened(tmp_path, [call("slow"), "Done."], workshop) as one, opened(tmp_path, [], workshop) as two:
+        run = await one.start()
+        await workshop.began.wait()
+        found: list[Entry] = []
+        async for entry in elsewhere(run, two).entries():
+            found.append(entry)
+            if entry.type == "ToolCallStarted":
+                workshop.go.set()
+        assert found == await entries_of(run)
+
+
+async def test_another_process_stops_a_run(tmp_path: Path, workshop: Workshop) -> None:
+    """It asks the owner, and returns once the run has ended."""
+    async with opened(tmp_path, [call("slow")], workshop) as one, opened(tmp_path, [], workshop) as two:
+        run = await one.start()
+        await workshop.began.wait()
+        last = await elsewhere(run, two).cancel("enough")
+        assert (last.type, last.fields["reason"]) == ("RunStopped", "enough")
+        assert await run.result() == last
+
+
+@pytest.mark.slow
+async def test_a_reader_in_another_process_counts(tmp_path: Path, workshop: Workshop) -> None:
+    """The owner does not stop a run that is read elsewhere, and stops it once that reader has gone."""
+    async with opened(tmp_path, [call("slow")], workshop) as one, opened(tmp_path, [], workshop) as two:
+        run = await one.start(on_disconnect=0.5)
+        with elsewhere(run, two).reading(), elsewhere(run, two).reading():
+            await anyio.sleep(2.5)
+            assert (await one.runs.get(run.id, user="ann")).is_running
+        assert (await run.result()).fields["reason"] == "no reader"
+    with opened_log(tmp_path) as log:
+        assert log.last_read(run.id) > 0
+
+
+async def test_a_run_whose_lease_has_run_out_is_closed(
+    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process closes it; its own process writes no more, stops it, and its readers see the same end."""
+    async with opened(tmp_path, [call("slow"), "Done."], workshop, lease=0.3) as one:
+        monkeypatch.setattr(one.runs._log, "renew", lambda run_ids: None)  # type: ignore[attr-defined]
+        monkeypatch.setattr(one.runs._log, "take_expired", list)  # type: ignore[attr-defined]
+        run = await one.start()
+        await workshop.began.wait()
+        async with opened(tmp_path, ["Here."], workshop, lease=0.3) as two:
+            last = await elsewhere(run, two).result()
+            assert (last.type, last.fields["reason"]) == ("RunStopped", "process died")
+            assert last.seq > 1_000
+            workshop.go.set()
+            assert await run.result() == last
+            assert types_of(await entries_of(run))[-1] == "RunStopped"
+
+
+async def test_a_message_closes_the_run_of_a_dead_process(tmp_path: Path, workshop: Workshop) -> None:
+    """It need not wait for the lease: the process that owns the run is gone."""
+    new = NewRun("ann", "c", [{"role": "user", "content": "Hi!"}])
+    async with opened(tmp_path, ["Here."], workshop) as place:
+        with opened_log(tmp_path) as log:
+            log.owner = f"{log.owner.rsplit('/', 2)[0]}/{2**22 + 1}/x"  # above every process id
+            log.begin(new, "dead", Limits())
+        await (await place.start()).result()
+        assert (await place.runs.get("dead", user="ann")).reason == "process died"
+
+
+async def test_a_reader_far_behind_reads_the_log(tmp_path: Path, workshop: Workshop) -> None:
+    """A live run keeps only its newest entries in memory; a reader gets the older ones from the file."""
+    script = [Answer("x" * 2_000, [call("slow")]), "Done."]
+    async with opened(tmp_path, script, workshop, cut=2) as place:
+        run = await place.start()
+        await workshop.began.wait()
+        live = place.runs._live[run.id]  # type: ignore[attr-defined]
+        while live.has(-1):
+            await anyio.sleep(0.01)
+        workshop.go.set()
+        entries = await entries_of(run)
+        assert [entry.seq for entry in entries] == list(range(len(entries)))
+        assert len(entries) > 1_000
+
+
+async def test_a_log_that_fails_for_a_moment_loses_nothing(
+    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The failure is logged, and what was not written is written with the next attempt: in the middle, and at the end."""
+    monkeypatch.setattr("aswarm.serve._log_access._SECONDS_AFTER_FAILURE", 0.01)
+    async with opened(tmp_path, [call("slow"), "Done."], workshop) as place:
+        run = await place.start()
+        append, failures = place.runs._log.append, [sqlite3.OperationalError("disk I/O error")] * 2  # type: ignore[attr-defined]
+
+        def failing(*arguments: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return append(*arguments)
+
+        monkeypatch.setattr(place.runs._log, "append", failing)  # type: ignore[attr-defined]
+        await workshop.began.wait()
+        while failures:
+            await anyio.sleep(0.01)
+        failures.append(sqlite3.OperationalError("disk I/O error"))
+        workshop.go.set()
+        live = await entries_of(run)
+        assert live == await entries_of(run)
+        assert live[-1].type == "RunFinished"
+    assert "another attempt follows" in caplog.text
+
+
+async def test_a_log_that_cannot_be_written_ends_no_run(
+    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Live readers see the end, and the conversation is kept; leases and old runs are attempted again later."""
+    monkeypatch.setattr("aswarm.serve._log_access._SECONDS_AFTER_FAILURE", 0.01)
+    monkeypatch.setattr("aswarm.serve._local_runs._FORGET_EVERY", 0.0)
+    monkeypatch.setattr("aswarm.serve._local_runs._TOUCH_EVERY", 0.02)
+
+    def fail(*_: Any) -> Any:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    async with opened(tmp_path, [call("slow"), "Done."], workshop, lease=0.06) as place:
+        run = await place.start()
+        await workshop.began.wait()
+        for name in ("append", "renew", "forget", "touch"):
+            monkeypatch.setattr(place.runs._log, name, fail)  # type: ignore[attr-defined]
+        place.runs._foreign["other"] = 1  # type: ignore[attr-defined]
+        await anyio.sleep(0.1)
+        workshop.go.set()
+        assert (await run.result()).type == "RunFinished"
+        assert (await place.history())[-1]["content"] == "Done."
+    for text in ("the end of the run", "leases of runs", "old runs", "readers of runs"):
+        assert text in caplog.text
+
+
+async def test_old_runs_are_forgotten(tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their age, and by their number; a run that goes on is not."""
+    monkeypatch.setattr("aswarm.serve._local_runs._FORGET_EVERY", 0.0)
+    limits = Limits(kept_runs=1)
+    async with opened(tmp_path, ["1", "2", call("slow")], workshop, lease=0.06, limits=limits) as place:
+        runs = [await place.start(conversation=name) for name in ("a", "b")]
+        for run in runs:
+            await run.result()
+        active = await place.start(conversation="c")
+        while len(await place.runs.list(user="ann")) > 2:
+            await anyio.sleep(0.01)
+        assert {record.id for record in await place.runs.list(user="ann")} == {runs[1].id, active.id}
+        with pytest.raises(RunNotFound):
+            await runs[0].read()
+
+
+async def test_a_store_that_fails_begins_nothing(workshop: Workshop) -> None:
+    """The error reaches the caller, and the conversation is free."""
+
+    class FailingStore(MemoryStore):
+        is_failing = True
+
+        async def load(self, conversation_id: str, /, *, until: int | None = None) -> Any:
+            if self.is_failing:
+                raise RunError("the store cannot be reached")
+            return await super().load(conversation_id, until=until)
+
+    async with (
+        FailingStore() as store,
+        AsyncSwarm(ScriptedModel(["Here."]).client()) as swarm,
+        LocalRuns(swarm, store, agents=workshop.agents()) as runs,
+    ):
+        place = Place(runs, store)
+        with pytest.raises(RunError, match="reached"):
+            await place.start()
+        assert await runs.list(user="ann") == []
+        store.is_failing = False
+        assert (await (await place.start()).result()).type == "RunFinished"
+
+
+async def test_leaving_the_block_stops_runs_and_keeps_them(workshop: Workshop) -> None:
+    """What its body raises leaves as itself, and not in a group."""
+    async with MemoryStore() as store, AsyncSwarm(ScriptedModel([call("slow")]).client()) as swarm:
+
+        async def leave() -> None:
+            async with LocalRuns(swarm, store, agents=workshop.agents()) as runs:
+                await Place(runs, store).start()
+                await workshop.began.wait()
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await leave()
+        stored = await store.load("ann/c")
+        assert stored is not None
+        assert "unknown" in stored.messages[-1]["content"]
+
+
+async def test_runs_must_be_open(workshop: Workshop) -> None:
+    """Before the block, and a second time in it, is an error of the caller."""
+    async with AsyncSwarm(ScriptedModel([]).client()) as swarm:
+        runs = LocalRuns(swarm, agents=workshop.agents())
+        new = NewRun("ann", "c", [{"role": "user", "content": "Hi!"}])
+        with pytest.raises(RuntimeError, match="async with"):
+            await runs.start(new)
+        async with runs:
+            with pytest.raises(RuntimeError, match="open already"):
+                await runs.__aenter__()
+
+
+async def test_agents_have_names_of_their_own() -> None:
+    """None, and two of one name, are refused; one alone and a mapping are taken."""
+    async with AsyncSwarm(ScriptedModel([]).client()) as swarm:
+        for agents in ([], [Agent(name="A"), Agent(name="A")]):
+            with pytest.raises(ConfigurationError, match="name of its own"):
+                LocalRuns(swarm, agents=agents)
+        assert list(LocalRuns(swarm, agents={"x": Agent(name="A")}).drivers.agents) == ["A"]
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+class opened_log:
+    """The log on the file of a test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log = RunLog(folder / "chats.sqlite", lease=10)
+
+    def __enter__(self) -> RunLog:
+        return self.log
+
+    def __exit__(self, *_: object) -> None:
+        self.log.close()
+
+
+async def test_a_log_is_private_and_versioned(tmp_path: Path) -> None:
+    """Only its owner can read the file; one of a newer version, and one that is no database, are refused."""
+    path = tmp_path / "chats.sqlite"
+    with opened_log(tmp_path):
+        assert path.stat().st_mode & 0o777 == 0o600
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE aswarm_run_format SET format = 99")
+    connection.close()
+    with pytest.raises(ConfigurationError, match="another version"):
+        RunLog(path, lease=1)
+    (tmp_path / "text").write_text("no database " * 100)
+    with pytest.raises(ConfigurationError, match="cannot be in"):
+        RunLog(tmp_path / "text", lease=1)
+
+
+async def test_only_the_owner_writes(tmp_path: Path) -> None:
+    """A lot for a run of another owner is refused, and the rest of the transaction is done."""
+    new = NewRun("ann", None, [{"role": "user", "content": "Hi!"}])
+    with opened_log(tmp_path) as one, opened_log(tmp_path) as two:
+        one.begin(new, "1", Limits())
+        two.begin(new, "2", Limits())
+        lots = {"1": Lot(0, 0, b"{}"), "2": Lot(0, 0, b"{}")}
+        assert one.append(lots, {"1": Ending("finished"), "2": Ending("finished")}) == {"2"}
+        assert (one.find("1", "ann").status, one.find("2", "ann").status) == ("finished", "running")
+
+
+async def test_only_a_process_that_is_certainly_gone_is_dead() -> None:
+    """One on another machine, and one that cannot be signalled, may be alive."""
+    place = RunLog(None, lease=1).owner.rsplit("/", 2)[0]
+    assert _is_alive(f"{place}/{os.getpid()}/x")
+    assert _is_alive(f"{place}/1/x")
+    assert not _is_alive(f"{place}/{2**22 + 1}/x")
+    assert _is_alive(f"elsewhere/{2**22 + 1}/x")
+    assert now() > 10**12
+
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_signal_is_heard_in_the_main_thread_only() -> None:
+    """A service in another thread has a server that tells it in another way."""
+    called: list[bool] = []
+
+    def in_thread() -> None:
+        with on_shutdown_signal(lambda: called.append(True)):
+            pass
+
+    thread = threading.Thread(target=in_thread)
+    thread.start()
+    thread.join()
+    assert not called
+
+
+async def test_a_signal_is_passed_on_to_the_handler_before() -> None:
+    """Both are called; afterwards the old handler is there, unless the server has set another one since."""
+    import signal
+
+    heard: list[str] = []
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append("server"))
+    try:
+        mine = signal.getsignal(signal.SIGTERM)
+        with on_shutdown_signal(lambda: heard.append("service")):
+            signal.raise_signal(signal.SIGTERM)
+            while len(heard) < 2:
+                await anyio.sleep(0.001)
+        assert sorted(heard) == ["server", "service"]
+        assert signal.getsignal(signal.SIGTERM) is mine
+        with on_shutdown_signal(lambda: None):
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)

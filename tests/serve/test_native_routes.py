@@ -1,0 +1,410 @@
+"""The native routes over a real socket: runs, reattaching, conversations, and what bad input gets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from kept_runs import Workshop
+from served import client, events_of, listening, served, service
+
+from aswarm.serve import Limits, everything, local_only
+from aswarm.testing import Answer, Failure, call
+
+pytestmark = pytest.mark.asyncio
+
+LONG = [call("look", number=1), call("transfer_to_clerk"), Answer("All is well.")]
+EVENTS = {"accept": "text/event-stream"}
+
+
+async def test_a_run_is_started_and_read() -> None:
+    """202 with the place of the events; the stream has each entry as one event, with its number as the id."""
+    async with served(LONG) as it:
+        answer = await it.ann.post("/conversations/c/runs", json={"text": "Hi!"})
+        assert answer.status_code == 202
+        place = answer.headers["location"]
+        assert answer.json() == {"run": place.split("/")[2], "conversation": "c", "events": place}
+        stream = await it.ann.get(place)
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        assert stream.headers["cache-control"] == "no-store, no-transform"
+        assert stream.headers["x-accel-buffering"] == "no"
+        entries = [json.loads(event["data"]) for event in events_of(stream.text)]
+        assert [event["id"] for event in events_of(stream.text)] == [str(entry["seq"]) for entry in entries]
+        assert (entries[0]["type"], entries[-1]["type"]) == ("RunStarted", "RunFinished")
+        assert "\r" not in stream.text
+        state = await it.state(answer.json()["run"])
+        assert (state["status"], state["result"]["type"]) == ("finished", "RunFinished")
+
+
+async def test_a_run_may_be_streamed_at_once() -> None:
+    """A client that accepts events gets the stream as the answer, and the place to come back to."""
+    async with served(LONG) as it:
+        answer = await it.ann.post("/conversations/c/runs", json={"text": "Hi!"}, headers=EVENTS)
+        assert answer.status_code == 200
+        assert json.loads(events_of(answer.text)[-1]["data"])["type"] == "RunFinished"
+        assert answer.headers["location"].startswith("/runs/")
+
+
+async def test_a_reader_comes_back_where_it_was() -> None:
+    """After `Last-Event-ID`, or `after`, each later entry comes once; 204 if nothing is to come, so that a browser stops."""
+    async with served(LONG) as it:
+        run = await it.say()
+        place = f"/runs/{run}/events"
+        last = int(events_of((await it.ann.get(place)).text)[-1]["id"])
+        for kwargs in ({"headers": {"last-event-id": "4"}}, {"params": {"after": "4"}}):
+            numbers = [int(event["id"]) for event in events_of((await it.ann.get(place, **kwargs)).text)]
+            covered = {
+                number
+                for event in events_of((await it.ann.get(place, **kwargs)).text)
+                for number in range(json.loads(event["data"]).get("first", int(event["id"])), int(event["id"]) + 1)
+            }
+            assert numbers == sorted(numbers)
+            assert covered == set(range(5, last + 1))
+        for position in (last, last + 1, 10**9):
+            assert (await it.ann.get(place, headers={"last-event-id": str(position)})).status_code == 204
+        assert (await it.ann.get(place, headers={"last-event-id": "-1"})).status_code == 200
+
+
+@pytest.mark.parametrize("position", ["x", "1.5", "-2", "9" * 17, "٣"])
+async def test_a_position_is_a_number(position: str) -> None:
+    """400 for anything else."""
+    async with served(LONG) as it:
+        run = await it.say()
+        assert (await it.ann.get(f"/runs/{run}/events", params={"after": position})).status_code == 400
+
+
+async def test_a_client_may_go_and_another_reads_on(workshop: Workshop) -> None:
+    """The run belongs to the service: a reader that is cut in the middle is followed by one that gets the rest."""
+    async with served([call("slow"), "Done."], workshop) as it:
+        run = await it.say()
+        seen = []
+        async with it.ann.stream("GET", f"/runs/{run}/events") as stream:
+            async for line in stream.aiter_lines():
+                if line.startswith("id: "):
+                    seen.append(int(line[4:]))
+                if '"ToolCallStarted"' in line:
+                    break
+        workshop.go.set()
+        rest = await it.ann.get(f"/runs/{run}/events", headers={"last-event-id": str(seen[-1])})
+        assert json.loads(events_of(rest.text)[0]["data"]).get("first", seen[-1] + 1) == seen[-1] + 1
+        assert (await it.ended(run))["status"] == "finished"
+
+
+async def test_a_head_request_gets_no_stream() -> None:
+    """HEAD is answered with the head of a stream, and ends."""
+    async with served(LONG) as it:
+        run = await it.say()
+        answer = await it.ann.head(f"/runs/{run}/events")
+        assert (answer.status_code, answer.content) == (200, b"")
+
+
+async def test_silence_is_filled_with_comments(workshop: Workshop) -> None:
+    """A proxy closes a connection that says nothing, so a comment comes now and then."""
+    async with served([call("slow"), "Done."], workshop, heartbeat=0.02) as it:
+        run = await it.say()
+        async with it.ann.stream("GET", f"/runs/{run}/events") as stream:
+            comments = 0
+            async for line in stream.aiter_lines():
+                comments += line.startswith(":")
+                if comments == 3:
+                    workshop.go.set()
+        assert comments >= 3
+
+
+async def test_stopping_answers_what_happened(workshop: Workshop) -> None:
+    """The answer comes once the tools have ended, and names the call whose outcome is unknown."""
+    async with served([call("slow"), "Go on."], workshop) as it:
+        run = await it.say()
+        await workshop.began.wait()
+        state = (await it.ann.post(f"/runs/{run}/cancel")).json()
+        assert (state["status"], state["reason"]) == ("stopped", "cancelled")
+        assert state["result"]["response"]["unknown_calls"][0]["name"] == "slow"
+        assert (await it.ann.post(f"/runs/{run}/cancel")).json() == state
+
+
+async def test_a_conversation_has_one_run_at_a_time(workshop: Workshop) -> None:
+    """409 with the id of the active run, so that a second tab can attach to it."""
+    async with served([call("slow"), "Done."], workshop) as it:
+        run = await it.say()
+        answer = await it.ann.post("/conversations/c/runs", json={"text": "Hello?"})
+        assert answer.status_code == 409
+        assert answer.json()["error"]["run"] == run
+        assert (await it.ann.get("/conversations/c")).json()["active_run"] == run
+        workshop.go.set()
+        await it.ended(run)
+
+
+async def test_a_request_that_is_sent_again_starts_nothing() -> None:
+    """The same `Idempotency-Key`: 200 and the same run. With another text it is 422."""
+    async with served(LONG) as it:
+        headers = {"idempotency-key": "k1"}
+        first = await it.ann.post("/conversations/c/runs", json={"text": "Hi!"}, headers=headers)
+        again = await it.ann.post("/conversations/c/runs", json={"text": "Hi!"}, headers=headers)
+        assert (first.status_code, again.status_code) == (202, 200)
+        assert first.json() == again.json()
+        other = await it.ann.post("/conversations/c/runs", json={"text": "Other"}, headers=headers)
+        assert (other.status_code, other.json()["error"]["code"]) == (422, "key_reused")
+
+
+# --- conversations ----------------------------------------------------------------------------------------------------
+
+
+async def test_conversations_are_listed_read_forked_and_deleted() -> None:
+    """The list is the user's; a fork has the first messages; what is deleted is gone with its runs."""
+    async with served([*LONG, "Forked."]) as it:
+        run = await it.say()
+        await it.ended(run)
+        [line] = (await it.ann.get("/conversations")).json()["conversations"]
+        assert (line["id"], line["agent"], line["length"]) == ("c", "Clerk", 6)
+        whole = (await it.ann.get("/conversations/c")).json()
+        assert [message["role"] for message in whole["messages"]][:2] == ["user", "assistant"]
+        assert (whole["active_run"], whole["waiting"], whole["stop"]) == (None, [], "answer")
+        fork = await it.ann.post("/conversations/c/fork", json={"after": 1, "id": "d"})
+        assert (fork.status_code, fork.headers["location"]) == (201, "/conversations/d")
+        assert (await it.ann.post("/conversations/c/fork", json={"id": "d"})).status_code == 409
+        assert (await it.ann.get("/conversations/d")).json()["messages"] == whole["messages"][:1]
+        assert (await it.ann.delete("/conversations/c")).status_code == 204
+        for path in ("/conversations/c", f"/runs/{run}", f"/runs/{run}/events"):
+            assert (await it.ann.get(path)).status_code == 404
+        assert (await it.ann.delete("/conversations/c")).status_code == 404
+        assert (await it.ann.post("/conversations/d/fork", json={"after": 9})).status_code == 422
+        assert (await it.ann.post("/conversations/d/fork", json={})).status_code == 201
+
+
+async def test_answers_to_calls_are_decisions(workshop: Workshop) -> None:
+    """The page reads what waits, and sends answers; a second click gets the same run; a wrong id is 409."""
+    async with served([call("erase", call_id="e", name="draft"), "It is gone."], workshop) as it:
+        await it.ended(await it.say("Erase it."))
+        [waiting] = (await it.ann.get("/conversations/c")).json()["waiting"]
+        assert (waiting["call_id"], waiting["name"], waiting["kind"]) == ("e", "erase", "approval")
+        answers = {"answers": [{"call": "e", "approve": True, "arguments": {"name": "copy"}}]}
+        wrong = {"answers": [{"call": "f", "approve": True}]}
+        assert (await it.ann.post("/conversations/c/runs", json=wrong)).status_code == 409
+        first = await it.ann.post("/conversations/c/runs", json=answers)
+        again = await it.ann.post("/conversations/c/runs", json=answers)
+        assert (first.status_code, again.status_code) == (202, 200)
+        assert first.json()["run"] == again.json()["run"]
+        await it.ended(first.json()["run"])
+        assert workshop.erased == ["copy"]
+        assert (await it.ann.post("/conversations/none/runs", json=answers)).status_code == 404
+
+
+async def test_users_see_nothing_of_each_other() -> None:
+    """The run and the conversation of another user are 404 on every route; lists are empty."""
+    async with served(LONG) as it:
+        run = await it.say()
+        await it.ended(run)
+        for path in (f"/runs/{run}", f"/runs/{run}/events", "/conversations/c"):
+            assert (await it.bob.get(path)).status_code == 404, path
+        assert (await it.bob.post(f"/runs/{run}/cancel")).status_code == 404
+        assert (await it.bob.delete("/conversations/c")).status_code == 404
+        assert (await it.bob.post("/conversations/c/fork", json={})).status_code == 404
+        assert (await it.bob.get("/conversations")).json() == {"conversations": []}
+        assert (await it.bob.get("/runs")).json() == {"runs": []}
+        assert len((await it.ann.get("/runs", params={"conversation": "c"})).json()["runs"]) == 1
+
+
+async def test_the_graph_of_the_agents_is_data() -> None:
+    """Nodes, handoffs and Mermaid, for each agent that a client may name."""
+    async with served(LONG) as it:
+        graph = (await it.ann.get("/graph")).json()
+        assert graph["agents"] == ["Boss", "Clerk"]
+        assert [node["name"] for node in graph["graphs"]["Boss"]["agents"]] == ["Boss", "Clerk"]
+        assert graph["graphs"]["Boss"]["handoffs"][0]["function"] == "transfer_to_clerk"
+
+
+# --- what readers get -------------------------------------------------------------------------------------------------
+
+
+async def test_readers_get_neither_context_nor_error_texts() -> None:
+    """By default; `everything` shows them."""
+    context = {"account": "s3cret", "name": "Ann"}
+
+    async def of_request(request: Any) -> dict[str, Any]:
+        return context
+
+    for show, is_shown in ((None, False), (everything, True)):
+        async with served(["Hello.", Failure(400, "s3cret")], context=of_request, show=show) as it:
+            for text in ("Hi!", "Again"):
+                stream = await it.ann.post("/conversations/c/runs", json={"text": text}, headers=EVENTS)
+                assert ("s3cret" in stream.text) is is_shown
+            assert ("s3cret" in (await it.ann.get("/conversations/c")).text) is is_shown
+
+
+async def test_some_context_may_be_shown() -> None:
+    """`client_context` names the variables that clients may see."""
+
+    async def of_request(request: Any) -> dict[str, Any]:
+        return {"account": "s3cret", "name": "Ann"}
+
+    async with served(["Hello."], context=of_request, client_context=["name"]) as it:
+        await it.ended(await it.say())
+        assert (await it.ann.get("/conversations/c")).json()["context_variables"] == {"name": "Ann"}
+
+
+# --- who may ask ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_needs_a_user() -> None:
+    """401 without a token, with a wrong one, and with another scheme; /health needs none."""
+    async with served(LONG) as it, client(it.url, None) as nobody:
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic token-of-ann"}):
+            answer = await nobody.get("/conversations", headers=headers)
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert (await nobody.get("/health")).json() == {"status": "ok"}
+
+
+async def test_loopback_is_one_user_under_names_of_loopback() -> None:
+    """`local_only`: no proxy in between, and no page of another name that resolves to this machine."""
+    async with served(LONG, auth=local_only) as it, client(it.url, None) as local:
+        assert (await local.get("/conversations")).status_code == 200
+        assert (await local.get("/conversations", headers={"x-forwarded-for": "1.2.3.4"})).status_code == 401
+        assert (await local.get("/conversations", headers={"host": "evil.example"})).status_code == 421
+        assert (await local.get("/conversations", headers={"host": "localhost:8000"})).status_code == 200
+
+
+async def test_a_page_of_another_origin_may_change_nothing() -> None:
+    """403 for a foreign `Origin`, unless it is listed; the own one is fine."""
+    async with served([*LONG, "b", "c"], origins=["http://page.example"]) as it:
+        body = {"text": "Hi!"}
+        for origin, status in (
+            ("http://evil.example", 403),
+            ("null", 403),
+            ("http://page.example", 202),
+            (it.url, 202),
+        ):
+            headers = {"origin": origin}
+            answer = await it.ann.post(f"/conversations/{status}{len(origin)}/runs", json=body, headers=headers)
+            assert answer.status_code == status, origin
+        preflight = {"origin": "http://page.example", "access-control-request-method": "POST"}
+        answer = await it.ann.options("/conversations/c/runs", headers=preflight)
+        assert answer.headers["access-control-allow-origin"] == "http://page.example"
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{", "invalid_request"),
+        (b"", "invalid_request"),
+        (b"[]", "invalid_request"),
+        (b"{}", "invalid_request"),
+        (b'{"text": ""}', "invalid_request"),
+        (b'{"text": 1}', "invalid_request"),
+        (b'{"text": "a", "answers": [{"call": "c", "approve": true}]}', "invalid_request"),
+        (b'{"answers": [{}]}', "invalid_request"),
+        (b'{"answers": [{"call": "c"}]}', "invalid_request"),
+        (b'{"answers": "x"}', "invalid_request"),
+        (b'{"text": "a", "on_disconnect": "never"}', "invalid_request"),
+        (b'{"text": "a", "on_disconnect": -1}', "invalid_request"),
+        (b'{"text": "a", "on_disconnect": 1e99}', "invalid_request"),
+        (b'{"text": "a", "on_disconnect": true}', "invalid_request"),
+        (b"[" * 100_000, "invalid_request"),
+        (b'{"text": NaN}', "invalid_request"),
+    ],
+)
+async def test_a_body_that_is_no_request_is_refused(body: bytes, code: str) -> None:
+    """422 with a code and a text, before anything begins."""
+    async with served(LONG) as it:
+        headers = {"content-type": "application/json"}
+        answer = await it.ann.post("/conversations/c/runs", content=body, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (422, code)
+        assert answer.json()["error"]["message"]
+        assert (await it.ann.get("/runs")).json() == {"runs": []}
+
+
+async def test_other_refusals() -> None:
+    """415, 413, 404 and 422: each with a code."""
+    limits = Limits(body=200, text=20)
+    async with served(LONG, limits=limits) as it:
+        place, text = "/conversations/c/runs", {"text": "Hi!"}
+        plain = await it.ann.post(place, content=b"{}", headers={"content-type": "text/plain"})
+        huge = await it.ann.post(place, json={"text": "x" * 300})
+        long = await it.ann.post(place, json={"text": "x" * 30})
+        agent = await it.ann.post(place, json={**text, "agent": "Nobody"})
+        name = await it.ann.post(f"/conversations/{'x' * 201}/runs", json=text)
+        key = await it.ann.post(place, json=text, headers={"idempotency-key": "k" * 300})
+        run = await it.ann.get("/runs/none")
+        limit = await it.ann.get("/conversations", params={"limit": "x"})
+        fork = await it.ann.post("/conversations/c/fork", json={"after": -1})
+        found = [plain, huge, long, agent, name, key, run, limit, fork]
+        assert [answer.status_code for answer in found] == [415, 413, 413, 404, 422, 422, 404, 422, 422]
+        assert all(answer.json()["error"]["code"] for answer in found)
+
+
+async def test_too_many_runs_are_refused(workshop: Workshop) -> None:
+    """429 with `Retry-After` for a user, 503 for the service."""
+    async with served(lambda _: call("slow"), workshop, limits=Limits(runs_per_user=1, runs=1), drain=0) as it:
+        await it.say(conversation="1")
+        of_user = await it.ann.post("/conversations/2/runs", json={"text": "Hi!"})
+        of_service = await it.bob.post("/conversations/2/runs", json={"text": "Hi!"})
+        assert (of_user.status_code, of_service.status_code) == (429, 503)
+        assert of_user.headers["retry-after"]
+
+
+async def test_a_service_that_has_not_started_says_so() -> None:
+    """A mounted app whose lifespan does not run answers 500, and the log says what to do."""
+    made = service(LONG)
+
+    async def without_lifespan(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+        else:
+            await made(scope, receive, send)
+
+    async with listening(without_lifespan) as url, client(url, "token-of-ann") as ann:
+        answer = await ann.get("/runs")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+    with pytest.raises(RuntimeError, match="lifespan"):
+        _ = made.runs
+
+
+async def test_a_service_is_mounted_in_an_app() -> None:
+    """With its lifespan in that of the app, under a path of its own; places in answers have the path."""
+    from contextlib import asynccontextmanager
+
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    made = service(LONG)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> Any:
+        async with made.lifespan(app):
+            yield
+
+    app = Starlette(routes=[Mount("/agents", made)], lifespan=lifespan)
+    async with listening(app) as url, client(url, "token-of-ann") as ann:
+        answer = await ann.post("/agents/conversations/c/runs", json={"text": "Hi!"})
+        assert answer.headers["location"].startswith("/agents/runs/")
+        assert '"RunFinished"' in (await ann.get(answer.headers["location"])).text
+
+
+@pytest.fixture
+def workshop() -> Workshop:
+    return Workshop()
+
+
+async def test_a_failing_store_is_a_503() -> None:
+    """The client is told to come back, and nothing of the reason."""
+    async with served(LONG) as it:
+
+        async def fail(*_: Any, **__: Any) -> Any:
+            from aswarm import RunError
+
+            raise RunError("the disk s3cret is full")
+
+        it.service.store.list = fail  # type: ignore[method-assign]
+        answer = await it.ann.get("/conversations")
+        assert answer.status_code == 503
+        assert "s3cret" not in answer.text
+
+
+_ = asyncio

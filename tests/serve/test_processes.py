@@ -1,0 +1,143 @@
+"""Real processes: the end by SIGTERM, kill -9 and restart, and several processes on one file."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from served import events_of
+from service_process import ServiceProcess, service_process
+
+pytestmark = pytest.mark.slow
+
+SERVERS = [
+    "uvicorn",
+    pytest.param(
+        "granian",
+        marks=pytest.mark.skipif(importlib.util.find_spec("granian") is None, reason="granian is not installed"),
+    ),
+]
+
+
+class Reader(threading.Thread):
+    """Reads a stream until it ends. `text`: all of it; `ended_at`: when, on the clock of `time.monotonic`."""
+
+    def __init__(self, process: ServiceProcess, run: str) -> None:
+        super().__init__()
+        self.text, self.ended_at, self.is_whole = "", 0.0, False
+        self._process, self._run_id = process, run
+        self.began = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        try:
+            with self._process.browser.stream("GET", f"/runs/{self._run_id}/events") as stream:
+                for piece in stream.iter_text():
+                    self.text += piece
+                    if '"ToolCallStarted"' in self.text:
+                        self.began.set()
+            self.is_whole = True
+        except httpx.RemoteProtocolError:
+            pass
+        self.ended_at = time.monotonic()
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("seconds", [1.0, 60.0], ids=["ends in time", "is stopped"])
+def test_sigterm_ends_readers_at_once_and_lets_runs_end(tmp_path: Path, server: str, seconds: float) -> None:
+    """Readers are told to come back, with a whole response; runs have `drain` seconds; what they leave is kept."""
+    store = tmp_path / "chats.sqlite"
+    with service_process(store, server=server, drain=2) as first:
+        run = first.say(f"slow {seconds}")
+        reader = Reader(first, run)
+        assert reader.began.wait(10)
+        begun = time.monotonic()
+        first.process.send_signal(signal.SIGTERM)
+        reader.join(10)
+        assert reader.is_whole
+        assert reader.text.endswith("retry: 1000\n\n")
+        assert reader.ended_at - begun < 1.5
+        first.process.wait(15)
+        assert time.monotonic() - begun < 10
+    with service_process(store) as second:
+        state = second.ended(run)
+        expected = ("finished", None) if seconds < 2 else ("stopped", "shutdown")
+        assert (state["status"], state.get("reason")) == expected
+        last = second.browser.get("/conversations/c").json()["messages"][-1]
+        assert last["content"] == ("4 messages." if seconds < 2 else "cancelled; its outcome is unknown")
+        seen = [event["id"] for event in events_of(reader.text) if "id" in event][-1]
+        rest = events_of(second.browser.get(f"/runs/{run}/events", headers={"last-event-id": seen}).text)
+        assert json.loads(rest[-1]["data"])["type"] == ("RunFinished" if seconds < 2 else "RunStopped")
+        assert int(rest[0]["id"]) > int(seen)
+
+
+def test_a_request_while_the_service_drains_is_told_to_come_back(tmp_path: Path) -> None:
+    """A connection that is still open gets 503 with `Retry-After` for a new run; /health says "draining"."""
+    with service_process(tmp_path / "chats.sqlite", drain=3) as it:
+        run = it.say("slow 60")
+        it.wait_for(run, "ToolCallStarted")
+        it.process.send_signal(signal.SIGTERM)
+        answers = []
+        for _ in range(20):
+            try:
+                answers.append(it.browser.get("/health").status_code)
+            except httpx.HTTPError:
+                break
+            time.sleep(0.02)
+        assert 200 not in answers[3:]
+
+
+def test_a_killed_process_leaves_conversations_that_go_on(tmp_path: Path) -> None:
+    """kill -9 in the middle of a call: after the restart the run is closed, the call is told as unknown, and a message works."""
+    store = tmp_path / "chats.sqlite"
+    with service_process(store) as first:
+        run = first.say("slow 60")
+        reader = Reader(first, run)
+        assert reader.began.wait(10)
+        first.kill()
+        reader.join(10)
+    with service_process(store) as second:
+        state = second.ended(run)
+        assert (state["status"], state["reason"]) == ("stopped", "process died")
+        seen = [event["id"] for event in events_of(reader.text) if "id" in event][-1]
+        rest = events_of(second.browser.get(f"/runs/{run}/events", headers={"last-event-id": seen}).text)
+        assert json.loads(rest[-1]["data"])["type"] == "RunStopped"
+        messages = second.browser.get("/conversations/c").json()["messages"]
+        assert messages[-1]["content"] == "cancelled; its outcome is unknown"
+        assert second.ended(second.say("And now?"))["status"] == "finished"
+
+
+def test_processes_share_the_runs_of_a_file(tmp_path: Path) -> None:
+    """Started in one process: another one reads it live, refuses a second message, and stops it."""
+    store = tmp_path / "chats.sqlite"
+    with service_process(store) as first, service_process(store) as second:
+        run = first.say("slow 60")
+        second.wait_for(run, "ToolCallStarted")
+        refused = second.browser.post("/conversations/c/runs", json={"text": "Hello?"})
+        assert (refused.status_code, refused.json()["error"]["run"]) == (409, run)
+        reader = Reader(second, run)
+        assert reader.began.wait(10)
+        state = second.browser.post(f"/runs/{run}/cancel").json()
+        assert (state["status"], state["reason"]) == ("stopped", "cancelled")
+        reader.join(10)
+        assert '"RunStopped"' in reader.text
+        assert first.ended(run)["result"] == state["result"]
+        assert second.ended(second.say("Go on."))["status"] == "finished"
+        assert first.browser.get("/conversations/c").json()["messages"][-1]["role"] == "assistant"
+
+
+def test_a_process_closes_the_runs_of_one_that_was_killed(tmp_path: Path) -> None:
+    """Nothing is restarted: the other process takes over as soon as a message comes."""
+    store = tmp_path / "chats.sqlite"
+    with service_process(store) as first, service_process(store) as second:
+        run = first.say("slow 60")
+        first.wait_for(run, "ToolCallStarted")
+        first.kill()
+        assert second.ended(second.say("Still there?"))["status"] == "finished"
+        assert second.browser.get(f"/runs/{run}").json()["reason"] == "process died"

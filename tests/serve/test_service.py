@@ -1,0 +1,183 @@
+"""`Service` as an object: its settings, its lifespan, its page, and who may ask."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from kept_runs import Workshop
+from served import client, listening, served, service
+from starlette.requests import Request
+
+from aswarm import Agent, AsyncSwarm, ConfigurationError
+from aswarm.conversations import MemoryStore
+from aswarm.serve import LocalRuns, Service, answers_with, app, bearer, everything, local_only
+from aswarm.serve._entries import Entry
+from aswarm.serve._page_routes import FOLDER
+from aswarm.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.asyncio
+
+
+def request_of(host: str | None) -> Request:
+    scope: dict[str, Any] = {"type": "http", "headers": [], "client": None if host is None else (host, 1)}
+    return Request(scope)
+
+
+async def test_auth_is_required_and_a_function() -> None:
+    """There is no default, and a token alone is not a function."""
+    with pytest.raises(TypeError):
+        app(agents=Agent())  # type: ignore[call-arg]
+    with pytest.raises(ConfigurationError, match="bearer"):
+        app(agents=Agent(), auth="token")
+    with pytest.raises(ConfigurationError, match="empty"):
+        bearer({})
+    with pytest.raises(ConfigurationError, match="empty"):
+        bearer({"token": ""})
+
+
+async def test_loopback_is_an_address_of_this_machine() -> None:
+    """A name, another address and a connection without one are not."""
+    for host, user in (
+        ("127.0.0.1", "local"),
+        ("::1", "local"),
+        ("10.0.0.1", None),
+        ("testclient", None),
+        (None, None),
+    ):
+        assert await local_only(request_of(host)) == user  # type: ignore[misc]
+
+
+async def test_an_auth_function_may_be_plain() -> None:
+    """It returns the id of the user, or an empty text or None for nobody."""
+    async with served([], auth=lambda request: request.headers.get("x-user", "")) as it:
+        assert (await it.ann.get("/runs", headers={"x-user": "cleo"})).status_code == 200
+        assert (await it.ann.get("/runs")).status_code == 401
+
+
+async def test_a_service_may_have_its_own_swarm_and_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are opened and closed with its lifespan, more than once; a path is that of an SQLite file."""
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    made = Service(agents=Agent(), auth=bearer("t"), store=tmp_path / "chats.sqlite")
+    for _ in range(2):
+        async with made.lifespan():
+            assert await made.runs.list(user="user") == []
+    assert (tmp_path / "chats.sqlite").exists()
+
+
+async def test_a_service_takes_runs_of_another_kind(workshop: Workshop) -> None:
+    """`runs` is an open implementation of `Runs`; the service drains it and does not close it."""
+    async with (
+        AsyncSwarm(ScriptedModel(["Hello."]).client()) as swarm,
+        MemoryStore() as store,
+        LocalRuns(swarm, store, agents=workshop.agents()) as runs,
+    ):
+        made = Service(swarm, agents=workshop.agents(), auth=bearer("t"), store=store, runs=runs)
+        async with made.lifespan():
+            run = await made.start("Hi!", conversation="c", user="user")
+            assert (await run.result()).type == "RunFinished"
+        assert (await runs.get(run.id, user="user")).status == "finished"
+
+
+async def test_what_the_body_of_the_lifespan_raises_leaves_as_itself() -> None:
+    """Not in a group."""
+    made = service([])
+
+    async def fail() -> None:
+        async with made.lifespan():
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+
+
+async def test_a_signal_begins_to_drain(workshop: Workshop) -> None:
+    """At SIGTERM readers end with a hint to come back, new runs are refused, and the handler of the server is called too."""
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    try:
+        made = service([call("slow"), "Done."], workshop, drain=5)
+        async with listening(made) as url, client(url, "token-of-ann") as ann:
+            run = (await ann.post("/conversations/c/runs", json={"text": "Hi!"})).json()["run"]
+            await workshop.began.wait()
+            async with asyncio.TaskGroup() as group:
+                reading = group.create_task(ann.get(f"/runs/{run}/events"))
+                await asyncio.sleep(0.1)
+                os.kill(os.getpid(), signal.SIGTERM)
+            assert reading.result().text.endswith("retry: 1000\n\n")
+            # The server takes no more connections; a service behind another one may still be asked.
+            transport, headers = httpx.ASGITransport(app=made), dict(ann.headers)
+            async with httpx.AsyncClient(transport=transport, base_url=url, headers=headers) as inside:
+                assert (await inside.get("/health")).status_code == 503
+                refused = await inside.post("/conversations/d/runs", json={"text": "Hi!"})
+                assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+                assert (await inside.get(f"/runs/{run}/events")).text.endswith("retry: 1000\n\n")
+            workshop.go.set()
+        assert heard == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+async def test_a_client_that_takes_nothing_does_not_hold_the_end_up(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A response whose bytes nobody takes is left a moment after the service has begun to drain."""
+    from aswarm.serve import NativeWire, respond
+
+    monkeypatch.setattr("aswarm.serve._responses._GRACE", 0.02)
+    made = service(["Hello."], workshop)
+    async with made.lifespan():
+        run = await made.start("Hi!", conversation="c", user="ann")
+        scope: dict[str, Any] = {"type": "http", "method": "GET", "headers": [], "query_string": b""}
+
+        async def receive() -> Any:
+            await asyncio.sleep(60)
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.body":
+                await asyncio.sleep(60)
+
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            group.create_task(respond(run, NativeWire(), Request(scope))(scope, receive, send))
+            await asyncio.sleep(0.05)
+            run.draining.set()
+
+
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="there is no page")
+async def test_the_page_loads_nothing_from_elsewhere() -> None:
+    """Its files need no user, and have a policy that lets them load from this service only."""
+    async with served([], page=True) as it, client(it.url, None) as nobody:
+        answer = await nobody.get("/")
+        assert answer.status_code == 200
+        assert answer.headers["content-security-policy"].startswith("default-src 'self'")
+        assert (await nobody.get("/page/../../_service.py")).status_code == 404
+
+
+async def test_the_page_is_served_only_if_it_is_wanted() -> None:
+    """Without `page` there is nothing at the root."""
+    async with served([]) as it:
+        assert (await it.ann.get("/")).status_code == 404
+
+
+async def test_what_readers_get() -> None:
+    """`everything` changes nothing; `answers_with` leaves what its keys do not name, and what an agent as a tool has left."""
+    changed = Entry(3, 0, "ContextChanged", {"agent": "A", "changes": {"a": 1, "b": 2}, "removed": ["c"], "by": []})
+    nested = Entry(4, 0, "ToolProgress", {"value": {"type": "RunFinished", "response": {"secret": 1}}})
+    error = Entry(5, 0, "ToolCallFinished", {"content": "Error", "error": "ValueError: secret"})
+    show = answers_with(["a"])
+    assert everything(changed) is changed
+    assert show(changed).fields["changes"] == {"a": 1}  # type: ignore[union-attr]
+    assert answers_with()(changed) is None
+    assert show(nested).fields == {"value": {"type": "RunFinished"}}  # type: ignore[union-attr]
+    assert show(Entry(4, 0, "ToolProgress", {"value": 1})).fields == {"value": 1}  # type: ignore[union-attr]
+    assert show(error).fields["error"] == "ValueError"  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def workshop() -> Workshop:
+    return Workshop()
