@@ -15,9 +15,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
+import anyio
+
 from aswarm._errors import ConfigurationError, Hold
 from aswarm._json import shown
 from aswarm._run.handlers import Handlers, Middleware
+from aswarm._runtime.backend import raise_if_own
 
 from ._checked import Checked
 from ._verdicts import Replace, Verdict, refusal
@@ -73,6 +76,9 @@ class Check:
         with _unguarded():
             try:
                 verdict = await found
+            except anyio.get_cancelled_exc_class() as error:
+                await raise_if_own(error)
+                raise refusal(self.name, "the check was cancelled, but not by its run") from error
             except Exception as error:  # noqa: BLE001 - of any check
                 verdict = self._of_failure(error, checked)
         return self._accepted(verdict, checked)
