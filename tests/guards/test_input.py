@@ -6,6 +6,7 @@ import asyncio
 import json
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -13,7 +14,7 @@ import pytest
 from guarded import WAYS, Scene, steps
 from middlewares import Chunks
 
-from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, OutputError, RunError
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, OutputError, RunError, ToolCallFinished
 from aswarm.guards import Block, Blocked, CheckedInput, Halt, Replace, Say, guard_input
 from aswarm.middleware import CompletionRequest, Handlers, Middleware
 from aswarm.testing import Failure, ScriptedModel, call, check_history
@@ -308,6 +309,25 @@ async def test_a_check_is_asked_once_a_run_or_once_a_turn() -> None:
         assert (seen[0].run.id, seen[0].run.context_variables["user"], seen[0].agent.name) == ("r1", "ada", "Agent")
 
 
+@PARALLEL
+async def test_what_the_user_sends_later_is_judged(parallel: bool) -> None:
+    """A message that comes while the run is at work does not pass by a guard that has spoken already."""
+    scene = Scene()
+    check = scene.check(lambda checked: Block("no") if "bad" in checked.text else None)
+    swarm = AsyncSwarm(scene, middleware=[guard_input(check, parallel=parallel)])
+    for text, expected in (("good", 2), ("bad", 1)):
+        scene.asked.clear()
+        scene.log.clear()
+        async with swarm.stream(scene.agent(), "Hi") as run:
+            with suppress(Blocked):
+                async for event in run:
+                    if isinstance(event, ToolCallFinished):
+                        run.send(text)
+        assert scene.log.count("verdict") == 2
+        assert len([body for body in scene.asked if text in str(body)]) == (expected - 1 if not parallel else 1)
+        assert run.response.stop == ("answer" if text == "good" else "error")
+
+
 async def test_each_run_is_judged_for_itself() -> None:
     """Two runs of one swarm, two verdicts."""
     scene = Scene(calls=())
@@ -340,6 +360,24 @@ async def test_the_text_is_what_the_user_wrote_last() -> None:
     ]
     await scene.run(guard_input(lambda checked: seen.append(checked.text)), messages=messages)
     assert seen == ["new"]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_check_may_be_anything_that_can_be_called(anyio_backend: str) -> None:
+    """A partial, an object with `__call__`, a function that returns a task. The error has its name."""
+
+    class Strict:
+        async def __call__(self, checked: CheckedInput) -> Block:
+            return Block()
+
+    def in_a_task(checked: CheckedInput) -> Any:
+        return asyncio.ensure_future(Strict()(checked))
+
+    for check, name in ((partial(Scene().check(Block())), "check"), (Strict(), "Strict"), (in_a_task, "in_a_task")):
+        scene = Scene()
+        with pytest.raises(Blocked) as caught:
+            await scene.run(guard_input(check))
+        assert (caught.value.check, scene.worked) == (name, 0)
 
 
 @pytest.mark.parametrize(

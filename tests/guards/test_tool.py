@@ -190,6 +190,15 @@ async def test_what_a_check_of_a_result_sees() -> None:
     assert second.run.id
 
 
+async def test_a_handoff_is_a_call() -> None:
+    """`Block` before it keeps the agent."""
+    other = Agent(name="Other")
+    model = ScriptedModel([call("transfer_to_other"), "Done"])
+    swarm = AsyncSwarm(model.client(), middleware=[guard_tool(lambda checked: Block("stay here"))])
+    response = await swarm.run(Agent(functions=[other]), "Hi")
+    assert (told(response), response.agent and response.agent.name) == (["not run: stay here"], "Agent")
+
+
 async def test_both_checks_of_one_guard() -> None:
     """`before`, then the function, then `after`. A call that `before` has answered has no result to judge."""
     till, log = Till(), list[str]()

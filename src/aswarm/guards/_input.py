@@ -6,7 +6,7 @@ already. None of its chunks is passed on before the verdict, so that the run has
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
@@ -46,8 +46,8 @@ def guard_input(
     before the verdict; without a pass, the request is cancelled. The provider has seen the messages, may have run its own
     tools, and may charge for it. With False it is asked only after the verdict.
 
-    `every="run"` asks the check once for each run, before its first completion, and its verdict holds for the run;
-    "turn" asks it before each completion. `agents`: only before completions of these agents, compared by name.
+    `every="run"` asks the check before the first completion of a run, and once more for messages of the user that come
+    later, such as those of `run.send`; `Say` holds for the rest of the run. "turn" asks it before each completion. `agents`: only before completions of these agents, compared by name.
     `on_error="pass"`: a check that raises is logged and lets pass; by default it blocks.
 
     A plain check is called on the event loop and must not block it. Calls that `resume=` runs at the beginning of a run
@@ -91,20 +91,27 @@ class _InputGuard:
         self._parallel = parallel
         self._every_turn = every_turn
         self._names = names
-        self._is_judged = False
+        self._passed: list[Message] | None = None  # the messages of the user that were let pass
         self._said: Say | None = None  # holds for the run: an answer with a type may be asked for again
         self._replaced: list[tuple[Message, Message | None]] = []  # the history keeps the originals
 
     def complete(self, request: CompletionRequest) -> Chunks:
         """The completion, once it may be seen."""
         self._replace_known(request)
-        if self._is_due(request.agent):
-            return self._judged(request)
-        return self._handlers.complete(request) if self._said is None else _said(self._said)
+        if self._said is not None:
+            return _said(self._said)
+        return self._judged(request) if self._is_due(request) else self._handlers.complete(request)
 
-    def _is_due(self, agent: Agent) -> bool:
-        is_named = self._names is None or agent.name in self._names
-        return is_named and (self._every_turn or not self._is_judged)
+    def _is_due(self, request: CompletionRequest) -> bool:
+        if self._names is not None and request.agent.name not in self._names:
+            return False
+        if self._every_turn or self._passed is None:
+            return True
+        passed = self._passed  # compared as values, as below
+        return any(message not in passed for message in last_of_user(request.body["messages"]))
+
+    def _let_pass(self, messages: Sequence[Message]) -> None:
+        self._passed = [*(self._passed or ()), *last_of_user(messages)]
 
     async def _judged(self, request: CompletionRequest) -> Chunks:
         checked = CheckedInput(request.body["messages"], request.agent, self._handlers.run)
@@ -119,7 +126,7 @@ class _InputGuard:
                     ahead = _ReadAhead(found)
                     verdict = await ahead.read(chunks)
                     if verdict is None:
-                        self._is_judged = True
+                        self._let_pass(checked.messages)
                         for chunk in ahead.received:
                             yield chunk
                         ahead.failure.get()
@@ -134,13 +141,13 @@ class _InputGuard:
         """What follows from the verdict, where no completion was asked for, or the one that was is not used."""
         if isinstance(verdict, Block):
             raise refusal(self._check.name, verdict.reason)
-        self._is_judged = True
         if isinstance(verdict, Say):
             self._said = None if self._every_turn else verdict
             return _said(verdict)
         if isinstance(verdict, Replace):
             self._replace_text(last_of_user(checked.messages), verdict.value)
             self._replace_known(request)
+        self._let_pass(request.body["messages"])
         return self._handlers.complete(request)
 
     def _replace_text(self, messages: list[Message], content: Content) -> None:
