@@ -12,7 +12,9 @@ from typing import Any
 import anyio
 import pytest
 from guarded import WAYS, Scene, steps
+from loopback import Reply, serve
 from middlewares import Chunks
+from run_scenes import client_of, until
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, OutputError, RunError, ToolCallFinished
 from aswarm.guards import Block, Blocked, CheckedInput, Halt, Replace, Say, guard_input
@@ -77,6 +79,27 @@ async def test_a_block_does_not_wait_for_the_model(way: str, parallel: bool, mom
     with anyio.fail_after(10), pytest.raises(Blocked):
         await scene.run(guard_input(scene.check(Block("no")), parallel=parallel), way=way)
     assert (scene.seen, scene.worked, scene.open_streams) == ([], 0, 0)
+
+
+@PARALLEL
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_block_closes_the_connection(parallel: bool, stream: bool) -> None:
+    """Over a real socket, to a server that does not answer: nothing is left open."""
+
+    def check(checked: CheckedInput) -> Any:
+        async def when_asked() -> Block:
+            if parallel:
+                await until(lambda: server.requests)
+            return Block("no")
+
+        return when_asked()
+
+    async with serve(lambda body: Reply([], silent=True)) as server, client_of(server) as client:
+        swarm = AsyncSwarm(client, middleware=[guard_input(check, parallel=parallel)])
+        with anyio.fail_after(10), pytest.raises(Blocked):
+            await Scene().read(swarm, "stream" if stream else "run")
+        await until(lambda: server.open_now == 0)
+        assert len(server.requests) == parallel
 
 
 # --- the verdicts -----------------------------------------------------------------------------------------------------
