@@ -13,7 +13,7 @@ import anyio
 import pytest
 from guarded import WAYS, Scene, steps
 from loopback import Reply, serve
-from middlewares import Chunks
+from middlewares import Chunks, asking_first
 from run_scenes import client_of, until
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, OutputError, RunError, ToolCallFinished
@@ -157,8 +157,10 @@ async def test_a_text_in_place_of_the_answer(way: str, parallel: bool) -> None:
 async def test_a_text_in_place_of_an_answer_with_a_type_holds_for_the_run() -> None:
     """A run whose answer must have a type asks again, and the model still gets nothing."""
     scene = Scene(calls=())
+    # What the run tells the model of the text is no message that the check would stop.
+    guard = guard_input(lambda checked: Say("No.") if "bad" in checked.text else None)
     with pytest.raises(OutputError, match="asked again 1 times"):
-        await scene.run(guard_input(lambda checked: Say("No.")), output=int)
+        await scene.run(guard, messages="bad", output=int)
     assert scene.asked == []
 
 
@@ -189,11 +191,28 @@ async def test_a_message_in_place_of_the_users(way: str, parallel: bool) -> None
 
 
 async def test_each_turn_may_replace_again() -> None:
-    """A replacement of a later turn replaces the earlier one."""
-    scene = Scene()
-    numbers = iter("12")
-    await scene.run(guard_input(lambda checked: Replace(next(numbers)), every="turn"))
-    assert [body["messages"][1]["content"] for body in scene.asked] == ["1", "2"]
+    """A replacement of a later turn replaces the earlier one, also in the turns after it."""
+    model = ScriptedModel([call("work"), call("work"), "Done"])
+    verdicts = iter([Replace("1"), Replace("2"), None])
+    seen: list[str] = []
+
+    def check(checked: CheckedInput) -> Replace | None:
+        seen.append(checked.text)
+        return next(verdicts)
+
+    swarm = AsyncSwarm(model.client(), middleware=[guard_input(check, every="turn")])
+    await swarm.run(Scene().agent(), "Hi")
+    assert [request.messages[1]["content"] for request in model.requests] == ["1", "2", "2"]
+    assert seen == ["Hi", "1", "2"]
+
+
+async def test_middleware_further_in_changes_each_request_once() -> None:
+    """A completion that is asked for again with other content begins with the request as it came."""
+    scene = Scene(calls=())
+    note = {"role": "system", "content": "note"}
+    changing = asking_first(lambda body: body["messages"].append(note))
+    await scene.run(guard_input(scene.check(Replace("x"))), changing)
+    assert [body["messages"].count(note) for body in scene.asked] == [1, 1]
 
 
 async def test_nothing_to_replace_is_no_pass() -> None:

@@ -52,7 +52,6 @@ def hold_answer(
                     if _has_calls(accumulator.feed(chunk)):
                         for each in held:
                             yield each
-                        held.clear()
                         async for later in chunks:
                             yield later
                         return
