@@ -18,6 +18,7 @@ from aswarm._runtime.backend import HiddenGenerators
 from aswarm._usage import Usage
 from aswarm._wire.request import CompletionRequest
 
+from .current_call import OuterRun
 from .plan import ToolCall, ToolOutcome
 from .state import RunState
 
@@ -42,10 +43,13 @@ class ToolHandler(Protocol):
 class RunInfo:
     """What a middleware may know about its run. A live view: each attribute is read from the running run."""
 
-    __slots__ = ("_id", "_state", "_tool_call")
+    __slots__ = ("_id", "_outer_run", "_state", "_tool_call")
 
-    def __init__(self, run_id: str, state: RunState, tool_call: ToolCall | None = None) -> None:
+    def __init__(
+        self, run_id: str, state: RunState, tool_call: ToolCall | None = None, outer_run: OuterRun | None = None
+    ) -> None:
         self._id = run_id
+        self._outer_run = outer_run
         self._tool_call = tool_call
         self._state = state
 
@@ -77,6 +81,11 @@ class RunInfo:
         self._state.spending.add(usage)
         if self._state.budget is not None:
             self._state.budget.add_price(usage, model)
+
+
+def outer_run(info: RunInfo) -> OuterRun | None:
+    """What middleware of ours needs to begin a run inside this one; None where a test has made the handlers."""
+    return info._outer_run  # noqa: SLF001 - of this module
 
 
 @dataclass(frozen=True, slots=True)
