@@ -96,14 +96,14 @@ def test_no_name_is_left_over() -> None:
 def test_no_class_name_stands_twice() -> None:
     """One name, one class, in the whole package.
 
-    The public API says `Answer` of a decision and of a scripted answer, and `Block` of a history and of a guard's verdict.
+    The public API says `Answer` of a decision and of a scripted answer.
     """
     places: dict[str, list[str]] = {}
     for path in SOURCE.glob("**/*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
-    assert {name: paths for name, paths in places.items() if len(paths) > 1 and name not in ("Answer", "Block")} == {}
+    assert {name: paths for name, paths in places.items() if len(paths) > 1 and name != "Answer"} == {}
 
 
 def _defined(tree: ast.Module) -> list[str]:
