@@ -17,7 +17,7 @@ from response_bodies import check_body
 
 from aswarm import Agent
 from aswarm._run.state import RunState
-from aswarm.conversations import MessageBlock, HistoryFunction, last, own_turns, since_handoff, without_tool_results
+from aswarm.conversations import HistoryFunction, MessageBlock, last, own_turns, since_handoff, without_tool_results
 from aswarm.testing import check_history
 
 pytestmark = pytest.mark.slow

@@ -32,7 +32,6 @@ from ._sqlite import SQLiteStore
 from ._store import Change, Conflict, ConversationSummary, Store, Stored
 
 __all__ = [
-    "MessageBlock",
     "Change",
     "Conflict",
     "Conversation",
@@ -40,6 +39,7 @@ __all__ = [
     "ConversationSummary",
     "HistoryFunction",
     "MemoryStore",
+    "MessageBlock",
     "PostgresStore",
     "SQLiteStore",
     "Store",
