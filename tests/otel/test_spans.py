@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import subprocess
 import sys
@@ -296,6 +297,19 @@ async def test_an_answer_that_is_no_completion_is_an_error(traces: Traces, answe
     assert all(map(has_failed, traces.begun))
 
 
+async def test_an_error_in_an_answer_is_found_where_another_middleware_reads_on(traces: Traces) -> None:
+    """`retry` reads a whole answer to its end before it passes on the first chunk."""
+
+    class Source:
+        async def complete(self, request: object) -> Any:
+            yield {"error": {"message": "overloaded", "code": 503}}
+            yield {"error": {"message": "again", "code": 500}}
+
+    with pytest.raises(Exception, match="overloaded"):
+        await AsyncSwarm(Source(), middleware=[retry(1), traces.middleware()]).run(Agent(), "Hi")
+    assert attributes(traces.one("chat"))["error.type"] == "503"
+
+
 async def test_an_error_of_other_code_is_named_by_its_class(traces: Traces) -> None:
     """Not as the RunError that stands for it."""
 
@@ -476,6 +490,15 @@ def test_without_the_package_the_error_says_what_to_install() -> None:
         "try:\n    import aswarm.otel\nexcept aswarm.ConfigurationError as error:\n    print(error)\n"
     )
     assert _output(code)[0].startswith('aswarm.otel needs opentelemetry-api; install the extra "otel"')
+
+
+def test_a_part_of_the_package_that_is_missing_is_the_same_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what is missing as the cause."""
+    monkeypatch.setitem(sys.modules, "aswarm.otel._middleware", None)
+    monkeypatch.delitem(sys.modules, "aswarm.otel")
+    with pytest.raises(ConfigurationError, match="needs opentelemetry-api") as caught:
+        importlib.import_module("aswarm.otel")
+    assert isinstance(caught.value.__cause__, ImportError)
 
 
 def _output(code: str) -> tuple[str, str]:

@@ -43,15 +43,13 @@ class TracedCompletion:
         """Take one chunk. It never raises: the run reports what is wrong with a chunk."""
         if self._first_chunk is None:
             self._first_chunk = self._operation.seconds
-        if self._error is not None:
-            return
         try:
             self._accumulator.feed(chunk)
             if not self._source and is_object(chunk):
                 found = {names.RESPONSE_ID: chunk.get("id"), names.RESPONSE_MODEL: chunk.get("model")}
                 self._source = {key: sendable(text) for key, text in found.items() if text and isinstance(text, str)}
         except AswarmError as error:
-            self._error = error
+            self._error = self._error or error
 
     def end(self, error: BaseException | None = None) -> None:
         """End the span. `error`: what left the handler, or None."""
