@@ -11,7 +11,7 @@ from traces import Traces
 from aswarm import Agent, AsyncSwarm
 from aswarm.middleware import CompletionRequest
 from aswarm.otel._requests import model_of, settings_of
-from aswarm.testing import RawAnswer, call
+from aswarm.testing import RawAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 
@@ -82,6 +82,20 @@ async def test_the_answer_says_its_model_its_end_and_its_tokens(traces: Traces) 
     (sent, received) = sorted(traces.points("gen_ai.client.token.usage"), key=lambda point: -point.sum)
     assert (sent.sum, sent.attributes["gen_ai.token.type"]) == (100, "input")
     assert (received.sum, received.attributes["gen_ai.token.type"]) == (20, "output")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_over_the_responses_api_says_the_same(traces: Traces, stream: bool) -> None:
+    """Its id, its model and its tokens."""
+    model = ScriptedModel(["Hi."], api="responses")
+    swarm = AsyncSwarm(model.client(), api="responses", middleware=[traces.middleware()])
+    async with swarm.stream(Agent(), "Hi", deltas=stream) as run:
+        async for _ in run:
+            pass
+    found = dict(traces.one("chat").attributes or {})
+    assert found["gen_ai.response.id"]
+    assert found["gen_ai.response.model"] == "scripted"
+    assert (found["gen_ai.usage.input_tokens"], found["gen_ai.usage.output_tokens"]) == (10, 5)
 
 
 async def test_tokens_that_are_not_counted_are_not_said(traces: Traces) -> None:
