@@ -17,6 +17,7 @@ _BATCH_ON_AIOHTTP = ("handwritten_aiohttp", "aswarm_aiohttp", "aswarm_batch_aioh
 # What is added to a run, beside a run without it.
 PLAIN = "aswarm_"
 _ADDITIONS = ("aswarm_middleware", "aswarm_guard_input", "aswarm_guard_tool", "aswarm_hold_answer")
+_ADDITIONS += ("aswarm_otel", "aswarm_otel_content")
 _OVER_RESPONSES = (REFERENCE_OVER_RESPONSES, "aswarm_responses")
 # Contenders for some figures alone.
 _FOR_SOME = {"aswarm_batch", "aswarm_journal", "handwritten_aiohttp", "aswarm_batch_aiohttp", "aswarm_journal_aiohttp"}

@@ -23,6 +23,8 @@ NAMES = {
     "aswarm_guard_input": "**aswarm**, `guard_input`",
     "aswarm_guard_tool": "**aswarm**, `guard_tool`",
     "aswarm_hold_answer": "**aswarm**, `hold_answer`",
+    "aswarm_otel": "**aswarm**, `otel`",
+    "aswarm_otel_content": "**aswarm**, `otel(content=True)`",
     "openai_agents": "openai-agents",
     "pydantic_ai_": "pydantic-ai",
     "langgraph_swarm_": "langgraph-swarm",

@@ -3,7 +3,7 @@
     python run.py --quick             aswarm and what is written by hand, a minute or two
     python run.py --batches           the same of batches
     python run.py --responses         the same over the Responses API
-    python run.py --additions         what middleware and guards add to a run
+    python run.py --additions         what middleware, guards and traces add to a run
     python run.py --peers DIRECTORY   the frameworks too: DIRECTORY has a virtual environment for each of `peers.toml`
 
 Contenders take turns (A B C, C B A, ...), every figure is the median over the rounds of the ratio to the hand-written
@@ -55,6 +55,8 @@ OURS = (
     "aswarm_guard_input",
     "aswarm_guard_tool",
     "aswarm_hold_answer",
+    "aswarm_otel",
+    "aswarm_otel_content",
 )
 
 

@@ -56,6 +56,7 @@ NOT_RUN = (
     "python -m nox ",
     "pip ",
     "export ",
+    "opentelemetry-instrument ",
     "git ",
     "cd ",
     "python examples/",

@@ -20,7 +20,7 @@ from aswarm._wire.request import CompletionRequest
 
 from .current_call import OuterRun
 from .plan import ToolCall, ToolOutcome
-from .state import RunState
+from .state import EndCallback, RunState
 
 CompletionHandler: TypeAlias = Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]
 # Awaited, because a middleware may have to record that a function runs before it does.
@@ -81,6 +81,25 @@ class RunInfo:
         self._state.spending.add(usage)
         if self._state.budget is not None:
             self._state.budget.add_price(usage, model)
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """The id of the run and the name of its agent, for `logger.info(..., extra=run.log_fields)`."""
+        return self._state.log_fields
+
+    def on_end(self, callback: EndCallback) -> None:
+        """Have `callback(response, error)` called once, when the run ends in any way.
+
+        `response` says why: its `stop` is "error" where there is an `error`, an `AswarmError`, and "cancelled" where the run
+        was left early. Called on the event loop of the run, before its caller gets the response or the error, and after all
+        handlers have ended. The callback must not block. The first that was added is the first that is called, so that of
+        the innermost middleware. What it raises is logged.
+        """
+        self._state.end_callbacks += (callback,)
+
+
+# The fields of a log record that is about no run: a format with `%(run_id)s` works for it too.
+NO_RUN: Mapping[str, None] = {"run_id": None, "agent": None}
 
 
 def outer_run(info: RunInfo) -> OuterRun | None:
