@@ -1,0 +1,121 @@
+"""A lamp shop behind the page in a process of its own, a proxy that cuts connections, and Chromium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from cutting_proxy import CuttingProxy
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+SUPPORT = Path(__file__).parents[2] / "support"
+ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage"]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium of the system."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def shop() -> Iterator[int]:
+    """The port of the lamp shop."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    path = os.pathsep.join([os.fspath(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, os.fspath(SUPPORT / "playground.py"), str(port)]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.DEVNULL) as process:
+        for _ in range(300):
+            try:
+                httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False)
+                break
+            except httpx.TransportError:
+                time.sleep(0.1)
+        yield port
+        process.terminate()
+
+
+@pytest.fixture
+def proxy(shop: int) -> Iterator[CuttingProxy]:
+    """A proxy before the lamp shop, which cuts connections."""
+    with CuttingProxy(shop) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def service(proxy: CuttingProxy) -> Iterator[httpx.Client]:
+    """A client of the service."""
+    with httpx.Client(base_url=f"http://127.0.0.1:{proxy.port}", trust_env=False, timeout=20) as client:
+        yield client
+
+
+class Tabs:
+    """Opens tabs, and keeps what must not happen in them: requests to elsewhere, errors, violations of the policy."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.context = context
+        self.url = url
+        self.elsewhere: list[str] = []
+        self.errors: list[str] = []
+        context.route("**/*", self._route)
+        context.add_init_script(
+            "addEventListener('securitypolicyviolation', (event) => console.error('POLICY ' + event.violatedDirective))"
+        )
+
+    def _route(self, route: Any) -> None:
+        url = urlsplit(route.request.url)
+        if url.hostname == "127.0.0.1" or url.scheme in ("blob", "data"):
+            route.continue_()
+        else:
+            self.elsewhere.append(route.request.url)
+            route.abort()
+
+    def open(self, place: str = "#/") -> Page:
+        """A tab at a place of the page, once it has drawn it."""
+        page = self.context.new_page()
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda message: self._note(message.text) if message.type == "error" else None)
+        page.goto(f"{self.url}/{place}")
+        page.wait_for_selector(".card" if place == "#/" else ".turn")
+        return page
+
+    def _note(self, text: str) -> None:
+        if "Failed to load resource" not in text and "net::ERR" not in text:
+            self.errors.append(text)
+
+
+@pytest.fixture
+def new_tabs(browser: Browser, proxy: CuttingProxy) -> Iterator[Callable[..., Tabs]]:
+    """Makes the tabs of one user. At the end of the test they must have been without errors and without other hosts."""
+    made: list[Tabs] = []
+
+    def make(**settings: Any) -> Tabs:
+        context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **settings})
+        made.append(Tabs(context, f"http://127.0.0.1:{proxy.port}"))
+        return made[-1]
+
+    yield make
+    for tabs in made:
+        tabs.context.close()
+        assert (tabs.elsewhere, tabs.errors) == ([], [])
+
+
+@pytest.fixture
+def tabs(new_tabs: Callable[..., Tabs]) -> Tabs:
+    """The tabs of one user."""
+    return new_tabs()
