@@ -45,8 +45,10 @@ class CuttingProxy:
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
-        await self._cut()
         server.close()
+        while self._writers:
+            await self._cut()
+            await asyncio.sleep(0.01)
 
     async def _cut(self) -> int:
         writers = list(self._writers)

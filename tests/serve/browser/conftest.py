@@ -9,16 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from browser_tabs import SUPPORT, Tabs
 from cutting_proxy import CuttingProxy
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
-SUPPORT = Path(__file__).parents[2] / "support"
 ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage"]
 
 
@@ -62,41 +60,6 @@ def service(proxy: CuttingProxy) -> Iterator[httpx.Client]:
     """A client of the service."""
     with httpx.Client(base_url=f"http://127.0.0.1:{proxy.port}", trust_env=False, timeout=20) as client:
         yield client
-
-
-class Tabs:
-    """Opens tabs, and keeps what must not happen in them: requests to elsewhere, errors, violations of the policy."""
-
-    def __init__(self, context: BrowserContext, url: str) -> None:
-        self.context = context
-        self.url = url
-        self.elsewhere: list[str] = []
-        self.errors: list[str] = []
-        context.route("**/*", self._route)
-        context.add_init_script(
-            "addEventListener('securitypolicyviolation', (event) => console.error('POLICY ' + event.violatedDirective))"
-        )
-
-    def _route(self, route: Any) -> None:
-        url = urlsplit(route.request.url)
-        if url.hostname == "127.0.0.1" or url.scheme in ("blob", "data"):
-            route.continue_()
-        else:
-            self.elsewhere.append(route.request.url)
-            route.abort()
-
-    def open(self, place: str = "#/") -> Page:
-        """A tab at a place of the page, once it has drawn it."""
-        page = self.context.new_page()
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda message: self._note(message.text) if message.type == "error" else None)
-        page.goto(f"{self.url}/{place}")
-        page.wait_for_selector(".card" if place == "#/" else ".turn")
-        return page
-
-    def _note(self, text: str) -> None:
-        if "Failed to load resource" not in text and "net::ERR" not in text:
-            self.errors.append(text)
 
 
 @pytest.fixture

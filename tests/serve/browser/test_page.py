@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import SUPPORT, Tabs
+from browser_tabs import SUPPORT, Tabs
 from cutting_proxy import CuttingProxy
 from playwright.sync_api import Page, expect
 
@@ -122,7 +122,7 @@ def test_a_run_can_be_watched_by_its_id(tabs: Tabs, service: httpx.Client) -> No
     """The page finds the conversation of a run whose id was given."""
     run = service.post("/conversations/watched/runs", json={"text": "slow, please"}).json()["run"]
     page = tabs.open()
-    page.press("body", "w")
+    page.get_by_role("button", name="Watch a run").click()
     page.get_by_label("Id of the run").fill(run)
     page.get_by_role("button", name="Watch", exact=True).click()
     expect(page.locator(".turn .prose")).to_contain_text("word3")
@@ -452,7 +452,7 @@ def test_text_has_contrast_and_every_control_has_a_name(new_tabs: Any, scheme: s
 
     look("empty")
     for text, name in [("my orders", "calls"), ("error", "failed"), ("a refund", "waiting"), ("stuck", "unknown"), ("context", "context")]:
-        page.press("body", "n") if name != "calls" else None
+        page.get_by_role("button", name="New conversation").click()
         page.wait_for_selector(".card")
         say(page, text)
         if name == "unknown":

@@ -5,12 +5,9 @@ import { parsed } from "./text.js";
 
 // --- Case of aswarm.evals, as JSON ---
 
-const OWN = ["sender", "tool_name", "waiting", "reasoning_content", "reasoning"];
+const OWN = ["sender", "tool_name", "reasoning_content", "reasoning"];
 
-function plain(message) {
-  const found = Object.fromEntries(Object.entries(message).filter(([key, value]) => !OWN.includes(key) && !key.startsWith("_") && value !== null));
-  return found;
-}
+const plain = (message) => Object.fromEntries(Object.entries(message).filter(([key, value]) => !OWN.includes(key) && value !== null));
 
 // `expect`: "first", "all", "none" or "judge".
 export function evalCase({ messages, turn, expect, withArguments, judge, name, context }) {
@@ -62,6 +59,16 @@ function step(message) {
   return `Answer(${literal(text)}, [${calls.join(", ")}])`;
 }
 
+// A decision of the log in the form that `resume=` takes.
+function decision(made) {
+  if (!made || typeof made !== "object") return made;
+  if ("data" in made) return { answer: made.data };
+  if ("arguments" in made) return made.arguments ? { approve: { arguments: made.arguments } } : true;
+  return "reason" in made ? (made.reason ? { deny: made.reason } : false) : made;
+}
+
+const decisions = (made) => (typeof made === "object" ? Object.fromEntries(Object.entries(made).map(([key, each]) => [key, decision(each)])) : true);
+
 const slug = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "_").replace(/^_|_$/g, "").slice(0, 40).replace(/_$/, "") || "this_run";
 
 // `history`: the messages before the run.
@@ -70,7 +77,7 @@ export function asTest(view, history) {
   const text = textOf(view.asked.find((message) => message.role === "user")?.content || "");
   const input = [...history, ...view.asked].map(plain);
   const context = Object.keys(view.first).length ? `, context_variables=${literal(view.first)}` : "";
-  const resume = view.turns[0]?.resumed ? `, resume=${literal(view.turns[0].decisions || true)}` : "";
+  const resume = view.turns[0]?.resumed ? `, resume=${literal(decisions(view.turns[0].decisions || true))}` : "";
   const calls = answers.flatMap((message) => (message.tool_calls || []).map((call) => call.function?.name));
   const variable = slug(view.agentBefore || "agent");
   const steps = answers.map((message) => `            ${step(message)},`).join("\n");
@@ -98,7 +105,7 @@ ${input.map((message) => `        ${literal(message)},`).join("\n")}
     assert called == ${literal(calls)}
     assert response.agent.name == ${literal(view.agent || "")}
     assert response.text == ${literal(view.response.text)}
-    check_history([*messages, *response.messages])
+    check_history([*messages, *response.messages]${view.waiting.length ? ", allow_open=True" : ""})
 `;
 }
 

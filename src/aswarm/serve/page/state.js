@@ -1,6 +1,6 @@
 // What the page knows and what it does. Components draw `state`, and call the functions here.
 
-import { ApiError, follow, get, noteTime, post, randomId, token } from "./api.js";
+import { ApiError, follow, get, noteTime, post, randomId, serverNow, token } from "./api.js";
 import { RunView, historyView, textOf } from "./fold.js";
 import { duration } from "./text.js";
 
@@ -13,6 +13,7 @@ const saved = (name, fallback) => {
 };
 const save = (name, value) => localStorage.setItem(`aswarm.${name}`, JSON.stringify(value));
 
+const LIVE = 2500; // milliseconds: what is older was there when the page came, and is not said
 const LOGS = 30; // older runs of a conversation are drawn from its messages
 
 export const state = {
@@ -151,17 +152,14 @@ function attach(id) {
   state.views.set(id, view);
   update();
   const onEntry = (entry) => {
-    const isLive = view.seenLive;
-    if (isLive) noteTime(entry.at);
+    noteTime(entry.at);
     view.add(entry);
     if (entry.type === "RunStarted") settleEarlier(view);
-    if (isLive) tell(view, entry);
-    if (entry.seq > 0 && view.isRunning && Date.now() - view.openedAt > 300) view.seenLive = true;
+    if (serverNow() - entry.at < LIVE) tell(view, entry);
     if (!view.isRunning && view.ended) onEnd(view);
     update();
   };
   const onState = (connection) => connection !== state.connection && update({ connection });
-  view.openedAt = Date.now();
   follow(id, { onEntry, onState, signal }).catch((error) => {
     if (error instanceof ApiError && error.status === 404) {
       view.status = "gone"; // its log was deleted; the messages are drawn in its place
