@@ -1,5 +1,6 @@
 // The dialogs: fork, edit and resend, eval case, test, keys, delete, watch a run, token.
 
+import { url } from "./api.js";
 import { names } from "./chat.js";
 import { asTest, copy, download, evalCase } from "./exporting.js";
 import { fork, forkFacts, href, remove, state, update, useToken } from "./state.js";
@@ -93,7 +94,8 @@ export const KEYS = {
   f: "fork after the one in focus", e: "edit the message in focus", "1 to 6": "the panels", w: "watch a run", t: "light, dark or as the system", "?": "this list", Esc: "close",
 };
 
-const Keys = () => html`<${Modal} title="Keys"><dl class="keylist">${Object.entries(KEYS).map(([key, text]) => html`<div><dt>${key.split(" ").map((each) => (each === "to" ? " to " : html`<kbd>${each}</kbd>`))}</dt><dd>${text}</dd></div>`)}</dl><//>`;
+const Keys = () => html`<${Modal} title="Keys"><dl class="keylist">${Object.entries(KEYS).map(([key, text]) => html`<div><dt>${key.split(" ").map((each) => (each === "to" ? " to " : html`<kbd>${each}</kbd>`))}</dt><dd>${text}</dd></div>`)}</dl>
+  <p class="dim small">This page holds htm and Preact: <a href=${url("page/vendor/LICENSE.txt").href}>licences</a>.</p><//>`;
 
 const Delete = ({ id }) => html`<${Modal} title="Delete the conversation?"><p>${state.titles[id] || id}</p><p class="dim">Its messages and the logs of its runs are deleted. This cannot be undone.</p>
   <div class="buttons end"><button autofocus onClick=${close}>Cancel</button><button class="danger solid" onClick=${() => remove(id)}>Delete</button></div><//>`;
