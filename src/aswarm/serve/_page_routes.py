@@ -16,12 +16,15 @@ from starlette.types import Scope
 
 from aswarm._agent import model_of
 from aswarm._errors import ConfigurationError
+from aswarm._messages import Message
 from aswarm._run.prices import price_of
 from aswarm._usage import Usage
 from aswarm.graph import Graph, agent_graph
 
+from ._conversation_routes import stored_conversation
 from ._endpoints import endpoint
 from ._http import json_response
+from ._run_as_test import run_as_test
 
 if TYPE_CHECKING:
     from ._service import Service
@@ -50,12 +53,22 @@ def page_routes(service: Service) -> list[BaseRoute]:
     """The graph; and the page, if the service has one. The files hold nothing of a user, and need none."""
     routes: list[BaseRoute] = [Route("/graph", endpoint(service, _graph))]
     if service.page:
-        routes += [Route("/", _index), Mount("/page", _PageFiles(directory=FOLDER))]
+        routes += [Route("/runs/{run}/test", endpoint(service, _test)), Route("/", _index), Mount("/page", _PageFiles(directory=FOLDER))]
     return routes
 
 
 async def _index(request: Request) -> Response:
     return FileResponse(FOLDER / "index.html", headers=HEADERS)
+
+
+async def _test(service: Service, request: Request, user: str) -> Response:
+    """A run as the code of a test."""
+    run = await service.run(request.path_params["run"], user=user)
+    log = [entry async for entry in run.entries()]
+    before: list[Message] = []
+    if run.conversation is not None and (count := log[0].fields["before"]):
+        before = (await stored_conversation(service, user, run.conversation)).messages[:count]
+    return json_response({"test": run_as_test(log, before)})
 
 
 async def _graph(service: Service, request: Request, user: str) -> Response:
