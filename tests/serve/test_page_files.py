@@ -27,7 +27,11 @@ def test_the_page_is_small() -> None:
 def test_every_file_is_in_the_installed_package() -> None:
     """The package that is imported, which is the wheel in `nox -s tests`, has each file as it is in the source."""
     installed = files("aswarm.serve") / "page"
-    assert [path.name for path in FILES if (installed / path.relative_to(SOURCE).as_posix()).read_bytes() != path.read_bytes()] == []
+    assert [
+        path.name
+        for path in FILES
+        if (installed / path.relative_to(SOURCE).as_posix()).read_bytes() != path.read_bytes()
+    ] == []
 
 
 def test_every_file_is_referenced() -> None:
@@ -54,7 +58,9 @@ def test_the_page_has_nothing_inline() -> None:
     text = (SOURCE / "index.html").read_text(encoding="utf-8")
     assert re.findall(r"<script(?![^>]*\ssrc=)|<style|\sstyle=|\son[a-z]+=", text) == []
     scripts = [path.read_text(encoding="utf-8") for path in OWN if path.suffix == ".js"]
-    assert [word for word in ("innerHTML", "eval(", "new Function", "dangerously") if any(word in text for text in scripts)] == []
+    assert [
+        word for word in ("innerHTML", "eval(", "new Function", "dangerously") if any(word in text for text in scripts)
+    ] == []
 
 
 def test_the_license_file_names_both_projects() -> None:

@@ -45,10 +45,16 @@ async def estimate_delivery(city: str) -> str:
 async def remember(customer: str, context_variables: Mapping[str, Any]) -> Result:
     """Remember what is known of the customer."""
     seen = [*context_variables.get("customers", []), customer]
-    return Result(value=f"Remembered {customer}.", context_variables={"customer": customer, "customers": seen, "tier": "gold"})
+    return Result(
+        value=f"Remembered {customer}.", context_variables={"customer": customer, "customers": seen, "tier": "gold"}
+    )
 
 
-@tool(approve=lambda arguments, context: f"{arguments['amount']} EUR is more than an agent may refund" if arguments["amount"] > 50 else False)
+@tool(
+    approve=lambda arguments, context: (
+        f"{arguments['amount']} EUR is more than an agent may refund" if arguments["amount"] > 50 else False
+    )
+)
 async def refund_order(order_id: int, amount: float, reason: str) -> str:
     """Give the customer the money for an order back."""
     ran.append("refund_order")
@@ -92,7 +98,9 @@ refunds = Agent(
 orders = Agent(
     name="Orders",
     model="gpt-4o-mini",
-    instructions=lambda context_variables: f"You know everything about orders. The customer is {context_variables.get('customer', 'unknown')}.",
+    instructions=lambda context_variables: (
+        f"You know everything about orders. The customer is {context_variables.get('customer', 'unknown')}."
+    ),
     functions=[look_up_order, check_stock, estimate_delivery, print_invoice, refunds, back_to_triage],
 )
 triage = Agent(
@@ -116,7 +124,12 @@ ANSWER = """Here is what I found:
 {"order": 4711}
 ```
 Is there [anything else](https://example.invalid/help)?"""
-USAGE = {"prompt_tokens": 412, "completion_tokens": 58, "total_tokens": 470, "prompt_tokens_details": {"cached_tokens": 128}}
+USAGE = {
+    "prompt_tokens": 412,
+    "completion_tokens": 58,
+    "total_tokens": 470,
+    "prompt_tokens_details": {"cached_tokens": 128},
+}
 
 
 def say(text: str | None = None, *calls: Any, pause: float = 0.0, **more: Any) -> Answer:
@@ -135,10 +148,19 @@ def steps(word: str) -> list[Any]:
                 call("estimate_delivery", city="Atlantis"),
             ]
             thinking = {"reasoning_content": "The customer wants three things. I can ask for all of them at once."}
-            return [transfer, say("I will look at three things at once.", *together, extra=thinking, pause=0.01), say(ANSWER, pause=0.005)]
+            return [
+                transfer,
+                say("I will look at three things at once.", *together, extra=thinking, pause=0.01),
+                say(ANSWER, pause=0.005),
+            ]
         case "refund":
             asked = call("refund_order", order_id=4711, amount=80, reason="arrived broken")
-            return [to_refunds, say("I look the order up.", call("look_up_order", order_id=4711)), say(None, asked), say("Your refund is settled.")]
+            return [
+                to_refunds,
+                say("I look the order up.", call("look_up_order", order_id=4711)),
+                say(None, asked),
+                say("Your refund is settled."),
+            ]
         case "account":
             return [to_refunds, say(None, call("pay_out", amount=12.5)), say("The money is on its way.")]
         case "label":
@@ -152,7 +174,11 @@ def steps(word: str) -> list[Any]:
         case "error":
             return [Failure(400, "the prompt has too many tokens for this model")]
         case "context":
-            return [say(None, call("remember", customer="Ada Lovelace")), say(None, call("remember", customer="Grace Hopper")), say("Noted.")]
+            return [
+                say(None, call("remember", customer="Ada Lovelace")),
+                say(None, call("remember", customer="Grace Hopper")),
+                say("Noted."),
+            ]
         case _:
             return [say("Hello! I can look up **orders**, and refund them.")]
 
@@ -179,7 +205,17 @@ def make_service(store: str | None = None, **settings: Any) -> Service:
     """The service with the page."""
     swarm = AsyncSwarm(ScriptedModel(script, cut=5).client())
     prices = {"gpt-4o": (2.5, 10.0), "gpt-4o-mini": (0.15, 0.6)}
-    return Service(swarm, **{"agents": [triage, orders, refunds], "auth": local_only, "store": store, "page": True, "prices": prices, **settings})
+    return Service(
+        swarm,
+        **{
+            "agents": [triage, orders, refunds],
+            "auth": local_only,
+            "store": store,
+            "page": True,
+            "prices": prices,
+            **settings,
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -53,7 +53,11 @@ def page_routes(service: Service) -> list[BaseRoute]:
     """The graph; and the page, if the service has one. The files hold nothing of a user, and need none."""
     routes: list[BaseRoute] = [Route("/graph", endpoint(service, _graph))]
     if service.page:
-        routes += [Route("/runs/{run}/test", endpoint(service, _test)), Route("/", _index), Mount("/page", _PageFiles(directory=FOLDER))]
+        routes += [
+            Route("/runs/{run}/test", endpoint(service, _test)),
+            Route("/", _index),
+            Mount("/page", _PageFiles(directory=FOLDER)),
+        ]
     return routes
 
 

@@ -18,7 +18,7 @@ from ._fold import fold
 _OWN = ("sender", "tool_name", "reasoning_content", "reasoning")  # what the service or the provider has added
 _TAKEN = ("name", "arguments", "call_id")  # parameters of `call` itself
 _WIDTH = 100
-_TEST = '''\
+_TEST = """\
 import pytest
 from aswarm import AsyncSwarm
 from aswarm.testing import {names}
@@ -41,7 +41,7 @@ async def test_{name}():
     assert response.agent.name == {last_agent!r}
     assert response.text == {text}
     check_history([*messages, *response.messages]{check})
-'''
+"""
 
 
 def run_as_test(entries: Iterable[Entry], history: Sequence[Message]) -> str:
@@ -57,7 +57,7 @@ def run_as_test(entries: Iterable[Entry], history: Sequence[Message]) -> str:
         *(["call"] if called else []),
         "check_history",
     ]
-    response = {} if folded.ending is None else folded.ending.response
+    response: Mapping[str, Any] = {} if folded.ending is None else folded.ending.response
     said = next((text_of(message["content"]) for message in folded.asked if message["role"] == "user"), "")
     return _TEST.format(
         names=", ".join(names),
@@ -77,11 +77,17 @@ def run_as_test(entries: Iterable[Entry], history: Sequence[Message]) -> str:
 def _settings(started: Mapping[str, Any]) -> str:
     context = started.get("context_variables")
     resume = started["resume"]
-    decisions = {key: _decision(made) for key, made in resume.items()} if is_object(resume) else resume or bool(started["calls"])
-    return "".join([
-        f", context_variables={_literal(context)}" if context else "",
-        f", resume={_literal(decisions)}" if decisions else "",
-    ])
+    decisions = (
+        {key: _decision(made) for key, made in resume.items()}
+        if is_object(resume)
+        else resume or bool(started["calls"])
+    )
+    return "".join(
+        [
+            f", context_variables={_literal(context)}" if context else "",
+            f", resume={_literal(decisions)}" if decisions else "",
+        ]
+    )
 
 
 def _decision(made: Any) -> Any:

@@ -69,7 +69,9 @@ def test_three_cuts_of_the_connection_leave_no_gap_and_no_double(tabs: Tabs, pro
     page = tabs.open()
     say(page, "a slow answer, please")
     for part in (100, 300, 600):
-        page.wait_for_function("least => (document.querySelector('.turn .prose')?.innerText.length || 0) > least", arg=part)
+        page.wait_for_function(
+            "least => (document.querySelector('.turn .prose')?.innerText.length || 0) > least", arg=part
+        )
         assert proxy.cut() >= 1
     wait_for_end(page)
     assert answer(page) == WORDS
@@ -130,7 +132,9 @@ def test_a_run_can_be_watched_by_its_id(tabs: Tabs, service: httpx.Client) -> No
     assert answer(page) == WORDS
 
 
-def test_calls_that_ran_together_stand_side_by_side_with_the_times_of_the_log(tabs: Tabs, service: httpx.Client) -> None:
+def test_calls_that_ran_together_stand_side_by_side_with_the_times_of_the_log(
+    tabs: Tabs, service: httpx.Client
+) -> None:
     """Three calls are one group, and each shows the time between its entries in the log, also after a reload."""
     page = tabs.open()
     say(page, "my orders")
@@ -192,7 +196,9 @@ def test_the_arguments_of_a_call_are_edited(tabs: Tabs) -> None:
     expect(page.locator(".call").last).to_contain_text("Refunded 20.00 EUR")
 
 
-@pytest.mark.parametrize(("text", "given", "told"), [("account", "savings", "to savings"), ("label", '{"cracks": 2}', '"cracks": 2')])
+@pytest.mark.parametrize(
+    ("text", "given", "told"), [("account", "savings", "to savings"), ("label", '{"cracks": 2}', '"cracks": 2')]
+)
 def test_a_question_is_answered(tabs: Tabs, text: str, given: str, told: str) -> None:
     """A question of a function, and a call of an external tool, get the answer that was written; also after a reload."""
     page = tabs.open()
@@ -200,7 +206,7 @@ def test_a_question_is_answered(tabs: Tabs, text: str, given: str, told: str) ->
     page.wait_for_selector(".decision")
     page.reload()
     page.get_by_label("Your answer").fill(given)
-    page.get_by_role("button", name="Answer").click()
+    page.get_by_role("button", name="Answer", exact=True).click()
     wait_for_end(page, 2)
     expect(page.locator(".call").last).to_contain_text(told)
 
@@ -213,7 +219,9 @@ def test_a_stopped_run_says_which_outcome_is_unknown(tabs: Tabs) -> None:
     page.get_by_role("button", name="Stop", exact=True).click()
     wait_for_end(page)
     expect(page.locator(".call.is-unknown")).to_contain_text("outcome unknown")
-    expect(page.get_by_role("group", name="Stopped")).to_contain_text("The outcome of 1 call is unknown: print_invoice.")
+    expect(page.get_by_role("group", name="Stopped")).to_contain_text(
+        "The outcome of 1 call is unknown: print_invoice."
+    )
 
 
 def test_a_failed_run_shows_its_error(tabs: Tabs) -> None:
@@ -238,7 +246,9 @@ def test_a_fork_reuses_the_answers_of_tools(tabs: Tabs, service: httpx.Client) -
     turn.hover()
     turn.get_by_role("button", name="Fork").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("Reused: 2 answers of tools. They do not run again: transfer_to_refunds, look_up_order.")
+    expect(dialog).to_contain_text(
+        "Reused: 2 answers of tools. They do not run again: transfer_to_refunds, look_up_order."
+    )
     expect(dialog).to_contain_text("Left out: 3 messages with 1 call that ran: refund_order.")
     dialog.get_by_role("button", name="Fork here").click()
     expect(page.get_by_role("heading", name="A fork")).to_be_visible()
@@ -267,7 +277,11 @@ def test_a_message_is_edited_and_sent_again(tabs: Tabs, service: httpx.Client) -
     page.get_by_role("button", name="Fork and send").click()
     page.wait_for_function("before => !location.hash.endsWith(before)", arg=before)
     wait_for_end(page)
-    asked = [each["content"] for each in service.get(f"/conversations/{conversation(page)}").json()["messages"] if each["role"] == "user"]
+    asked = [
+        each["content"]
+        for each in service.get(f"/conversations/{conversation(page)}").json()["messages"]
+        if each["role"] == "user"
+    ]
     assert asked == ["hello", "my orders"]
     assert page.locator(".group .call").count() == 3
     assert len(service.get(f"/conversations/{before}").json()["messages"]) == 4
@@ -317,12 +331,25 @@ def test_a_run_becomes_a_test_that_passes(tabs: Tabs, tmp_path: Path) -> None:
     wait_for_end(page, 3)
     for number in range(3):
         page.get_by_role("button", name="Copy as test").nth(number).click()
+        expect(page.get_by_label("test_run.py")).not_to_have_value("")
         code = page.get_by_label("test_run.py").input_value()
         code = re.sub(r"from my_agents import (\w+) ", r"from playground import \1 ", code)
         (tmp_path / f"test_{number}.py").write_text(code)
         page.keyboard.press("Escape")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.fspath(SUPPORT), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-k", "asyncio", os.fspath(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+        "-k",
+        "asyncio",
+        os.fspath(tmp_path),
+    ]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert ended.returncode == 0, ended.stdout
     assert "3 passed" in ended.stdout
@@ -411,9 +438,12 @@ NAMELESS = """() => [...document.querySelectorAll('button, a, input, textarea, s
     .filter((each) => each.offsetParent && !each.closest('label') && !(each.ariaLabel || each.textContent.trim() || each.labels?.length))
     .map((each) => each.outerHTML.slice(0, 80))"""
 PALE = """() => {
+  const context = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
   const rgba = (text) => {
-    const numbers = text.match(/[\\d.]+/g).map(Number);
-    return text.startsWith('color') ? [...numbers.slice(0, 3).map((each) => each * 255), numbers[3] ?? 1] : [...numbers.slice(0, 3), numbers[3] ?? 1];
+    context.clearRect(0, 0, 1, 1);
+    context.fillStyle = text;
+    context.fillRect(0, 0, 1, 1);
+    return [...context.getImageData(0, 0, 1, 1).data];
   };
   const light = ([r, g, b]) => {
     const [x, y, z] = [r, g, b].map((each) => (each /= 255) <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
@@ -428,7 +458,7 @@ PALE = """() => {
     let back = null;
     for (let each = element; each && !back; each = each.parentElement) {
       const colour = rgba(getComputedStyle(each).backgroundColor);
-      if (colour[3] === 1) back = colour;
+      if (colour[3] === 255) back = colour;
     }
     const [a, b] = [light(rgba(style.color)), light(back || [255, 255, 255])].sort((x, y) => y - x);
     const ratio = (a + 0.05) / (b + 0.05);
@@ -451,7 +481,13 @@ def test_text_has_contrast_and_every_control_has_a_name(new_tabs: Any, scheme: s
         assert page.evaluate(PALE) == [], name
 
     look("empty")
-    for text, name in [("my orders", "calls"), ("error", "failed"), ("a refund", "waiting"), ("stuck", "unknown"), ("context", "context")]:
+    for text, name in [
+        ("my orders", "calls"),
+        ("error", "failed"),
+        ("a refund", "waiting"),
+        ("stuck", "unknown"),
+        ("context", "context"),
+    ]:
         page.get_by_role("button", name="New conversation").click()
         page.wait_for_selector(".card")
         say(page, text)
@@ -479,5 +515,7 @@ def test_a_narrow_screen_has_everything(new_tabs: Any, tmp_path: Path) -> None:
         expect(page.locator(found)).to_be_visible()
         page.screenshot(path=tmp_path / f"narrow-{place}.png")
         assert page.evaluate("document.documentElement.scrollWidth") == 380
-        assert page.evaluate("[...document.querySelectorAll('.log, .panel, .chats')].every((each) => each.scrollWidth <= each.clientWidth)")
+        assert page.evaluate(
+            "[...document.querySelectorAll('.log, .panel, .chats')].every((each) => each.scrollWidth <= each.clientWidth)"
+        )
     print(f"screenshots: {tmp_path}")
