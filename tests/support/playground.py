@@ -1,6 +1,6 @@
 """A lamp shop behind the page: three agents and a scripted model that follows the words of the user.
 
-`python tests/support/playground.py PORT [STORE]` serves it on loopback. The first word of a message that the model knows decides
+`python tests/support/playground.py PORT` serves it on loopback, `... PORT mounted` below /agents, with a token. The first word of a message that the model knows decides
 what happens: orders, refund, account, label, slow, stuck, broken, error, context.
 """
 
@@ -13,9 +13,11 @@ from typing import Any
 
 import anyio
 import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from aswarm import Agent, AsyncSwarm, Hold, Result, current_call, external_tool, tool
-from aswarm.serve import Service, local_only
+from aswarm.serve import Service, bearer, local_only
 from aswarm.testing import Answer, Failure, Request, ScriptedModel, call
 
 ran: list[str] = []  # the functions that have run, in order
@@ -201,7 +203,7 @@ def script(request: Request) -> Any:
     return found[min(turn + skipped, len(found) - 1)]
 
 
-def make_service(store: str | None = None, **settings: Any) -> Service:
+def make_service(**settings: Any) -> Service:
     """The service with the page."""
     swarm = AsyncSwarm(ScriptedModel(script, cut=5).client())
     prices = {"gpt-4o": (2.5, 10.0), "gpt-4o-mini": (0.15, 0.6)}
@@ -210,7 +212,6 @@ def make_service(store: str | None = None, **settings: Any) -> Service:
         **{
             "agents": [triage, orders, refunds],
             "auth": local_only,
-            "store": store,
             "page": True,
             "prices": prices,
             **settings,
@@ -218,5 +219,12 @@ def make_service(store: str | None = None, **settings: Any) -> Service:
     )
 
 
+def make_mounted() -> Starlette:
+    """The same below a path of another app, for users with the token "secret"."""
+    service = make_service(auth=bearer("secret"))
+    return Starlette(routes=[Mount("/agents", service)], lifespan=service.lifespan)
+
+
 if __name__ == "__main__":
-    uvicorn.run(make_service(*sys.argv[2:3]), port=int(sys.argv[1]), log_level="warning")
+    app = make_mounted() if "mounted" in sys.argv else make_service()
+    uvicorn.run(app, port=int(sys.argv[1]), log_level="warning")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -29,23 +30,37 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
-def shop() -> Iterator[int]:
-    """The port of the lamp shop."""
+@contextmanager
+def served(*arguments: str) -> Iterator[int]:
+    """Serve the lamp shop in a process of its own; the port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
     path = os.pathsep.join([os.fspath(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, os.fspath(SUPPORT / "playground.py"), str(port)]
+    command = [sys.executable, os.fspath(SUPPORT / "playground.py"), str(port), *arguments]
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.DEVNULL) as process:
         for _ in range(300):
             try:
-                httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False)
+                httpx.get(f"http://127.0.0.1:{port}/", trust_env=False)
                 break
             except httpx.TransportError:
                 time.sleep(0.1)
         yield port
         process.terminate()
+
+
+@pytest.fixture(scope="session")
+def shop() -> Iterator[int]:
+    """The port of the lamp shop."""
+    with served() as port:
+        yield port
+
+
+@pytest.fixture
+def mounted_shop() -> Iterator[int]:
+    """The port of an app that has the lamp shop below /agents, for users with a token."""
+    with served("mounted") as port:
+        yield port
 
 
 @pytest.fixture

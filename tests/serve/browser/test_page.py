@@ -155,6 +155,21 @@ def test_calls_that_ran_together_stand_side_by_side_with_the_times_of_the_log(
     expect(page.locator(".handoff")).to_have_text("TriageOrders")
 
 
+def test_the_page_works_below_a_path_and_asks_for_the_token(new_tabs: Any, mounted_shop: int) -> None:
+    """In an app that mounts the service, every request of the page is below that path, and has the token of the user."""
+    tabs = new_tabs()
+    page = tabs.context.new_page()
+    page.goto(f"http://127.0.0.1:{mounted_shop}/agents")
+    page.get_by_label("Token").fill("secret")
+    page.get_by_role("button", name="Continue").click()
+    page.wait_for_selector(".card")
+    say(page, "hello")
+    wait_for_end(page)
+    page.reload()
+    expect(page.locator(".turn .prose")).to_have_text("Hello! I can look up orders, and refund them.")
+    assert page.url.startswith(f"http://127.0.0.1:{mounted_shop}/agents/#/c/")
+
+
 # --- decisions ---
 
 

@@ -136,7 +136,8 @@ export function segments() {
 	const found = [];
 	const messages = state.stored?.messages || [];
 	let at = 0;
-	for (const view of runsInOrder()) {
+	const runs = runsInOrder();
+	for (const [index, view] of runs.entries()) {
 		if (view.status === "loading") {
 			found.push({ view });
 			at = Infinity;
@@ -144,7 +145,7 @@ export function segments() {
 		}
 		if (view.before > at && messages.length) found.push({ messages: messages.slice(at, view.before), start: at });
 		found.push({ view });
-		at = view.isRunning ? Infinity : view.end;
+		at = view.isRunning ? Infinity : view.response ? view.end : (runs[index + 1]?.before ?? Infinity);
 	}
 	if (messages.length > at) found.push({ messages: messages.slice(at), start: at });
 	return found;

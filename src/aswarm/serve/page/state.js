@@ -372,7 +372,6 @@ async function look() {
 export async function begin() {
 	document.documentElement.dataset.theme = state.theme;
 	addEventListener("hashchange", open);
-	addEventListener("popstate", () => state.id !== null && location.hash !== href(state.id) && !state.only && open());
 	const watch = () => setTimeout(() => look().finally(watch), document.hidden ? 8000 : 1500);
 	watch();
 	await connect();
