@@ -14,7 +14,7 @@ from urllib.parse import quote
 from aswarm._agent import Agent, Response
 from aswarm._decisions import Decision
 from aswarm._errors import AswarmError, ConfigurationError
-from aswarm._events import RunFinished
+from aswarm._events import CompletionFinished, RunFinished, TurnStarted
 from aswarm._messages import Message
 from aswarm._run.streams import EventStream
 from aswarm._swarm import AsyncSwarm
@@ -138,6 +138,8 @@ class Driver:
         self._maker = EntryMaker()
         self._run: EventStream | None = None
         self._finished: RunFinished | None = None
+        self._requests: list[CompletionRequest] = []  # those that have no entry yet
+        self._is_in_turn = False  # whether the last turn of the log waits for its completion
 
     async def load(self, last_run: str | None) -> Entry:
         """Load the conversation, and make the first entry. Raises ConversationNotFound and AnswersRefused.
@@ -184,7 +186,8 @@ class Driver:
         """Run to the end. `add` gets the entries but the last ones. Raises what the run raises."""
 
         def log_request(request: CompletionRequest) -> None:
-            add(self._maker.request(request))
+            self._requests.append(request)
+            self._add_requests(add)
 
         run_extras.set(RunExtras(self._new.tools, log_request if self._drivers.logs_requests else None))
         async with self._stream() as run:
@@ -192,9 +195,19 @@ class Driver:
             async for event in run:
                 if isinstance(event, RunFinished):
                     self._finished = event
-                else:
-                    for entry in self._maker.event(event, self._response):
-                        add(entry)
+                    continue
+                for entry in self._maker.event(event, self._response):
+                    add(entry)
+                if isinstance(event, TurnStarted | CompletionFinished):
+                    self._is_in_turn = isinstance(event, TurnStarted)
+                    self._add_requests(add)
+
+    def _add_requests(self, add: Callable[[Entry], None]) -> None:
+        """Add the requests of the turn that the log is in. A request may be noticed before the event of its turn is read."""
+        if self._is_in_turn:
+            for request in self._requests:
+                add(self._maker.request(request))
+            self._requests.clear()
 
     def _stream(self) -> AbstractAsyncContextManager[EventStream]:
         new, chat, limits = self._new, self._chat, self._drivers.limits
