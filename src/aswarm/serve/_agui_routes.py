@@ -45,7 +45,9 @@ async def _start(service: Service, request: Request, user: str) -> Response:
         record = await service.runs.start(_with_key(new, f"{_KEY}{thread}\n{run_id}"))
     except AnswersRefused as error:
         return _refused(thread, run_id, error)
-    wire = AguiWire(thread_id=thread, run_id=run_id, protocol_version=asked.protocol_version)
+    # Answers in `resume` must fit; others are the results that the client has in its messages.
+    known = () if asked.must_fit else [answer.call for answer in asked.answers]
+    wire = AguiWire(thread_id=thread, run_id=run_id, protocol_version=asked.protocol_version, known=known)
     return stream(service, Run(service.runs, record), wire)
 
 

@@ -16,7 +16,9 @@ from aswarm.testing import Answer, Failure, call
 SCRIPT = "live_vercel.mjs"
 pytestmark = [
     pytest.mark.asyncio,
-    pytest.mark.skipif("NODE_CLIENTS" not in os.environ, reason="NODE_CLIENTS names the folder with the packages of npm"),
+    pytest.mark.skipif(
+        "NODE_CLIENTS" not in os.environ, reason="NODE_CLIENTS names the folder with the packages of npm"
+    ),
     pytest.mark.parametrize("client", ["ai", "ai7"]),
 ]
 
