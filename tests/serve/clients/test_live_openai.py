@@ -54,11 +54,15 @@ async def test_an_error_in_a_stream_is_raised() -> None:
         served(script, wires=["openai"]) as it,
         AsyncOpenAI(base_url=f"{it.url}/v1", api_key="token-of-ann", max_retries=0) as client,
     ):
-        text = ""
-        with pytest.raises(APIError) as caught:
+        pieces: list[str] = []
+
+        async def read() -> None:
             async for chunk in await client.chat.completions.create(model="Boss", messages=HI, stream=True):
-                text += chunk.choices[0].delta.content or ""
-        assert text == "Let me see."
+                pieces.append(chunk.choices[0].delta.content or "")
+
+        with pytest.raises(APIError) as caught:
+            await read()
+        assert "".join(pieces) == "Let me see."
         assert "inner secret" not in str(caught.value)
 
 
