@@ -1,8 +1,7 @@
 """Customers ask in one process, and a person decides in another one: all that both share is the file of the store.
 
-run.py                        both, one after the other, as two processes
-run.py ask FILE               four customers write
-run.py decide FILE            the person at the desk decides on what is open; `--keyboard`: you are that person
+Without arguments both run, one after the other. `run.py ask FILE`: four customers write. `run.py decide FILE`: the person
+at the desk decides on what is open; with `--keyboard` you are that person.
 """
 
 from __future__ import annotations
