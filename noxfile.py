@@ -207,16 +207,30 @@ def providers(session: nox.Session) -> None:
 
 @nox.session
 def serve(session: nox.Session) -> None:
-    """The wires as clients that others made read them: AG-UI's models and validator, and its client and `ai` of npm."""
+    """`aswarm.serve` with the clients and the servers that others made (PyPI, npm), under load, and killed at random."""
     session.install(".", *group("test"), *group("serve"))
+    install_aider(session)
     if shutil.which("node") and shutil.which("npm"):
         folder = Path(session.create_tmp()).absolute()
-        packages = ("@ag-ui/client@1", "ai@6", "ai7@npm:ai@7", "rxjs@7")
+        packages = ("@ag-ui/client@1", "ai@6", "ai7@npm:ai@7", "openai@6", "rxjs@7")
         session.run("npm", "install", f"--prefix={folder}", "--no-audit", "--no-fund", *packages, external=True)
         session.env["NODE_CLIENTS"] = os.fspath(folder)
     else:
         session.warn("the clients of npm run on Node.js: they are left out")
     session.run("pytest", "tests/serve", "tests/serve/clients", *session.posargs)
+
+
+def install_aider(session: nox.Session) -> None:
+    """Put aider into an environment of its own, because it pins a hundred versions; without it where it does not install."""
+    folder = Path(session.create_tmp(), "aider").absolute()
+    try:
+        if not folder.is_dir():
+            session.run("python", "-m", "venv", os.fspath(folder))
+        session.run(os.fspath(folder / "bin" / "pip"), "install", "--quiet", "aider-chat>=0.86", external=True)
+    except CommandFailed:
+        session.warn("aider cannot be installed here; it is left out")
+    else:
+        session.env["AIDER"] = os.fspath(folder / "bin" / "aider")
 
 
 @nox.session

@@ -1,4 +1,4 @@
-"""The web service with real sockets: a guest who twice closes the page in the middle, and what the server then knows.
+"""The web service with real sockets: a guest who closes the page, comes back, and stops an answer.
 
 With `--serve`, only the service, until Ctrl-C, for a browser. Model and server come from the environment:
 OPENAI_API_KEY, OPENAI_BASE_URL, OPENAI_MODEL.
@@ -12,10 +12,13 @@ import json
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import uvicorn
 from app import app
+
+SHOWN = 54  # characters of the story that the guest reads before the page is closed
 
 
 def main() -> None:
@@ -25,20 +28,24 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8000, help="the port on this machine")
     options = parser.parse_args()
     if options.serve:
-        uvicorn.run(app, port=options.port, timeout_graceful_shutdown=3)
+        uvicorn.run(app, port=options.port)
     else:
         asyncio.run(_show())
 
 
 async def _show() -> None:
     async with _serving() as url, httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as browser:
-        name = (await browser.post("/conversations")).json()["id"]
-        await _talk(browser, name, "When is breakfast?")
-        await _talk(browser, name, "Tell me the story of this house.", leave_after=("text", 6))
-        await _talk(browser, name, "I need a taxi to the station.", leave_after=("tool", 1))
-        await _talk(browser, name, "Did you order it?")
+        await browser.get("/")  # the cookie
+        await _read(browser, await _say(browser, "When is breakfast?"))
+        events = await _say(browser, "Tell me the story of this house.")
+        await _read(browser, events, leave_after=SHOWN)
+        print("\nThe guest opens the page again:")
+        await _read(browser, events)
+        events = await _say(browser, "I need a taxi to the station.")
+        await _read(browser, events, stop_at="order_taxi")
+        await _read(browser, await _say(browser, "Did you order it?"))
         print("\nWhat the server has kept:")
-        for message in app.state.conversations[name].messages:
+        for message in (await browser.get("/chat/conversations/1")).json()["messages"]:
             print(f"  {message['role']}: {message['content'] or _calls(message['tool_calls'])}")
 
 
@@ -46,37 +53,45 @@ async def _show() -> None:
 async def _serving() -> AsyncGenerator[str]:
     """The service on a free port, in this process, for the length of the block."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=3))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"  # who connects before it has started waits a moment
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"  # a client that connects before the start waits
         finally:
             server.should_exit = True
             await serving
 
 
-async def _talk(browser: httpx.AsyncClient, name: str, text: str, leave_after: tuple[str, int] = ("", 0)) -> None:
-    """Say something and print what comes; close the connection after so many events of a kind."""
+async def _say(browser: httpx.AsyncClient, text: str) -> str:
+    """Start a run with a message; where its events are."""
     print(f"\nGuest: {text}")
-    kind, left = leave_after
-    async with browser.stream("POST", f"/conversations/{name}", json={"text": text}) as response:
-        lines = response.aiter_lines()
-        async for line in lines:
-            if line.startswith("event: "):
-                event, data = line[7:], json.loads((await anext(lines))[6:])
-                _print(event, data)
-                left -= event == kind
-                if event == kind and not left:
-                    print(" ... the guest closes the page")
-                    return
-    print()
+    started = await browser.post("/chat/conversations/1/runs", json={"text": text})
+    started.raise_for_status()
+    return started.headers["location"]
 
 
-def _print(event: str, data: str) -> None:
-    if event == "tool":
-        print(f"  [{data}]")
-    elif event in {"text", "error"}:
-        print(data, end="", flush=True)
+async def _read(browser: httpx.AsyncClient, events: str, leave_after: int | None = None, stop_at: str = "") -> None:
+    """Print what comes; close the connection after so many characters, or stop the run when a function begins."""
+    text = ""
+    async with browser.stream("GET", events) as response:
+        async for line in response.aiter_lines():
+            event: dict[str, Any] = json.loads(line[6:]) if line.startswith("data: ") else {"type": ""}
+            if event["type"] == "TextDelta":
+                text += event["text"]
+            elif event["type"] == "ToolCallStarted":
+                print(f"  [{event['name']}]")
+                if event["name"] == stop_at:
+                    break
+            if leave_after is not None and len(text) >= leave_after:
+                break
+    if stop_at:
+        print(" ... the guest presses Stop")
+        stopped = (await browser.post(events.replace("/events", "/cancel"))).json()
+        print(f"  [{stopped['status']}: {stopped['result']['response']['messages'][-1]['content']}]")
+    elif leave_after is not None:
+        print(f"{text[:leave_after]} ... the guest closes the page")
+    else:
+        print(text)
 
 
 def _calls(calls: list[dict[str, dict[str, str]]]) -> str:

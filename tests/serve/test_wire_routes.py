@@ -94,6 +94,17 @@ async def test_agui_interrupts_and_resumes(workshop: Workshop) -> None:
         assert workshop.erased == ["draft"]
 
 
+async def test_agui_resumes_for_a_client_that_only_has_its_own_message(workshop: Workshop) -> None:
+    """Beside `resume`, the message that the thread has is no new one; another message is refused."""
+    async with served([call("erase", call_id="e", name="draft"), "It is gone."], workshop, wires=WIRES) as it:
+        [interrupt] = (await agui(it, said("Erase it.")))[-1]["outcome"]["interrupts"]
+        resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
+        both = await agui(it, said("And that.", run="r2", resume=resume))
+        assert both[-1]["code"] == "interrupt_open"
+        assert (await agui(it, said("Erase it.", run="r3", resume=resume)))[-1]["outcome"] == {"type": "success"}
+        assert workshop.erased == ["draft"]
+
+
 async def test_agui_offers_the_tools_of_the_client(workshop: Workshop) -> None:
     """With "offer" the model may call them; the call is pending, and the client's result is the answer."""
     tools = [{"name": "open_page", "description": "Opens a page.", "parameters": {"type": "object", "properties": {}}}]
@@ -111,6 +122,7 @@ async def test_agui_offers_the_tools_of_the_client(workshop: Workshop) -> None:
         result = [*first["messages"], {"id": "1", "role": "tool", "toolCallId": "p", "content": "Home"}]
         events = await agui(it, said("x", run="r2", messages=result, tools=tools))
         assert "".join(event.get("delta", "") for event in events) == "It says Home."
+        assert "TOOL_CALL_RESULT" not in [event["type"] for event in events]  # the client has it, and would show two
         assert seen[0][-1] == "open_page"
         assert len(seen[0]) == len(seen[1])
 

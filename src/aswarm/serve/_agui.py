@@ -6,7 +6,7 @@ they do not know. An optional field without a value is left out: clients reject 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ._entries import Entry, as_json, call_id
@@ -29,17 +29,24 @@ class AguiWire:
     """Encodes the entries of one run for one reader, from the first entry.
 
     `thread_id` and `run_id`: the ids that the client has given, None for those of the log. `protocol_version`: the version
-    that the client speaks; one that names none is older than 1.0, and gets no outcome that it would refuse.
+    that the client speaks; one that names none is older than 1.0, and gets no outcome that it would refuse. `known`: the
+    calls whose results the client has, such as those of its own tools; it would show a result that it gets again as a second one.
     """
 
     media_type = MEDIA_TYPE
 
     def __init__(
-        self, *, thread_id: str | None = None, run_id: str | None = None, protocol_version: str | None = VERSION
+        self,
+        *,
+        thread_id: str | None = None,
+        run_id: str | None = None,
+        protocol_version: str | None = VERSION,
+        known: Collection[str] = (),
     ) -> None:
         self._is_old = protocol_version is None or protocol_version.startswith("0.")
         self._thread_id = thread_id
         self._run_id = run_id
+        self._known = frozenset(known)
         self._turns = Turns()
         self._step: str | None = None
         self._text: str | None = None  # the open text message
@@ -196,6 +203,8 @@ class AguiWire:
 
     def _result(self, call: TurnCall, content: str, *, failed: bool = False) -> list[dict[str, Any]]:
         call.is_answered = True
+        if call.id in self._known:
+            return []
         events: list[dict[str, Any]] = []
         if not call.is_announced:
             # A call of an earlier run. Clients that know it do not change it for this: it has no arguments.

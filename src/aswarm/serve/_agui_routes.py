@@ -41,11 +41,13 @@ async def _start(service: Service, request: Request, user: str) -> Response:
     thread, run_id = asked.conversation or "", asked.run_id or ""
     new = await new_run(service, request, user, asked, thread, agent=request.path_params["agent"])
     try:
-        await _check_interrupts(service, asked, new)
+        new = await _beside_interrupts(service, asked, new)
         record = await service.runs.start(_with_key(new, f"{_KEY}{thread}\n{run_id}"))
     except AnswersRefused as error:
         return _refused(thread, run_id, error)
-    wire = AguiWire(thread_id=thread, run_id=run_id, protocol_version=asked.protocol_version)
+    # Answers in `resume` must fit; others are the results that the client has in its messages.
+    known = () if asked.must_fit else [answer.call for answer in asked.answers]
+    wire = AguiWire(thread_id=thread, run_id=run_id, protocol_version=asked.protocol_version, known=known)
     return stream(service, Run(service.runs, record), wire)
 
 
@@ -53,11 +55,19 @@ def _with_key(new: NewRun, key: str) -> NewRun:
     return new if new.key is not None else replace(new, key=key)
 
 
-async def _check_interrupts(service: Service, asked: ClientRequest, new: NewRun) -> None:
-    """Refuse a new message while an interrupt is open, as the protocol has it."""
+async def _beside_interrupts(service: Service, asked: ClientRequest, new: NewRun) -> NewRun:
+    """The run as asked. Raises AnswersRefused for a new message while an interrupt is open, as the protocol has it.
+
+    A client that resumes may send its history without the message of the assistant: a message that the thread has is not new.
+    """
     stored = await service.store.load(conversation_key(new.user, str(new.conversation))) if asked.messages else None
-    if stored is not None and stored.waiting and waiting_entries(stored.messages):
+    if stored is None or not (stored.waiting and waiting_entries(stored.messages)):
+        return new
+    has_answers = bool(asked.answers) and asked.must_fit
+    known = [message["content"] for message in stored.messages if message["role"] == "user"] if has_answers else []
+    if any(message["content"] not in known for message in new.messages):
         raise AnswersRefused("the thread has an open interrupt; send `resume` first", "interrupt_open", 409)
+    return replace(new, messages=())
 
 
 def _refused(thread: str, run_id: str, error: AnswersRefused) -> Response:

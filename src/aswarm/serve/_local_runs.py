@@ -205,7 +205,7 @@ class LocalRuns:
                     await driver.drive(partial(self._add, live))
                 except Exception as failure:
                     error = failure
-                    logger.info("the run %s has ended with an error", live.record.id, exc_info=failure)
+                    logger.warning("the run %s has ended with an error", live.record.id, exc_info=failure)
             reason = live.reason or "time limit"
         finally:
             with anyio.CancelScope(shield=True):

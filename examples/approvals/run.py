@@ -1,0 +1,102 @@
+"""Customers ask in one process, and a person decides in another one: all that both share is the file of the store.
+
+Without arguments both run, one after the other. `run.py ask FILE`: four customers write. `run.py decide FILE`: the person
+at the desk decides on what is open; with `--keyboard` you are that person.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from agents import cashier
+
+from aswarm import Answer, Approve, AsyncSwarm, Decision, Deny, OpenCall
+from aswarm.conversations import Conversation, SQLiteStore
+
+MESSAGES = {
+    "ada": "Order 7 came broken. Please refund 120 euros.",
+    "ben": "Order 8 flickers. Please refund 30 euros.",
+    "cleo": "Order 9 never came. Please send a new lamp.",
+    "dan": "I don't like order 10. Please refund 900 euros.",
+}
+# What the person at the desk decides, for each customer.
+DECISIONS: dict[str, Approve | Answer | Deny] = {
+    "ada": Approve({"order": 7, "amount": 80}),
+    "cleo": Answer("blue"),
+    "dan": Deny("it cost 90 euros"),
+}
+
+
+async def ask(file: Path) -> None:
+    """Every customer writes a message. What cannot be decided here stays open in the store."""
+    async with SQLiteStore(file) as store, AsyncSwarm() as swarm:
+        for customer, text in MESSAGES.items():
+            print(f"{customer}: {text}")
+            response = await store.conversation(customer, swarm, agent=cashier).run(text)
+            for call in response.waiting:
+                print(f"    waits: {call.name} {call.arguments} - {call.reason}")
+            if response.text:
+                print(f"    Cashier: {response.text}")
+
+
+async def decide(file: Path, *, keyboard: bool) -> None:
+    """Decide on all calls that are open, of all customers."""
+    async with SQLiteStore(file) as store, AsyncSwarm() as swarm:
+        for summary in sorted(await store.list(), key=lambda each: each.id):
+            chat = store.conversation(summary.id, swarm, agent=cashier)
+            if calls := (await chat.load()).waiting:
+                await decide_on(chat, calls, keyboard=keyboard)
+
+
+async def decide_on(chat: Conversation, calls: list[OpenCall], *, keyboard: bool) -> None:
+    """Decide on the open calls of one conversation, and let it continue."""
+    decisions: dict[str | int, Decision] = {}
+    for call in calls:
+        print(f"{chat.id}: {call.name} {call.arguments} - {call.reason} {call.data or ''}".rstrip())
+        decision = from_keyboard(call) if keyboard else DECISIONS[chat.id]
+        decisions[call.id] = decision
+        print(f"    {in_words(decision)}")
+    response = await chat.resume(decisions)
+    print(f"    Cashier: {response.text}")
+
+
+def in_words(decision: Approve | Answer | Deny) -> str:
+    """A decision in a line."""
+    match decision:
+        case Approve(arguments=None):
+            return "approved"
+        case Approve(arguments=arguments):
+            return f"approved with {arguments}"
+        case Answer(answer):
+            return f"answered: {answer}"
+        case Deny(reason):
+            return f"denied: {reason}"
+
+
+def from_keyboard(call: OpenCall) -> Approve | Answer | Deny:
+    """What you decide: an answer to a question, or yes or no to a call."""
+    if call.data is not None:
+        return Answer(input("    your answer: "))
+    reason = input("    Return runs it; a reason denies it: ")
+    return Deny(reason) if reason else Approve()
+
+
+def main(command: str = "", *rest: str) -> None:
+    """Run one part, or both in processes of their own."""
+    if command == "ask":
+        asyncio.run(ask(Path(rest[0])))
+    elif command == "decide":
+        asyncio.run(decide(Path(rest[0]), keyboard="--keyboard" in rest))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            for part in ("ask", "decide"):
+                print(f"--- {part}", flush=True)
+                subprocess.run([sys.executable, __file__, part, str(Path(folder, "chats.sqlite"))], check=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,38 @@
+"""A gardener who looks after plants. Cutting one down waits for the user."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+from aswarm import Agent, tool
+
+MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
+PLANTS = {"basil": "dry", "fig": "well", "rose": "full of aphids"}
+
+
+async def look_at(plant: str) -> str:
+    """How a plant is."""
+    await asyncio.sleep(0.5)  # so that there is something to see
+    return PLANTS.get(plant, "there is no such plant")
+
+
+async def water(plant: str, context: dict[str, Any]) -> str:
+    """Water a plant."""
+    context.setdefault("watered", []).append(plant)
+    return f"The {plant} has water now."
+
+
+@tool(approve=True)
+async def cut_down(plant: str) -> str:
+    """Cut a plant down. The user is asked first."""
+    return f"The {plant} is cut down."
+
+
+gardener = Agent(
+    name="Gardener",
+    model=MODEL,
+    instructions="You look after the plants of the user. Look at a plant before you do something to it.",
+    functions=[look_at, water, cut_down],
+)

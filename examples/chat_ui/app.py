@@ -1,0 +1,27 @@
+"""The gardener on two wires: `useChat` of Vercel's AI SDK, and AG-UI. `uvicorn app:app`.
+
+The pages are those of `web`, once they are built. Everybody who can reach this machine's loopback is the one user.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agents import gardener
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+
+from aswarm.serve import Service, local_only
+
+WEB = Path(__file__).with_name("web")
+
+service = Service(
+    agents=gardener,
+    auth=local_only,
+    wires=("vercel", "agui"),
+    client_context=("watered",),  # the page may see it, and set it
+)
+app = Starlette(
+    routes=[Mount("/agents", service), Mount("/", StaticFiles(directory=WEB, html=True))], lifespan=service.lifespan
+)

@@ -1,0 +1,27 @@
+"""The same in a FastAPI application, with a route of its own beside the service: `uvicorn fastapi_app:app`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from app import page, service
+from fastapi import Body, Cookie, FastAPI, Request
+from starlette.responses import Response
+
+from aswarm.serve import NativeWire, respond
+
+app = FastAPI(title="Hotel Linden", lifespan=service.lifespan)
+app.add_api_route("/", page, include_in_schema=False)
+app.mount("/chat", service)
+
+
+@app.post("/rooms/{room}/ask", response_class=Response)
+async def ask(
+    request: Request,
+    room: Annotated[int, "the conversation of a room has its number"],
+    guest: Annotated[str, Cookie()],
+    text: Annotated[str, Body(embed=True, min_length=1, max_length=4000)],
+) -> Response:
+    """A message from the tablet in a room; the answer is streamed. FastAPI checks what comes in."""
+    run = await service.start(text, conversation=f"room-{room}", user=guest)
+    return respond(run, NativeWire(), request)

@@ -1,0 +1,51 @@
+"""`examples/approvals`: its transcript, and what waits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from loading import load
+from transcripts import Runs, Transcript, check_output, run_offline, transcripts
+
+from aswarm import Answer, Approve, Deny, OpenCall
+
+agents = load("approvals", "agents")
+run = load("approvals", "run")
+
+
+@pytest.mark.parametrize("transcript", transcripts("approvals"), ids=str)
+def test_the_readme_shows_what_happens(transcript: Transcript, runs: Runs) -> None:
+    """The README's transcript is what its command prints."""
+    check_output(transcript, runs[transcript].result())
+
+
+@pytest.mark.parametrize(("amount", "expected"), [(100, False), (101, "more than 100 euros")])
+def test_only_large_refunds_wait(amount: int, expected: object) -> None:
+    """The limit itself needs no approval."""
+    assert agents.over_limit({"order": 7, "amount": amount}, None) == expected
+
+
+def test_the_desk_decides_once(tmp_path: Path) -> None:
+    """Decisions from the keyboard: a reason denies, Return approves. After that nothing is open any more."""
+    file = str(tmp_path / "chats.sqlite")
+    assert run_offline("approvals", "run.py", "ask", file).returncode == 0
+    decided = run_offline("approvals", "run.py", "decide", file, "--keyboard", text="\ngreen\ntoo late\n")
+    assert decided.returncode == 0, decided.stderr
+    assert "approved\n    Cashier: 120 euros for order 7" in decided.stdout
+    assert "A green lamp is sent" in decided.stdout
+    assert "denied: too late" in decided.stdout
+    assert run_offline("approvals", "run.py", "decide", file).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("data", "typed", "expected"),
+    [(None, "", Approve()), (None, "no", Deny("no")), ({"colours": []}, "blue", Answer("blue"))],
+)
+def test_the_keyboard_gives_a_decision(
+    data: object, typed: str, expected: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question is answered; a call is approved or denied."""
+    monkeypatch.setattr("builtins.input", lambda _: typed)
+    call = OpenCall(index=0, id="c", name="refund", arguments="{}", agent="Cashier", reason="", data=data)
+    assert run.from_keyboard(call) == expected

@@ -1,0 +1,133 @@
+"""AG-UI's own client and validator against a service on a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from typing import Any
+
+import pytest
+from kept_runs import Workshop
+from npm_clients import play
+from served import served
+
+from aswarm.testing import Answer, Failure, call
+
+SCRIPT = "live_agui.mjs"
+needs_node = pytest.mark.skipif(
+    "NODE_CLIENTS" not in os.environ, reason="NODE_CLIENTS names the folder with the packages of npm"
+)
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture
+def workshop() -> Workshop:
+    return Workshop()
+
+
+def roles(found: dict[str, Any]) -> list[str]:
+    return [message["role"] for message in found["messages"]]
+
+
+@needs_node
+async def test_an_agent_runs_twice_in_a_thread() -> None:
+    """Both runs finish, and the client has calls, results and texts in the order of the server's history."""
+    script = [Answer("Let me see.", [call("look", number=1), call("look", number=2)]), "Found.", "Still there."]
+    async with served(script, wires=["agui"]) as it:
+        found = await play(SCRIPT, it.url, "whole")
+        assert [run["finished"]["outcome"] for run in found["runs"]] == [{"type": "success"}] * 2
+        assert roles(found) == ["user", "assistant", "tool", "tool", "assistant", "user", "assistant"]
+        texts = [message.get("content") for message in found["messages"] if message["role"] != "tool"]
+        assert texts == ["Go", "Let me see.", "Found.", "And now?", "Still there."]
+        kept = (await it.ann.get("/conversations/t")).json()["messages"]
+        assert [message["role"] for message in kept] == roles(found)
+
+
+@needs_node
+async def test_a_fresh_agent_takes_over_an_aborted_run(workshop: Workshop) -> None:
+    """The abort only ends the reading. `connectAgent` gets the whole run, lives through its end, and has the answer."""
+    async with served([call("slow"), "Done."], workshop, wires=["agui"]) as it:
+        found = await play(SCRIPT, it.url, "reattach", asked=workshop.go.set)
+        left, taken = found["runs"]
+        assert left["finished"] is None
+        assert taken["events"][0] == "RUN_STARTED"
+        assert taken["finished"]["outcome"] == {"type": "success"}
+        assert found["messages"][-1]["content"] == "Done."
+        [run] = (await it.ann.get("/runs")).json()["runs"]
+        assert run["status"] == "finished"
+
+
+@needs_node
+async def test_an_agent_runs_a_tool_of_its_own() -> None:
+    """The call is pending at the end of the first run; the result that the client adds is what the model reads."""
+
+    def script(request: Any) -> Any:
+        last = request.body["messages"][-1]
+        return Answer(f"It says {last['content']}.") if last["role"] == "tool" else call("open_page", call_id="p")
+
+    async with served(script, wires=["agui"], client_tools="offer") as it:
+        found = await play(SCRIPT, it.url, "tool")
+        assert [run["finished"]["pending"] for run in found["runs"]] == [["p"], []]
+        assert found["messages"][-1]["content"] == "It says Home."
+        assert roles(found) == ["user", "assistant", "tool", "assistant"]
+
+
+@needs_node
+async def test_an_agent_resumes_a_live_interrupt(workshop: Workshop) -> None:
+    """The client cannot run past an open interrupt; once it is resolved, a replay of the thread opens it no more."""
+    async with served([call("erase", call_id="e", name="draft"), "It is gone."], workshop, wires=["agui"]) as it:
+        found = await play(SCRIPT, it.url, "interrupt")
+        first, blocked, second, replayed = found["runs"]
+        assert first["finished"]["outcome"]["type"] == "interrupt"
+        assert blocked["failed"] is not None
+        assert second["finished"]["outcome"] == {"type": "success"}
+        assert replayed["finished"]["outcome"] == {"type": "success"}
+        assert found["open"] == []
+        assert found["messages"][-1]["content"] == "It is gone."
+        assert workshop.erased == ["draft"]
+
+
+@needs_node
+async def test_a_second_tab_learns_the_active_run(workshop: Workshop) -> None:
+    """409 with the id of the run, as an error that has its status and its body."""
+    async with served([call("slow"), "Done."], workshop, wires=["agui"]) as it:
+        found = await play(SCRIPT, it.url, "conflict", asked=workshop.go.set)
+        first, second = found["runs"]
+        assert first["finished"]["outcome"] == {"type": "success"}
+        [run] = (await it.ann.get("/runs")).json()["runs"]
+        assert second["failed"]["status"] == 409
+        assert second["failed"]["payload"]["error"]["run"] == run["id"]
+
+
+@needs_node
+async def test_an_agent_is_told_of_a_failure() -> None:
+    """The provider fails: RUN_ERROR, with a public text and no word of the provider."""
+    async with served([Failure(400, message="inner secret")], wires=["agui"]) as it:
+        found = await play(SCRIPT, it.url, "failure")
+        [run] = found["runs"]
+        assert run["error"]["type"] == "RUN_ERROR"
+        assert run["finished"] is None
+        assert "inner secret" not in json.dumps(found)
+
+
+@pytest.mark.parametrize("kind", ["whole", "interrupt", "failure"])
+async def test_the_validator_finds_nothing(kind: str) -> None:
+    """`ag-ui-validate` asks the endpoint itself, and ends with 0."""
+    calls = [call("look", number=1), call("look", number=2)]
+    scripts: dict[str, list[Any]] = {
+        "whole": [Answer("Wait.", calls, {"reasoning_content": "Hm."}), call("handoff_to_clerk"), "Done."],
+        "interrupt": [[call("look", number=1), call("erase", name="draft")]],
+        "failure": [Failure(400)],
+    }
+    command = shutil.which("ag-ui-validate")
+    assert command is not None
+    async with served(scripts[kind], wires=["agui"]) as it:
+        header = "Authorization: Bearer token-of-ann"
+        arguments = (f"{it.url}/agui/Boss", "--json", "--no-color", "--timeout", "30", "--header", header)
+        process = await asyncio.create_subprocess_exec(command, *arguments, stdout=asyncio.subprocess.PIPE)
+        output, _ = await process.communicate()
+        report = json.loads(output)
+        assert process.returncode == 0, report
+        assert report["diagnostics"] == [], report

@@ -1,0 +1,150 @@
+"""Clients of Chat Completions against a service on a socket: `openai` of Python and of npm, `llm` and `aider`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from npm_clients import play
+from openai import APIError, AsyncOpenAI
+from served import Served, served
+
+from aswarm.testing import Answer, Failure, call
+
+SCRIPT = "live_openai.mjs"
+HI: Any = [{"role": "user", "content": "Hi!"}]
+TURNS = [Answer("Let me see.", [call("look", number=1)]), "It is 1."]
+pytestmark = pytest.mark.asyncio
+needs_node = pytest.mark.skipif(
+    "NODE_CLIENTS" not in os.environ, reason="NODE_CLIENTS names the folder with the packages of npm"
+)
+needs_llm = pytest.mark.skipif(shutil.which("llm") is None, reason="the command llm is not installed")
+needs_aider = pytest.mark.skipif("AIDER" not in os.environ, reason="AIDER names the command aider")
+
+
+async def command(*arguments: str, folder: Path, **environment: str) -> tuple[int | None, str]:
+    """Run a command in a folder. Returns its exit code and its output."""
+    pipe = asyncio.subprocess.PIPE
+    variables = {**os.environ, "NO_PROXY": "127.0.0.1", "HOME": str(folder), **environment}
+    process = await asyncio.create_subprocess_exec(
+        *arguments,
+        cwd=folder,
+        env=variables,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(150):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        raise
+    return process.returncode, output.decode()
+
+
+async def test_an_error_in_a_stream_is_raised() -> None:
+    """The second completion fails after the first text: the SDK raises APIError with the public text, and not the end of a stream."""
+    script = [Answer("Let me see.", [call("look", number=1)]), Failure(400, message="inner secret")]
+    async with (
+        served(script, wires=["openai"]) as it,
+        AsyncOpenAI(base_url=f"{it.url}/v1", api_key="token-of-ann", max_retries=0) as client,
+    ):
+        pieces: list[str] = []
+
+        async def read() -> None:
+            chunks = await client.chat.completions.create(model="Boss", messages=HI, stream=True)
+            async for chunk in chunks:
+                pieces.append(chunk.choices[0].delta.content or "")  # noqa: PERF401 - those before the error count
+
+        with pytest.raises(APIError) as caught:
+            await read()
+        assert "".join(pieces) == "Let me see."
+        assert "inner secret" not in str(caught.value)
+
+
+@needs_node
+async def test_the_client_of_npm_chats() -> None:
+    """Models, a whole answer, and a stream with usage: the same texts, and no `tool_calls`."""
+    async with served(TURNS * 2, wires=["openai"]) as it:
+        found = await play(SCRIPT, it.url, "chat")
+        assert found["models"] == ["Boss", "Clerk"]
+        assert found["whole"]["finish_reason"] == "stop"
+        assert found["whole"]["message"]["content"] == found["stream"]["text"] == "Let me see.\n\nIt is 1."
+        assert found["stream"]["reasons"] == ["stop"]
+        assert found["stream"]["calls"] == 0
+        assert found["stream"]["usage"] == found["usage"]
+
+
+@needs_node
+async def test_the_client_of_npm_is_told_of_errors() -> None:
+    """Each is the error of its kind, with status, code and parameter; one in a stream is raised too."""
+    script = [Failure(500, message="inner secret"), Answer("Wait.", [call("look", number=1)]), Failure(400)]
+    async with served(script, wires=["openai"]) as it:
+        found = await play(SCRIPT, it.url, "errors")
+        assert (found["model"]["kind"], found["model"]["code"]) == ("NotFoundError", "model_not_found")
+        assert (found["twice"]["kind"], found["twice"]["param"]) == ("BadRequestError", "n")
+        assert found["key"]["kind"] == "AuthenticationError"
+        assert (found["provider"]["kind"], found["provider"]["status"]) == ("InternalServerError", 502)
+        assert "inner secret" not in found["provider"]["message"]
+        assert found["stream"]["kind"] == "APIError"
+
+
+def llm_settings(it: Served, folder: Path) -> dict[str, str]:
+    """What the command needs to know of the service: a file with the model, and the key."""
+    lines = ["- model_id: boss", "  model_name: Boss", f"  api_base: {it.url}/v1", "  api_key_name: swarm"]
+    (folder / "extra-openai-models.yaml").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "keys.json").write_text('{"swarm": "token-of-ann"}', encoding="utf-8")
+    return {"LLM_USER_PATH": str(folder), "PYTHONPATH": ""}
+
+
+@needs_llm
+@pytest.mark.parametrize("options", [[], ["--no-stream"]], ids=["stream", "whole"])
+async def test_llm_asks_and_continues(options: list[str], tmp_path: Path) -> None:
+    """The command prints the answer; `--continue` sends the history, which reaches the agent beside its instructions."""
+
+    def script(request: Any) -> Any:
+        return Answer(f"{len(request.body['messages'])} messages.")
+
+    async with served(script, wires=["openai"]) as it:
+        settings = llm_settings(it, tmp_path)
+        ask = (str(shutil.which("llm")), "-m", "boss", *options)
+        assert await command(*ask, "Hi!", folder=tmp_path, **settings) == (0, "2 messages.\n")
+        assert await command(*ask, "--continue", "And?", folder=tmp_path, **settings) == (0, "4 messages.\n")
+
+
+@needs_llm
+async def test_llm_prints_an_error(tmp_path: Path) -> None:
+    """A provider that fails is an error of the command, with the public text."""
+    async with served([Failure(400, message="inner secret")], wires=["openai"]) as it:
+        settings = llm_settings(it, tmp_path)
+        code, output = await command(str(shutil.which("llm")), "-m", "boss", "Hi!", folder=tmp_path, **settings)
+        assert code == 1
+        assert "Error" in output
+        assert "inner secret" not in output
+
+
+@needs_aider
+async def test_aider_edits_a_file(tmp_path: Path) -> None:
+    """The agent's text is an edit in aider's own form, and the file is changed. Its tools do not show in the answer."""
+    (tmp_path / "greet.py").write_text('print("Hello")\n', encoding="utf-8")
+    edit = 'greet.py\n```python\n<<<<<<< SEARCH\nprint("Hello")\n=======\nprint("Good day")\n>>>>>>> REPLACE\n```\n'
+    flags = (
+        "--no-git",
+        "--yes-always",
+        "--no-check-update",
+        "--no-analytics",
+        "--no-show-model-warnings",
+        "--no-pretty",
+    )
+    flags += ("--edit-format", "diff", "--map-tokens", "0", "--no-detect-urls", "--no-suggest-shell-commands")
+    async with served([call("look", number=1), edit], wires=["openai"], activity=True, cut=16) as it:
+        settings = {"OPENAI_API_BASE": f"{it.url}/v1", "OPENAI_API_KEY": "token-of-ann", "PYTHONPATH": ""}
+        ask = (os.environ["AIDER"], *flags, "--model", "openai/Boss", "--message", "Be more formal.", "greet.py")
+        code, output = await command(*ask, folder=tmp_path, LITELLM_LOCAL_MODEL_COST_MAP="True", **settings)
+        assert code == 0, output
+        assert (tmp_path / "greet.py").read_text(encoding="utf-8") == 'print("Good day")\n', output
