@@ -327,19 +327,8 @@ class AsyncSwarm:
         outcomes. Raises ConfigurationError for a mistake in the arguments: here, or for the journal when the block is
         entered.
         """
-        settings = BatchSettings(
-            agent,
-            concurrency,
-            ordered,
-            on_error,
-            attempts,
-            context_variables,
-            model_override,
-            max_turns,
-            agents_by_name(agents),
-            budget,
-            as_output(output),
-        )
+        begin = partial(BatchSettings, agent, concurrency, ordered, on_error, attempts, context_variables)
+        settings = begin(model_override, max_turns, agents_by_name(agents), budget, as_output(output))
         return Batch(
             items,
             settings,
