@@ -145,5 +145,5 @@ def _unguarded() -> Generator[None]:
         _is_checking.reset(token)
 
 
-def _fields(checked: Checked) -> dict[str, str]:
-    return {"run_id": checked.run.id}
+def _fields(checked: Checked) -> dict[str, Any]:
+    return checked.run.log_fields

@@ -21,6 +21,7 @@ from typing import Self
 import anyio
 
 from aswarm._agent import Agent
+from aswarm._run.handlers import NO_RUN
 from aswarm._swarm import AsyncSwarm
 from aswarm.conversations import MemoryStore, Store
 
@@ -205,7 +206,8 @@ class LocalRuns:
                     await driver.drive(partial(self._add, live))
                 except Exception as failure:
                     error = failure
-                    logger.warning("the run %s has ended with an error", live.record.id, exc_info=failure)
+                    fields = live.record.log_fields
+                    logger.warning("the run %s has ended with an error", live.record.id, exc_info=failure, extra=fields)
             reason = live.reason or "time limit"
         finally:
             with anyio.CancelScope(shield=True):
@@ -369,7 +371,7 @@ def _logged(what: str) -> Generator[None]:
     try:
         yield
     except sqlite3.Error:
-        logger.exception(what)
+        logger.exception(what, extra=NO_RUN)
 
 
 def _ending(last: Entry) -> Ending:

@@ -117,6 +117,11 @@ class RunRecord:
     is_new: bool = field(default=False, compare=False)
 
     @property
+    def log_fields(self) -> dict[str, str | None]:
+        """What each log record about this run has beside its text."""
+        return {"run_id": self.id, "agent": self.agent}
+
+    @property
     def is_running(self) -> bool:
         """Whether the run has not ended."""
         return self.status == "running"
