@@ -188,6 +188,7 @@ function settleEarlier(view) {
 function onEnd(view) {
 	if (state.stopping === view.id) state.stopping = null;
 	reload();
+	refresh();
 	if (lastRun() === view) update({ decisions: {} });
 }
 
