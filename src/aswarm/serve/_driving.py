@@ -164,7 +164,7 @@ class Driver:
         )
 
     def _resumed(self, stored: Stored, last_run: str | None) -> Mapping[int, Decision] | Literal[True] | None:
-        """What the run resumes with: decisions; True for a history whose last message is of the user; None for new messages."""
+        """What the run resumes with: decisions; True for a history without an answer at its end; None for new messages."""
         new = self._new
         if self._messages:
             return None
@@ -178,7 +178,8 @@ class Driver:
             raise AnswersRefused(error.message, error.code, error.status) from error
         if found:
             return found
-        if stored.messages and stored.messages[-1]["role"] == "user":
+        last = stored.messages[-1]["role"] if stored.messages else None
+        if last == "user" or (new.continues and last == "tool" and not stored.waiting):
             return True
         raise AnswersRefused("the request has nothing that the conversation does not have already", "nothing_new", 409)
 

@@ -3,7 +3,7 @@
 import { Call, took } from "./calls.js";
 import { historyView, textOf, together } from "./fold.js";
 import { serverNow } from "./api.js";
-import { activeRun, cost, forkFacts, go, href, hue, inspect, lastRun, modelOf, openCalls, runsInOrder, say, state, stop, update } from "./state.js";
+import { activeRun, cost, forkFacts, go, href, hue, inspect, lastRun, modelOf, openCalls, resume, runsInOrder, say, state, stop, update } from "./state.js";
 import { clock, count, dollars, duration, Markdown, plural } from "./text.js";
 import { Component, html, useEffect, useRef } from "./vendor/htm-preact.js";
 
@@ -76,7 +76,6 @@ const Handoff = ({ source, target }) => html`<div class=handoff role=separator a
 const STOPS = {
 	max_turns: "The run has had as many turns as it may have.",
 	budget: "The budget of the run is used up.",
-	tool_calls: "The run has stopped with open calls.",
 };
 
 function Ending({ view }) {
@@ -111,7 +110,7 @@ class Run extends Component {
 				${view.ended && html`<span>${duration(view.ended - view.started)}<//>`}
 				${view.usage?.total_tokens > 0 && html`<span>${count(view.usage.total_tokens)} tokens<//>`}
 				<span class=grow><//>
-				<a href=${href(null, view.id)} title="A link to this run">${view.id.slice(0, 8)}</a>
+				<a href=${href(null, view.id)}>${view.id.slice(0, 8)}</a>
 				${view.response && html`<button onClick=${() => dialog("test", { view })}>Copy as test<//>`}
 				<button onClick=${() => inspect({ selected: view.id })}>Inspect<//>
 			<//>
@@ -220,6 +219,7 @@ function Box() {
 	const box = useRef(null);
 	const running = activeRun();
 	const open = openCalls().length;
+	const stalled = !running && !open && !state.sending && ["user", "tool"].includes(state.stored?.messages.at(-1)?.role);
 	const send = async () => {
 		const text = state.draft.trim();
 		if (!text || running || state.sending) return;
@@ -237,6 +237,7 @@ function Box() {
 	return html`<div class=composer>
 		${state.notice && html`<div class=${`notice ${state.notice.kind}`} role=alert><span>${state.notice.text}<//>
 			<button class=icon aria-label="Close this notice" onClick=${() => update({ notice: null })}>✕<//><//>`}
+		${stalled && html`<p class=hint>The last message has no answer. <button class=link onClick=${resume}>Let the model continue<//><//>`}
 		${hint && html`<p class="hint warn">${hint}</p>`}
 		<div class=box>
 			<label class=sr for=box>Message<//>

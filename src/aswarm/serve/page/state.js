@@ -271,6 +271,8 @@ export async function sendDecisions() {
 	if (await start({ answers })) update({ decisions: {} });
 }
 
+export const resume = () => start({ continue: true });
+
 export async function stop() {
 	const run = activeRun();
 	if (!run || state.stopping) return;
