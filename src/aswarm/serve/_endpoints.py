@@ -79,6 +79,7 @@ async def new_run(
         asked.must_fit,
         asked.regenerate,
         asked.agent if agent is None else agent,
+        continues=asked.continues,
         key=idempotency_key(request),
         context_variables=None if service.context is None else await service.context(request),
         client_context={key: value for key, value in (asked.state or {}).items() if key in service.client_context},
