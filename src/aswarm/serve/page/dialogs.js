@@ -111,7 +111,7 @@ function Watch() {
 
 export function TokenForm() {
 	const [value, setValue] = useState("");
-	return html`<form class=welcome onSubmit=${(event) => (event.preventDefault(), useToken(value.trim()))}><h2>Who are you?<//><p>This service wants a token. It stays in this tab.</p>
+	return html`<form class=welcome onSubmit=${(event) => (event.preventDefault(), useToken(value.trim()))}><h2>Your token<//><p>This service needs a token. It stays in this tab.</p>
 		<label class=field>Token<input type=password autocomplete=off autofocus value=${value} onInput=${(event) => setValue(event.target.value)} /><//>
 		<div class=buttons><button class=primary disabled=${!value.trim()}>Continue<//><//><//>`;
 }

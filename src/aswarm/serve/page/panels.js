@@ -26,7 +26,7 @@ export function show(selector) {
 
 function Timeline() {
 	const view = shownRun();
-	if (!view?.started) return html`<${Empty}>The timeline shows who worked when: turns, calls and handoffs of a run.<//>`;
+	if (!view?.started) return html`<${Empty}>The timeline shows when each agent worked: turns, calls and handoffs of a run.<//>`;
 	const stop = Math.max(view.ended ?? serverNow(), view.started + 1);
 	const whole = stop - view.started;
 	const place = (from, to) => ({ left: `${((from - view.started) / whole) * 100}%`, width: `${Math.max(((to - from) / whole) * 100, 0.6)}%` });

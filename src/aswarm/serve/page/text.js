@@ -11,7 +11,7 @@ export function duration(milliseconds) {
 
 export const count = (number) => Number(number || 0).toLocaleString("en");
 export const plural = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
-export const dollars = (value) => (value === 0 ? "$0" : value < 0.01 ? `$${value.toFixed(5)}` : `$${value.toFixed(3)}`);
+export const dollars = (value) => (value === 0 ? "$0" : value < 1e-5 ? "<$0.00001" : value < 0.01 ? `$${value.toFixed(5)}` : `$${value.toFixed(3)}`);
 export const clock = (at) => new Date(at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 export function ago(seconds) {
