@@ -6,10 +6,12 @@ import asyncio
 import json
 from typing import Any
 
+import httpx
 import pytest
 from kept_runs import Workshop
 from served import client, events_of, listening, served, service
 
+from aswarm import ConfigurationError
 from aswarm.serve import Limits, everything, local_only
 from aswarm.testing import Answer, Failure, call
 
@@ -171,6 +173,20 @@ async def test_conversations_are_listed_read_forked_and_deleted() -> None:
         assert (await it.ann.delete("/conversations/c")).status_code == 404
         assert (await it.ann.post("/conversations/d/fork", json={"after": 9})).status_code == 422
         assert (await it.ann.post("/conversations/d/fork", json={})).status_code == 201
+
+
+async def test_the_place_of_a_fork_is_a_path() -> None:
+    """A name with a slash, a line break or another alphabet is quoted in `Location`, and so is the path of a mounted app."""
+    async with served(LONG) as it:
+        await it.ended(await it.say())
+        name = "a/b?\r\nx-evil: 1 \N{GREEK SMALL LETTER ALPHA}"
+        fork = await it.ann.post("/conversations/c/fork", json={"id": name})
+        assert fork.headers["location"] == "/conversations/a%2Fb%3F%0D%0Ax-evil%3A%201%20%CE%B1"
+        assert "x-evil" not in fork.headers
+        transport = httpx.ASGITransport(app=it.service, root_path="/\N{GREEK SMALL LETTER ALPHA}")
+        async with httpx.AsyncClient(transport=transport, base_url=it.url, headers=it.ann.headers) as mounted:
+            answer = await mounted.post("/\N{GREEK SMALL LETTER ALPHA}/conversations/d/runs", json={"text": "Hi!"})
+            assert answer.headers["location"].startswith("/%CE%B1/runs/")
 
 
 async def test_answers_to_calls_are_decisions(workshop: Workshop) -> None:
@@ -352,6 +368,28 @@ async def test_other_refusals() -> None:
         found = [plain, huge, long, agent, name, key, run, limit, fork]
         assert [answer.status_code for answer in found] == [415, 413, 413, 404, 422, 422, 404, 422, 422]
         assert all(answer.json()["error"]["code"] for answer in found)
+
+
+async def test_ids_that_no_store_takes_are_refused() -> None:
+    """422 for the id of a conversation; the id of a user is that of `auth`, so it is a fault of the service."""
+    async with served(LONG) as it:
+        nul = await it.ann.post("/conversations/a%00b/runs", json={"text": "Hi!"})
+        assert (nul.status_code, nul.json()["error"]["param"]) == (422, "conversation")
+    async with served(LONG, auth=lambda _: "u" * 201) as it:
+        assert (await it.ann.get("/conversations/c")).status_code == 500
+
+
+async def test_a_fault_of_the_service_is_not_told_to_clients(caplog: pytest.LogCaptureFixture) -> None:
+    """A ConfigurationError from inside is a 500 without its text, and the log has it."""
+
+    async def context(request: Any) -> dict[str, Any]:
+        raise ConfigurationError("the table s3cret is missing")
+
+    async with served(LONG, context=context) as it:
+        answer = await it.ann.post("/conversations/c/runs", json={"text": "Hi!"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+        assert "s3cret" not in answer.text
+        assert "s3cret" in caplog.text
 
 
 async def test_too_many_runs_are_refused(workshop: Workshop) -> None:

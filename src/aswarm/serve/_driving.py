@@ -21,6 +21,7 @@ from aswarm._swarm import AsyncSwarm
 from aswarm._wire.request import CompletionRequest
 from aswarm.conversations import Conversation, Store, Stored
 from aswarm.conversations._recorded_run import with_new
+from aswarm.conversations._records import checked_id
 from aswarm.graph._find import reachable_agents
 
 from ._entries import Entry
@@ -34,11 +35,23 @@ HELPER = "helper"  # the name under which clients know the agent for titles and 
 
 
 def conversation_key(user: str, conversation: str) -> str:
-    """The id under which the store has a conversation of a user. Those of different users are never equal."""
-    for what, name in (("user", user), ("conversation", conversation)):
-        if not 0 < len(name) <= _LONGEST:
-            raise ConfigurationError(f"the id of a {what} must have 1 to {_LONGEST} characters, not {len(name)}")
-    return f"{user_prefix(user)}{conversation}"
+    """The id under which the store has a conversation of a user. Those of different users are never equal.
+
+    Raises RequestError for an id of a conversation that no store takes, and ConfigurationError for such a user: the first is
+    the client's, the second is that of `auth`.
+    """
+    if not 0 < len(user) <= _LONGEST:
+        raise ConfigurationError(f"the id of a user must have 1 to {_LONGEST} characters, not {len(user)}")
+    if not 0 < len(conversation) <= _LONGEST:
+        raise _invalid_id(f"the id of a conversation must have 1 to {_LONGEST} characters, not {len(conversation)}")
+    try:
+        return checked_id(f"{user_prefix(user)}{conversation}")
+    except ConfigurationError as error:
+        raise _invalid_id("the id of a conversation must be text that a database takes") from error
+
+
+def _invalid_id(text: str) -> RequestError:
+    return RequestError(422, "invalid_request", text, param="conversation")
 
 
 def user_prefix(user: str) -> str:
@@ -114,7 +127,7 @@ class Drivers:
         )
 
     def driver(self, new: NewRun) -> Driver:
-        """The driver of a new run. Raises AgentNotFound, and ConfigurationError for ids that no store takes."""
+        """The driver of a new run. Raises AgentNotFound, and RequestError for an id that no store takes."""
         agent = self.agent(new.agent)
         chat = (
             None

@@ -144,7 +144,7 @@ class Runs(Protocol):
         """Start a run, or return the record of the run that has this `run_id` or `key` already.
 
         When this returns, the run and its messages are recorded. Raises RunActive, RunLimit, KeyReused, AnswersRefused,
-        ConversationNotFound and ConfigurationError; then nothing has begun.
+        ConversationNotFound, RequestError and ConfigurationError; then nothing has begun.
         """
         ...
 
