@@ -287,6 +287,25 @@ async def test_a_log_is_private_and_versioned(tmp_path: Path) -> None:
         RunLog(tmp_path / "text", lease=1)
 
 
+async def test_what_was_deleted_is_not_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is overwritten, also by a SQLite that by default does not do so."""
+    connect = sqlite3.connect
+
+    def careless(*arguments: Any, **settings: Any) -> sqlite3.Connection:
+        connection = connect(*arguments, **settings)
+        connection.execute("PRAGMA secure_delete = OFF")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", careless)
+    path = tmp_path / "log"
+    log = RunLog(path, lease=10)
+    log.begin(NewRun("ann", "c", [{"role": "user", "content": "Hi!"}]), "1", Limits())
+    log.append({"1": Lot(0, 0, b"s3cret " * 1000)}, {"1": Ending("finished")})
+    log.forget_conversation("ann", "c")
+    log.close()
+    assert b"s3cret" not in path.read_bytes()
+
+
 async def test_only_the_owner_writes(tmp_path: Path) -> None:
     """A lot for a run of another owner is refused, and the rest of the transaction is done."""
     new = NewRun("ann", None, [{"role": "user", "content": "Hi!"}])

@@ -92,6 +92,7 @@ class RunLog:
         if self.path is not None:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute("PRAGMA secure_delete = ON")  # what a user has deleted is not in the file
         with self._writing() as execute:
             for statement in _TABLES.split(";\n"):
                 execute(statement)

@@ -52,8 +52,9 @@ class Service:
     the page to try the agents is served at the root. It is for developers: `show` is then `everything` by default. `prices`:
     dollars for a million tokens of input and of output, by model, for the costs on the page; genai-prices knows other models.
     `context`: the context variables of a new conversation, from the request. `client_context`: the context variables that a
-    client may see, and set where its protocol has a state. `show`: what readers get of an entry, by default the answers and the
-    calls, without context variables and error texts; `everything` shows all. `tell_error`: the text of an error for readers.
+    client may see, and set where its protocol has a state. `show`: what readers of a run get of an entry of its log, by default
+    the answers and the calls (also the results of functions), without context variables and error texts; `everything` shows all.
+    The history of a conversation, `GET /conversations/{c}`, is not passed through it. `tell_error`: the text of an error for readers.
 
     `on_disconnect`: what happens to a run whose last reader has gone: "finish", "cancel", or a number of seconds after which it is
     cancelled. `while_running`: what a message to a conversation with an active run gets: "refuse" (409 with the id of the run),
