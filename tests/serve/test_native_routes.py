@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -294,9 +295,17 @@ async def test_loopback_is_one_user_under_names_of_loopback() -> None:
     """`local_only`: no proxy in between, and no page of another name that resolves to this machine."""
     async with served(LONG, auth=local_only) as it, client(it.url, None) as local:
         assert (await local.get("/conversations")).status_code == 200
-        assert (await local.get("/conversations", headers={"x-forwarded-for": "1.2.3.4"})).status_code == 401
-        assert (await local.get("/conversations", headers={"host": "evil.example"})).status_code == 421
+        for name in ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"):
+            assert (await local.get("/conversations", headers={name: "1.2.3.4"})).status_code == 401, name
+        assert (await local.get("/conversations", headers={"host": "evil.example"})).status_code == 401
         assert (await local.get("/conversations", headers={"host": "localhost:8000"})).status_code == 200
+
+
+async def test_a_service_has_names() -> None:
+    """`hosts` lists them, in any case and with or without a port; a request under another one is 421."""
+    async with served(LONG, hosts=["Chat.Example:8000"]) as it:
+        for host, status in (("chat.example", 200), ("CHAT.example:9", 200), ("evil.example", 421)):
+            assert (await it.ann.get("/conversations", headers={"host": host})).status_code == status, host
 
 
 async def test_a_page_of_another_origin_may_change_nothing() -> None:
@@ -306,12 +315,19 @@ async def test_a_page_of_another_origin_may_change_nothing() -> None:
         for origin, status in (
             ("http://evil.example", 403),
             ("null", 403),
+            ("http://[::1", 403),
             ("http://page.example", 202),
             (it.url, 202),
         ):
             headers = {"origin": origin}
             answer = await it.ann.post(f"/conversations/{status}{len(origin)}/runs", json=body, headers=headers)
             assert answer.status_code == status, origin
+        without_host = b"POST /conversations/n/runs HTTP/1.0\r\norigin: null\r\n\r\n"
+        address = urlsplit(it.url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        writer.write(without_host)
+        assert b" 403 " in await reader.readline()
+        writer.close()
         preflight = {"origin": "http://page.example", "access-control-request-method": "POST"}
         answer = await it.ann.options("/conversations/c/runs", headers=preflight)
         assert answer.headers["access-control-allow-origin"] == "http://page.example"

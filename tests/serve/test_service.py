@@ -25,7 +25,8 @@ pytestmark = pytest.mark.asyncio
 
 
 def request_of(host: str | None) -> Request:
-    scope: dict[str, Any] = {"type": "http", "headers": [], "client": None if host is None else (host, 1)}
+    client = None if host is None else (host, 1)
+    scope: dict[str, Any] = {"type": "http", "headers": [(b"host", b"localhost:8000")], "client": client}
     return Request(scope)
 
 
@@ -35,6 +36,8 @@ async def test_auth_is_required_and_a_function() -> None:
         app(agents=Agent())  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match="bearer"):
         app(agents=Agent(), auth="token")
+    with pytest.raises(ConfigurationError, match="origins lists"):
+        app(agents=Agent(), auth=bearer("t"), origins=["*"])
     with pytest.raises(ConfigurationError, match="empty"):
         bearer({})
     with pytest.raises(ConfigurationError, match="empty"):
@@ -51,6 +54,17 @@ async def test_loopback_is_an_address_of_this_machine() -> None:
         (None, None),
     ):
         assert await local_only(request_of(host)) == user  # type: ignore[misc]
+
+
+async def test_local_only_checks_the_name_itself() -> None:
+    """So it may be called by another function: a page of another name that resolves to this machine is refused."""
+
+    async def logged(request: Request) -> Any:
+        return await local_only(request)  # type: ignore[misc]
+
+    async with served([], auth=logged) as it, client(it.url, None) as local:
+        assert (await local.get("/runs")).status_code == 200
+        assert (await local.get("/runs", headers={"host": "evil.example"})).status_code == 401
 
 
 async def test_an_auth_function_may_be_plain() -> None:

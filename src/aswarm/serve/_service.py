@@ -24,7 +24,7 @@ from aswarm._errors import ConfigurationError
 from aswarm._swarm import AsyncSwarm
 from aswarm.conversations import MemoryStore, SQLiteStore, Store
 
-from ._auth import LOOPBACK_HOSTS, Auth, is_host_allowed, is_origin_allowed, local_only
+from ._auth import Auth, is_host_allowed, is_origin_allowed, without_port
 from ._entry_maker import TellError, general_error
 from ._http import Refusal, error_response
 from ._local_runs import LocalRuns
@@ -60,7 +60,7 @@ class Service:
     cancelled. `while_running`: what a message to a conversation with an active run gets: "refuse" (409 with the id of the run),
     "wait", or "replace" (the active run is stopped). `heartbeat`: seconds of silence after which a stream sends a comment.
     `drain`: seconds that runs have to end when the process ends. `origins`: of pages that may use the service from elsewhere.
-    `hosts`: the names under which it may be asked, all by default, but those of loopback with `local_only`.
+    `hosts`: the names under which it may be asked, all by default.
 
     `helper`: an agent for titles and the like, which the OpenAI wire offers as a model "helper". `activity`: whether that wire tells of calls and
     handoffs as reasoning. `client_tools`: what it does with the functions of a client, "ignore" or "offer".
@@ -97,6 +97,8 @@ class Service:
             raise ConfigurationError(
                 "auth must be a function from a request to a user id: bearer(token), local_only, or your own"
             )
+        if "*" in origins:
+            raise ConfigurationError("origins lists the origins of pages, such as https://example.com; it takes no *")
         self.auth = auth
         self.limits = limits
         self.wires = frozenset(wires)
@@ -114,7 +116,7 @@ class Service:
         self.client_system = client_system
         self.drain_seconds = drain
         self._origins = frozenset(origins)
-        self._hosts = frozenset(hosts or (LOOPBACK_HOSTS if auth is local_only else ()))
+        self._hosts = frozenset(map(without_port, hosts))
         self._own_swarm = swarm is None
         self._own_store = store is None or isinstance(store, str | os.PathLike)
         swarm = AsyncSwarm() if swarm is None else swarm
