@@ -176,6 +176,15 @@ async def test_conversations_are_listed_read_forked_and_deleted() -> None:
         assert (await it.ann.post("/conversations/d/fork", json={})).status_code == 201
 
 
+async def test_a_history_that_no_encoding_takes_can_be_read() -> None:
+    """Half of a surrogate pair, which a model may write, is another sign; an infinity is text."""
+    async with served(LONG) as it:
+        messages = [{"role": "user", "content": "half \ud800", "rank": float("inf")}]
+        await it.service.drivers.conversation("ann", "c", None, None).replace(messages)
+        [message] = (await it.ann.get("/conversations/c")).json()["messages"]
+        assert message == {"role": "user", "content": "half \ufffd", "rank": "inf"}
+
+
 async def test_the_place_of_a_fork_is_a_path() -> None:
     """A name with a slash, a line break or another alphabet is quoted in `Location`, and so is the path of a mounted app."""
     async with served(LONG) as it:

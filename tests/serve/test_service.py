@@ -12,6 +12,7 @@ import httpx
 import pytest
 from kept_runs import Workshop
 from served import client, listening, served, service
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
@@ -72,6 +73,30 @@ async def test_an_auth_function_may_be_plain() -> None:
     async with served([], auth=lambda request: request.headers.get("x-user", "")) as it:
         assert (await it.ann.get("/runs", headers={"x-user": "cleo"})).status_code == 200
         assert (await it.ann.get("/runs")).status_code == 401
+
+
+async def test_auth_and_context_may_answer_themselves() -> None:
+    """An HTTPException of theirs is the answer, as in any route of Starlette."""
+
+    def auth(request: Request) -> str:
+        if "x-banned" in request.headers:
+            raise HTTPException(403, "banned")
+        return "ann"
+
+    async def context(request: Request) -> dict[str, Any]:
+        raise HTTPException(402, "pay first")
+
+    async with served([], auth=auth, context=context) as it:
+        banned = await it.ann.get("/runs", headers={"x-banned": "1"})
+        assert (banned.status_code, banned.text) == (403, "banned")
+        assert (await it.ann.post("/conversations/c/runs", json={"text": "Hi!"})).status_code == 402
+
+
+async def test_a_user_id_is_text(caplog: pytest.LogCaptureFixture) -> None:
+    """Another value of `auth` is a fault of the service, and the log says which."""
+    async with served([], auth=lambda _: 7) as it:
+        assert (await it.ann.get("/runs")).status_code == 500
+        assert "auth must return the id of a user, a str or None, not 7" in caplog.text
 
 
 async def test_a_service_may_have_its_own_swarm_and_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

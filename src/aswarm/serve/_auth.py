@@ -17,6 +17,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from aswarm._errors import ConfigurationError
+from aswarm._json import shown
 
 Auth: TypeAlias = Callable[[Request], Awaitable[str | None] | str | None]
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -59,9 +60,11 @@ def _is_loopback(host: str) -> bool:
 
 
 async def user_of(request: Request, auth: Auth) -> str | None:
-    """The user of a request, or None."""
+    """The user of a request, or None. Raises ConfigurationError if `auth` returns something else."""
     found = auth(request)
-    user = await found if inspect.isawaitable(found) else found
+    user: object = await found if inspect.isawaitable(found) else found
+    if user is not None and not isinstance(user, str):
+        raise ConfigurationError(f"auth must return the id of a user, a str or None, not {shown(user, 100)}")
     return user or None
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -37,6 +38,8 @@ def endpoint(
     async def answer(request: Request) -> Response:
         try:
             return await handler(service, request, await require_user(service, request))
+        except HTTPException:  # `auth` and `context` may answer as a route of Starlette does
+            raise
         except ConfigurationError as error:
             return refuse(_failure(request, error))
         except (AswarmError, RequestError) as error:
@@ -70,7 +73,7 @@ def stream(
     reader = FrameReader(
         run, encoder, after=after, heartbeat=service.heartbeat, show=service.show, draining=run.draining
     )
-    return RunStream(run, reader, encoder.media_type, headers)
+    return RunStream(run, reader, encoder, headers)
 
 
 async def new_run(

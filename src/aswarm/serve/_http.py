@@ -9,10 +9,12 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from aswarm._errors import AswarmError
+from aswarm._json import jsonable
 
+from ._entries import as_json
 from ._requests import RequestError
 from ._runs import RunActive, RunsError
 
@@ -66,9 +68,8 @@ def error_response(refusal: Refusal) -> Response:
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """An answer as JSON that no cache keeps."""
-    return JSONResponse(
-        content, status, {"cache-control": "no-store", "x-content-type-options": "nosniff", **(headers or {})}
-    )
+    all_headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **(headers or {})}
+    return Response(as_json(jsonable(content)), status, all_headers, "application/json")
 
 
 def place_of(request: Request, path: str) -> str:

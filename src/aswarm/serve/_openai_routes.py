@@ -109,7 +109,7 @@ def _answer(service: Service, run: Run, asked: ChatRequest, own_tools: Collectio
     if not asked.stream:
         return _WholeAnswer(run, wire, service.show, patience)
     reader = FrameReader(run, wire, heartbeat=service.heartbeat, show=service.show)
-    return RunStream(run, reader, wire.media_type, patience=patience)
+    return RunStream(run, reader, wire, patience=patience)
 
 
 class _WholeAnswer(Response):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
@@ -28,6 +29,8 @@ from ._responses import (
 )
 from ._runs import Run
 from ._show import Show, answers
+
+logger = logging.getLogger("aswarm")
 
 
 def position_of(request: Request) -> int:
@@ -60,7 +63,7 @@ def respond(
     if has_all(run, after):
         return HttpResponse(status_code=204)  # else a browser's EventSource would ask without end
     reader = FrameReader(run, wire, after=after, heartbeat=heartbeat, show=show, draining=run.draining)
-    return RunStream(run, reader, wire.media_type)
+    return RunStream(run, reader, wire)
 
 
 def has_all(run: Run, after: int) -> bool:
@@ -96,7 +99,7 @@ class _BoundStream(StreamResponse):
         heartbeat: float,
         show: Show | None,
     ) -> None:
-        super().__init__(wire.media_type)
+        super().__init__(wire)
         self._stream = stream
         self._wire = wire
         self._kept = kept
@@ -109,16 +112,20 @@ class _BoundStream(StreamResponse):
         if not await self.send_start(scope, send):
             return
         entries = LiveEntries()
+        failures: list[Exception] = []
         reader = FrameReader(entries, self._wire, heartbeat=self._heartbeat, show=self._show)
 
         async def work() -> None:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._run, entries)
+                group.start_soon(self._run, entries, failures)
                 await self.send_frames(reader, send)
 
         await while_connected(work, receive, None)
+        for failure in failures:
+            raise failure
 
-    async def _run(self, entries: LiveEntries) -> None:
+    async def _run(self, entries: LiveEntries, failures: list[Exception]) -> None:
+        """Make the entries. What `kept` raises goes into `failures`: a task group would wrap it."""
         run: EventStream | None = None
         try:
             async with self._stream as run:
@@ -126,11 +133,18 @@ class _BoundStream(StreamResponse):
                 async for event in run:
                     for entry in self._maker.event(event, lambda run=run: run.response):  # type: ignore[misc]
                         entries.add(entry)
-        except Exception as error:  # noqa: BLE001 - the client is told, and `kept` gets what is left
+        except Exception as error:
+            logger.warning("a run has ended with an error", exc_info=error)
             for entry in self._maker.failed(error, None if run is None else run.response):
                 entries.add(entry)
         finally:
             entries.end()
             with anyio.CancelScope(shield=True):
                 if run is not None:
-                    await self._kept(run.response)
+                    await self._keep(run.response, failures)
+
+    async def _keep(self, response: Response, failures: list[Exception]) -> None:
+        try:
+            await self._kept(response)
+        except Exception as error:  # noqa: BLE001 - raised once the frames are sent
+            failures.append(error)
