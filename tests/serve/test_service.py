@@ -19,7 +19,6 @@ from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.conversations import MemoryStore
 from aswarm.serve import LocalRuns, Service, answers_with, app, bearer, everything, local_only
 from aswarm.serve._entries import Entry
-from aswarm.serve._page_routes import FOLDER
 from aswarm.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.asyncio
@@ -36,7 +35,7 @@ async def test_auth_is_required_and_a_function() -> None:
     with pytest.raises(TypeError):
         app(agents=Agent())  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match="bearer"):
-        app(agents=Agent(), auth="token")
+        app(agents=Agent(), auth="token")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="origins lists"):
         app(agents=Agent(), auth=bearer("t"), origins=["*"])
     with pytest.raises(ConfigurationError, match="empty"):
@@ -187,7 +186,6 @@ async def test_a_client_that_takes_nothing_does_not_hold_the_end_up(
             run.draining.set()
 
 
-@pytest.mark.skipif(not FOLDER.is_dir(), reason="there is no page")
 async def test_the_page_loads_nothing_from_elsewhere() -> None:
     """Its files need no user, and have a policy that lets them load from this service only."""
     async with served([], page=True) as it, client(it.url, None) as nobody:

@@ -62,8 +62,12 @@ class Service:
     `drain`: seconds that runs have to end when the process ends. `origins`: of pages that may use the service from elsewhere.
     `hosts`: the names under which it may be asked, all by default.
 
-    `helper`: an agent for titles and the like, which the OpenAI wire offers as a model "helper". `activity`: whether that wire tells of calls and
-    handoffs as reasoning. `client_tools`: what it does with the functions of a client, "ignore" or "offer".
+    `limits`: the size of a request, the runs at once, and how long runs and their logs may be.
+
+    `helper`: an agent for titles and the like, which the OpenAI wire offers as a model "helper". `activity`: whether that wire
+    shows calls and handoffs as reasoning. `client_tools`: what it and AG-UI do with the functions of a client, "ignore" or
+    "offer". `client_system`: whether the OpenAI wire takes the system text of a client into the history of a request without a
+    conversation.
     """
 
     def __init__(
@@ -248,6 +252,4 @@ def _store(store: Store | str | os.PathLike[str] | None) -> Store:
     return SQLiteStore(store) if isinstance(store, str | os.PathLike) else store
 
 
-def app(swarm: AsyncSwarm | None = None, **settings: Any) -> Service:
-    """An ASGI app that serves agents. The arguments are those of `Service`."""
-    return Service(swarm, **settings)
+app = Service  # reads better in `app = serve.app(agents=...)`
