@@ -81,7 +81,7 @@ async def new_run(
 ) -> NewRun:
     """What a client asks for, as a run of a conversation of the user. `agent`: the one that the route names."""
     check_length(asked.messages, service.limits.text)
-    if not (asked.messages or asked.answers or asked.regenerate):
+    if not (asked.messages or asked.answers or asked.regenerate or asked.continues):
         raise Refusal(
             422, "invalid_request", "the request has neither a message of the user nor an answer to an open call"
         )

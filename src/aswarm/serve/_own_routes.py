@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from aswarm._agent import Response
 from aswarm._messages import Message
+from aswarm._run.handlers import NO_RUN
 from aswarm._run.streams import EventStream
 
 from ._entry_maker import EntryMaker, TellError, general_error
@@ -134,7 +135,8 @@ class _BoundStream(StreamResponse):
                     for entry in self._maker.event(event, lambda run=run: run.response):  # type: ignore[misc]
                         entries.add(entry)
         except Exception as error:
-            logger.warning("a run has ended with an error", exc_info=error)
+            fields = NO_RUN if run is None else {"run_id": run.run_id, "agent": run.response.agent.name}
+            logger.warning("a run has ended with an error", exc_info=error, extra=fields)
             for entry in self._maker.failed(error, None if run is None else run.response):
                 entries.add(entry)
         finally:
