@@ -12,8 +12,8 @@ from run_logs import USER, Scene, logged_now, unhurried
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, tool
 from aswarm.middleware import CompletionRequest, Handlers
-from aswarm.serve._entries import Entry, PublicIds, as_json, joined, public_ids
-from aswarm.serve._entry_maker import EntryMaker, now
+from aswarm.serve._entries import Entry, PublicIds, as_json, joined, now, public_ids
+from aswarm.serve._entry_maker import EntryMaker
 from aswarm.serve._fold import Folded, fold
 from aswarm.serve._native import HEARTBEAT, NativeWire, retry
 from aswarm.testing import Answer as Scripted

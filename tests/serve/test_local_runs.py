@@ -17,8 +17,9 @@ from kept_runs import Place, Workshop, entries_of, types_of
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RunError
 from aswarm.conversations import MemoryStore, SQLiteStore
 from aswarm.serve import Entry, Limits, LocalRuns, NewRun, Run, RunNotFound
-from aswarm.serve._log import Ending, Lot, RunLog, _is_alive, now
-from aswarm.serve._signals import on_shutdown_signal
+from aswarm.serve._entries import now
+from aswarm.serve._log import Ending, Lot, RunLog, _is_alive
+from aswarm.serve._shutdown import on_shutdown_signal
 from aswarm.testing import Answer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio

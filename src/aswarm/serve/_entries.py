@@ -32,6 +32,7 @@ This module defines entries. It reads no clock, and does no I/O.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,6 +84,11 @@ class Entry:
         """The entry of which `data` is the JSON object. Raises KeyError if `data` is no entry."""
         fields = {key: value for key, value in data.items() if key not in _KEYS}
         return cls(data["seq"], data["at"], data["type"], fields, data.get("first"))
+
+
+def now() -> int:
+    """The milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
 
 
 def as_json(data: object) -> bytes:

@@ -5,7 +5,6 @@ Decides what the log of a run contains. It holds no log, and does no I/O but rea
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
@@ -32,7 +31,7 @@ from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import toolbox
 from aswarm._wire.request import CompletionRequest
 
-from ._entries import Entry, PublicIds, public_ids
+from ._entries import Entry, PublicIds, now, public_ids
 from ._fold import Folded
 
 # The data of a call of a tool that only the client has, in place of an external tool of the agent.
@@ -43,11 +42,6 @@ TellError = Callable[[BaseException], str]
 def general_error(error: BaseException) -> str:
     """What readers are told of an error that ended a run: nothing but that there was one. The log of the server has the rest."""
     return "The run ended with an error."
-
-
-def now() -> int:
-    """The milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 class EntryMaker:

@@ -26,13 +26,13 @@ from aswarm._swarm import AsyncSwarm
 from aswarm.conversations import MemoryStore, Store
 
 from ._changes import Changes
-from ._draining import Draining
 from ._driving import Driver, Drivers
-from ._entries import Entry
+from ._entries import Entry, now
 from ._live import LiveRun
-from ._log import Ending, Lot, RunLog, now
+from ._log import Ending, Lot, RunLog
 from ._log_access import LogAccess
 from ._runs import Limits, NewRun, RunActive, RunRecord, ShuttingDown
+from ._shutdown import Draining
 
 logger = logging.getLogger("aswarm")
 

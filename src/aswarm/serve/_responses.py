@@ -14,11 +14,11 @@ import anyio
 from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
-from ._draining import Draining
 from ._entries import Entry, joined
 from ._native import HEARTBEAT, retry
 from ._runs import Run
 from ._show import Show, answers
+from ._shutdown import Draining
 
 HEADERS = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
 HEARTBEAT_SECONDS = 15.0

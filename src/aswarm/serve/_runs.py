@@ -21,9 +21,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 from aswarm._errors import AswarmError, ConfigurationError
 from aswarm._messages import Message
 
-from ._draining import Draining
 from ._entries import Entry
 from ._requests import CallAnswer, ClientTool
+from ._shutdown import Draining
 
 RunStatus: TypeAlias = Literal["running", "finished", "failed", "stopped"]
 # "finish": a run ends by itself, with or without readers. "cancel": it is cancelled when its last reader has gone. A

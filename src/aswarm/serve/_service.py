@@ -32,7 +32,7 @@ from ._requests import CallAnswer
 from ._routes import routes_of
 from ._runs import DisconnectPolicy, Limits, NewRun, Run, Runs, WhileRunning
 from ._show import Show, answers_with, everything
-from ._signals import on_shutdown_signal
+from ._shutdown import on_shutdown_signal
 
 WireName: TypeAlias = Literal["agui", "vercel", "openai"]
 ContextHook: TypeAlias = Callable[[Request], Awaitable[Mapping[str, Any]]]
