@@ -1,4 +1,4 @@
-"""Whose request it is: ready-made functions for `auth=`, and the checks of `Host` and `Origin`.
+"""Which user a request belongs to: ready-made functions for `auth=`, and the checks of `Host` and `Origin`.
 
 An `auth` function gets the request and returns the id of the user, or None for a request that is refused. Everything that a
 service has belongs to a user.

@@ -1,7 +1,7 @@
 """`Service`: an ASGI app that serves a swarm. It runs alone, or mounted in Starlette or FastAPI.
 
-Decides who may ask (`auth`, `Host`, `Origin`) and what happens at the beginning and at the end of the process. The routes are in
-`_routes` and beside it; what runs do is decided by `Runs`.
+Decides who may ask (`auth`, `Host`, `Origin`) and what happens at the beginning and at the end of the process. The routes
+are in `_routes` and beside it; what runs do is decided by `Runs`.
 """
 
 from __future__ import annotations
@@ -43,31 +43,32 @@ logger = logging.getLogger("aswarm")
 class Service:
     """Serves agents: `uvicorn module:service`, or `Mount("/agents", service)` with `service.lifespan` in the app's own.
 
-    `agents`: those that clients may name; a conversation begins with the first one. `swarm`: by default an `AsyncSwarm()` of the
-    service's own. `auth`: who a request belongs to, a function from a request to a user id or None; `bearer(...)` and
-    `local_only` are ready-made. `store`: of the conversations; a path is that of an SQLite file, None is memory. `runs`: where the
-    runs are, by default `LocalRuns`.
+    `agents`: those that clients may name; a conversation begins with the first one. `swarm`: by default an `AsyncSwarm()`
+    of the service's own. `auth`: who a request belongs to, a function from a request to a user id or None; `bearer(...)`
+    and `local_only` are ready-made. `store`: of the conversations; a path is that of an SQLite file, None is memory.
+    `runs`: where the runs are, by default `LocalRuns`.
 
     `wires`: those of other protocols that are served beside the native routes: "agui", "vercel", "openai". `page`: whether
-    the page to try the agents is served at the root. It is for developers: `show` is then `everything` by default. `prices`:
-    dollars for a million tokens of input and of output, by model, for the costs on the page; genai-prices knows other models.
-    `context`: the context variables of a new conversation, from the request. `client_context`: the context variables that a
-    client may see, and set where its protocol has a state. `show`: what readers of a run get of an entry of its log, by default
-    the answers and the calls (also the results of functions), without context variables and error texts; `everything` shows all.
-    The history of a conversation, `GET /conversations/{c}`, is not passed through it. `tell_error`: the text of an error for readers.
+    the page to try the agents is served at the root. It is for developers: `show` is then `everything` by default.
+    `prices`: dollars for a million tokens of input and of output, by model, for the costs on the page; genai-prices knows
+    other models. `context`: the context variables of a new conversation, from the request. `client_context`: the context
+    variables that a client may see, and set where its protocol has a state. `show`: what readers of a run get of an entry
+    of its log, by default the answers and the calls (also the results of functions), without context variables and error
+    texts; `everything` shows all. The history of a conversation, `GET /conversations/{c}`, is not passed through it.
+    `tell_error`: the text of an error for readers.
 
-    `on_disconnect`: what happens to a run whose last reader has gone: "finish", "cancel", or a number of seconds after which it is
-    cancelled. `while_running`: what a message to a conversation with an active run gets: "refuse" (409 with the id of the run),
-    "wait", or "replace" (the active run is stopped). `heartbeat`: seconds of silence after which a stream sends a comment.
-    `drain`: seconds that runs have to end when the process ends. `origins`: of pages that may use the service from elsewhere.
-    `hosts`: the names under which it may be asked, all by default.
+    `on_disconnect`: what happens to a run whose last reader has gone: "finish", "cancel", or a number of seconds after
+    which it is cancelled. `while_running`: what a message to a conversation with an active run gets: "refuse" (409 with the
+    id of the run), "wait", or "replace" (the active run is stopped). `heartbeat`: seconds of silence after which a stream
+    sends a comment. `drain`: seconds that runs have to end when the process ends. `origins`: of pages that may use the
+    service from elsewhere. `hosts`: the names under which it may be asked, all by default.
 
     `limits`: the size of a request, the runs at once, and how long runs and their logs may be.
 
-    `helper`: an agent for titles and the like, which the OpenAI wire offers as a model "helper". `activity`: whether that wire
-    shows calls and handoffs as reasoning. `client_tools`: what it and AG-UI do with the functions of a client, "ignore" or
-    "offer". `client_system`: whether the OpenAI wire takes the system text of a client into the history of a request without a
-    conversation.
+    `helper`: an agent for titles and the like, which the OpenAI wire offers as a model "helper". `activity`: whether that
+    wire shows calls and handoffs as reasoning. `client_tools`: what it and AG-UI do with the functions of a client,
+    "ignore" or "offer". `client_system`: whether the OpenAI wire takes the system text of a client into the history of a
+    request without a conversation.
     """
 
     def __init__(
