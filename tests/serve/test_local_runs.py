@@ -88,12 +88,12 @@ async def test_a_run_whose_lease_has_run_out_is_closed(
     tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process closes it; its own process writes no more, stops it, and its readers see the same end."""
-    async with opened(tmp_path, [call("slow"), "Done."], workshop, lease=0.3) as one:
+    async with opened(tmp_path, [call("slow"), "Done."], workshop, silent_seconds=0.3) as one:
         monkeypatch.setattr(one.runs._log, "renew", lambda run_ids: None)  # type: ignore[attr-defined]
         monkeypatch.setattr(one.runs._log, "take_expired", list)  # type: ignore[attr-defined]
         run = await one.start()
         await workshop.began.wait()
-        async with opened(tmp_path, ["Here."], workshop, lease=0.3) as two:
+        async with opened(tmp_path, ["Here."], workshop, silent_seconds=0.3) as two:
             last = await elsewhere(run, two).result()
             assert (last.type, last.fields["reason"]) == ("RunStopped", "process died")
             assert last.seq > 1_000
@@ -165,7 +165,7 @@ async def test_a_log_that_cannot_be_written_ends_no_run(
     def fail(*_: Any) -> Any:
         raise sqlite3.OperationalError("disk I/O error")
 
-    async with opened(tmp_path, [call("slow"), "Done."], workshop, lease=0.06) as place:
+    async with opened(tmp_path, [call("slow"), "Done."], workshop, silent_seconds=0.06) as place:
         run = await place.start()
         await workshop.began.wait()
         for name in ("append", "renew", "forget", "touch"):
@@ -183,7 +183,7 @@ async def test_old_runs_are_forgotten(tmp_path: Path, workshop: Workshop, monkey
     """By their age, and by their number; a run that goes on is not."""
     monkeypatch.setattr("aswarm.serve._local_runs._FORGET_EVERY", 0.0)
     limits = Limits(kept_runs=1)
-    async with opened(tmp_path, ["1", "2", call("slow")], workshop, lease=0.06, limits=limits) as place:
+    async with opened(tmp_path, ["1", "2", call("slow")], workshop, silent_seconds=0.06, limits=limits) as place:
         runs = [await place.start(conversation=name) for name in ("a", "b")]
         for run in runs:
             await run.result()

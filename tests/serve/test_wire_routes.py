@@ -256,8 +256,8 @@ HI: Any = [{"role": "user", "content": "Hi!"}]
 
 
 async def test_agents_are_models() -> None:
-    """The list has the agents and the helper; an unknown one is 404 in the words of that API."""
-    async with served(["Hello."], wires=WIRES, helper=Agent(name="Titles")) as it, openai(it) as client:
+    """The list has the agents and the one for tasks; an unknown one is 404 in the words of that API."""
+    async with served(["Hello."], wires=WIRES, task_agent=Agent(name="Titles")) as it, openai(it) as client:
         assert [model.id async for model in client.models.list()] == ["Boss", "Clerk", "helper"]
         assert (await client.models.retrieve("Clerk")).id == "Clerk"
         with pytest.raises(NotFoundError, match="does not exist"):
@@ -312,7 +312,7 @@ async def test_a_conversation_may_be_on_the_server() -> None:
 async def test_the_helper_runs_without_tools_and_conversations() -> None:
     """A client makes titles with another model, in the same chat: nothing of it reaches the conversation."""
     async with (
-        served(["A title"], wires=WIRES, helper=Agent(name="Titles")) as it,
+        served(["A title"], wires=WIRES, task_agent=Agent(name="Titles")) as it,
         openai(it, **{"X-OpenWebUI-Chat-Id": "c"}) as client,
     ):
         answer = await client.chat.completions.create(model="helper", messages=HI)

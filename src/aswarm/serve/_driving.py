@@ -25,13 +25,13 @@ from aswarm.conversations._records import checked_id
 from aswarm.graph._find import reachable_agents
 
 from ._entries import Entry
-from ._entry_maker import EntryMaker, TellError, general_error
+from ._entry_maker import EntryMaker, ErrorText, general_error
 from ._extras import RunExtras, run_extras, with_extras
 from ._requests import RequestError, decisions
 from ._runs import AgentNotFound, AnswersRefused, ConversationNotFound, Limits, NewRun
 
 _LONGEST = 200
-HELPER = "helper"  # the name under which clients know the agent for titles and the like
+TASK_MODEL = "helper"  # the name under which clients know the agent for titles and the like
 
 
 def conversation_key(user: str, conversation: str) -> str:
@@ -94,15 +94,15 @@ class Drivers:
         store: Store,
         agents: Agent | Iterable[Agent] | Mapping[str, Agent],
         limits: Limits,
-        tell_error: TellError | None = None,
+        error_text: ErrorText | None = None,
     ) -> None:
         self.swarm = with_extras(swarm)
         self.store = store
         self.agents = agents_by_name(agents)
         self.known = _with_reachable(self.agents)
         self.limits = limits
-        self.tell_error = tell_error or general_error
-        self.helper: Agent | None = None
+        self.error_text = error_text or general_error
+        self.task_agent: Agent | None = None
         self.logs_requests = False
 
     def agent(self, name: str | None) -> Agent:
@@ -111,8 +111,8 @@ class Drivers:
             return next(iter(self.agents.values()))
         if name in self.agents:
             return self.agents[name]
-        if name == HELPER and self.helper is not None:
-            return self.helper
+        if name == TASK_MODEL and self.task_agent is not None:
+            return self.task_agent
         raise AgentNotFound(name)
 
     def conversation(self, user: str, name: str, agent: str | None, context: Mapping[str, Any] | None) -> Conversation:
@@ -166,7 +166,7 @@ class Driver:
         self._messages = list(new.messages) if new.must_fit else not_stored(new.messages, stored.messages)
         self._resume = self._resumed(stored, last_run)
         history, added = _split(stored, self._messages)
-        self._maker = EntryMaker(history, tell_error=self._drivers.tell_error)
+        self._maker = EntryMaker(history, error_text=self._drivers.error_text)
         return self._maker.started(
             self.run_id,
             new.conversation or "",

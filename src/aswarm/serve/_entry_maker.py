@@ -36,7 +36,7 @@ from ._fold import Folded
 
 # The data of a call of a tool that only the client has, in place of an external tool of the agent.
 CLIENT_TOOL: Mapping[str, Any] = {"client_tool": True}
-TellError = Callable[[BaseException], str]
+ErrorText = Callable[[BaseException], str]
 
 
 def general_error(error: BaseException) -> str:
@@ -47,17 +47,17 @@ def general_error(error: BaseException) -> str:
 class EntryMaker:
     """Makes the entries of one run, in order.
 
-    `history`: the messages of the conversation before the run. `tell_error`: the text of an error for readers. `clock`: the
+    `history`: the messages of the conversation before the run. `error_text`: the text of an error for readers. `clock`: the
     milliseconds since the epoch. `folded`: what the entries so far say.
     """
 
     def __init__(
-        self, history: Sequence[Message] = (), *, tell_error: TellError = general_error, clock: Callable[[], int] = now
+        self, history: Sequence[Message] = (), *, error_text: ErrorText = general_error, clock: Callable[[], int] = now
     ) -> None:
         self.folded = Folded()
         self._history = history
         self._public = PublicIds(history)
-        self._tell_error = tell_error
+        self._error_text = error_text
         self._clock = clock
         self._seq = 0
         self._agent: Agent | None = None
@@ -110,7 +110,7 @@ class EntryMaker:
         told = {
             "type": type(error).__name__,
             "message": jsonable(str(error)),
-            "public_message": jsonable(self._tell_error(error)),
+            "public_message": jsonable(self._error_text(error)),
             **({} if status is None else {"status_code": status}),
         }
         return self._end("RunFailed", {"error": told}, response)

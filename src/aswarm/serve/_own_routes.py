@@ -16,7 +16,7 @@ from aswarm._messages import Message
 from aswarm._run.handlers import NO_RUN
 from aswarm._run.streams import EventStream
 
-from ._entry_maker import EntryMaker, TellError, general_error
+from ._entry_maker import EntryMaker, ErrorText, general_error
 from ._http import Refusal, error_response
 from ._live import LiveEntries
 from ._native import NativeWire
@@ -76,18 +76,18 @@ def stream_response(
     run: AbstractAsyncContextManager[EventStream],
     wire: Encoder,
     *,
-    kept: Callable[[Response], Awaitable[None]],
+    on_end: Callable[[Response], Awaitable[None]],
     history: Sequence[Message] = (),
     heartbeat: float = HEARTBEAT_SECONDS,
     show: Show | None = answers,
-    tell_error: TellError = general_error,
+    error_text: ErrorText = general_error,
 ) -> HttpResponse:
     """A response that runs `swarm.stream(...)`, or a stream of a conversation, for as long as its client is there.
 
-    There is no service, and no way back to the run. `kept` gets what the run has left, however it ends: store it there.
+    There is no service, and no way back to the run. `on_end` gets what the run has left, however it ends: store it there.
     `history`: the messages that the run begins with.
     """
-    return _BoundStream(run, wire, kept, EntryMaker(history, tell_error=tell_error), heartbeat, show)
+    return _BoundStream(run, wire, on_end, EntryMaker(history, error_text=error_text), heartbeat, show)
 
 
 class _BoundStream(StreamResponse):
@@ -95,7 +95,7 @@ class _BoundStream(StreamResponse):
         self,
         stream: AbstractAsyncContextManager[EventStream],
         wire: Encoder,
-        kept: Callable[[Response], Awaitable[None]],
+        on_end: Callable[[Response], Awaitable[None]],
         maker: EntryMaker,
         heartbeat: float,
         show: Show | None,
@@ -103,7 +103,7 @@ class _BoundStream(StreamResponse):
         super().__init__(wire)
         self._stream = stream
         self._wire = wire
-        self._kept = kept
+        self._on_end = on_end
         self._maker = maker
         self._heartbeat = heartbeat
         self._show = show
@@ -126,7 +126,7 @@ class _BoundStream(StreamResponse):
             raise failure
 
     async def _run(self, entries: LiveEntries, failures: list[Exception]) -> None:
-        """Make the entries. What `kept` raises goes into `failures`: a task group would wrap it."""
+        """Make the entries. What `on_end` raises goes into `failures`: a task group would wrap it."""
         run: EventStream | None = None
         try:
             async with self._stream as run:
@@ -147,6 +147,6 @@ class _BoundStream(StreamResponse):
 
     async def _keep(self, response: Response, failures: list[Exception]) -> None:
         try:
-            await self._kept(response)
+            await self._on_end(response)
         except Exception as error:  # noqa: BLE001 - raised once the frames are sent
             failures.append(error)

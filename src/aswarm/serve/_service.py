@@ -25,7 +25,7 @@ from aswarm._swarm import AsyncSwarm
 from aswarm.conversations import MemoryStore, SQLiteStore, Store
 
 from ._auth import Auth, is_host_allowed, is_origin_allowed, without_port
-from ._entry_maker import TellError, general_error
+from ._entry_maker import ErrorText, general_error
 from ._http import Refusal, error_response
 from ._local_runs import LocalRuns
 from ._requests import CallAnswer
@@ -55,7 +55,7 @@ class Service:
     variables that a client may see, and set where its protocol has a state. `show`: what readers of a run get of an entry
     of its log, by default the answers and the calls (also the results of functions), without context variables and error
     texts; `everything` shows all. The history of a conversation, `GET /conversations/{c}`, is not passed through it.
-    `tell_error`: the text of an error for readers.
+    `error_text`: the text of an error for readers.
 
     `on_disconnect`: what happens to a run whose last reader has gone: "finish", "cancel", or a number of seconds after
     which it is cancelled. `while_running`: what a message to a conversation with an active run gets: "refuse" (409 with the
@@ -65,7 +65,7 @@ class Service:
 
     `limits`: the size of a request, the runs at once, and how long runs and their logs may be.
 
-    `helper`: an agent for titles and the like, which the OpenAI wire offers as a model "helper". `activity`: whether that
+    `task_agent`: an agent for titles and the like, which the OpenAI wire offers as a model "helper". `activity`: whether that
     wire shows calls and handoffs as reasoning. `client_tools`: what it and AG-UI do with the functions of a client,
     "ignore" or "offer". `client_system`: whether the OpenAI wire takes the system text of a client into the history of a
     request without a conversation.
@@ -85,7 +85,7 @@ class Service:
         context: ContextHook | None = None,
         client_context: Collection[str] = (),
         show: Show | None = None,
-        tell_error: TellError = general_error,
+        error_text: ErrorText = general_error,
         on_disconnect: DisconnectPolicy = "finish",
         while_running: WhileRunning = "refuse",
         limits: Limits = Limits(),  # noqa: B008 - frozen
@@ -93,7 +93,7 @@ class Service:
         drain: float = 20,
         origins: Sequence[str] = (),
         hosts: Sequence[str] = (),
-        helper: Agent | None = None,
+        task_agent: Agent | None = None,
         activity: bool = False,
         client_tools: Literal["ignore", "offer"] = "ignore",
         client_system: bool = False,
@@ -115,7 +115,7 @@ class Service:
         self.heartbeat = heartbeat
         self.on_disconnect: DisconnectPolicy = on_disconnect
         self.while_running: WhileRunning = while_running
-        self.helper = helper
+        self.task_agent = task_agent
         self.activity = activity
         self.client_tools = client_tools
         self.client_system = client_system
@@ -126,9 +126,9 @@ class Service:
         self._own_store = store is None or isinstance(store, str | os.PathLike)
         swarm = AsyncSwarm() if swarm is None else swarm
         self.store = _store(store)
-        self._local = LocalRuns(swarm, self.store, agents=agents, limits=limits, tell_error=tell_error)
+        self._local = LocalRuns(swarm, self.store, agents=agents, limits=limits, error_text=error_text)
         self.drivers = self._local.drivers
-        self.drivers.helper = helper
+        self.drivers.task_agent = task_agent
         self.drivers.logs_requests = self.show is everything
         self._given_runs = runs
         self._runs: Runs | None = None
