@@ -37,7 +37,7 @@ service = Service(
     auth=guest_of,
     store=os.environ.get("CHATS_FILE"),  # an SQLite file; without one, conversations end with the process
     limits=Limits(body=20_000, text=4000, max_turns=10, runs_per_user=2),
-    tell_error=public_text,
+    error_text=public_text,
     drain=3,
 )
 

@@ -1,6 +1,6 @@
 """The history in blocks, so that code which shortens it cannot part a call from its answer.
 
-Decides what a block is, and how it is sent. Changes no message.
+Decides what a block is. Changes no message.
 """
 
 from __future__ import annotations
@@ -9,10 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
-
-from ._errors import ConfigurationError
-from ._json import is_array
-from ._messages import Message, normalize, to_wire
 
 LEFT_OUT = "(this earlier result is left out)"
 
@@ -45,16 +41,6 @@ class MessageBlock:
         """The block with a note in place of each result that is longer than the note; the same object each time."""
         answers = [{**answer, "content": LEFT_OUT} if _is_long(answer) else answer for answer in self.answers]
         return replace(self, answers=answers)
-
-    def on_wire(self, empty_content: str | None) -> list[Message]:
-        """The messages that are sent for the block, made once (internal). Raises ConfigurationError for one that cannot be sent."""
-        known: tuple[str | None, list[Message]] | None = vars(self).get("_wire")
-        if known is None or known[0] != empty_content:
-            if not (isinstance(self.message, Mapping) and is_array(self.answers)):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ConfigurationError("a MessageBlock has a message (a dict), and a list of tool messages")
-            messages = normalize([self.message, *self.answers])
-            known = vars(self)["_wire"] = (empty_content, to_wire(messages, empty_content=empty_content))
-        return known[1]
 
 
 def _is_long(answer: Mapping[str, Any]) -> bool:

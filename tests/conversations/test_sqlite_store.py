@@ -156,6 +156,14 @@ async def test_a_store_can_be_opened_again(path: Path) -> None:
             await store.delete("a")
 
 
+async def test_a_store_that_is_open_is_not_opened_again(path: Path) -> None:
+    """It would have two threads. The store stays open."""
+    async with SQLiteStore(path) as store:
+        with pytest.raises(RuntimeError, match="open already"):
+            await store.__aenter__()
+        assert await store.load("a") is None
+
+
 async def test_two_stores_of_one_file(path: Path) -> None:
     """They are as two processes: each sees what the other one wrote, and the second writer is a conflict."""
     async with SQLiteStore(path) as one, SQLiteStore(path) as two:

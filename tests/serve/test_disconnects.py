@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from aswarm import Agent, AsyncSwarm, Response
-from aswarm.serve import NativeWire, frames, respond, stream_response
+from aswarm.serve import NativeWire, VercelWire, frames, respond, stream_response
 from aswarm.testing import Answer, ScriptedModel, call
 
 pytestmark = pytest.mark.asyncio
@@ -140,6 +140,7 @@ async def test_a_fault_of_a_wire_is_raised(workshop: Workshop) -> None:
 
     class Broken:
         media_type = "text/event-stream"
+        headers: ClassVar[dict[str, str]] = {}
 
         def encode(self, entry: Any) -> list[bytes]:
             raise ValueError("broken")
@@ -201,13 +202,13 @@ def bound_app(script: Any, workshop: Workshop, kept: list[Response]) -> Starlett
         kept.append(response)
 
     async def say(request: Request) -> Any:
-        return stream_response(swarm.stream(agent, "Hi!"), NativeWire(), kept=keep)
+        return stream_response(swarm.stream(agent, "Hi!"), NativeWire(), on_end=keep)
 
     return Starlette(routes=[Route("/say", say)])
 
 
 async def test_a_run_without_a_service_is_bound_to_its_request(workshop: Workshop) -> None:
-    """`stream_response`: the whole run as frames, and what it has left is given to `kept`."""
+    """`stream_response`: the whole run as frames, and what it has left is given to `on_end`."""
     kept: list[Response] = []
     async with listening(bound_app(["Hello."], workshop, kept)) as url, client(url, None) as browser:
         assert '"RunFinished"' in (await browser.get("/say")).text
@@ -216,7 +217,7 @@ async def test_a_run_without_a_service_is_bound_to_its_request(workshop: Worksho
 
 
 async def test_a_run_without_a_service_ends_with_its_client(workshop: Workshop) -> None:
-    """The client goes: the run is cancelled, and `kept` gets what had happened."""
+    """The client goes: the run is cancelled, and `on_end` gets what had happened."""
     kept: list[Response] = []
     async with listening(bound_app([call("slow")], workshop, kept)) as url, client(url, None) as browser:
         await leave_in_the_middle(browser, "GET", "/say", workshop)
@@ -226,11 +227,48 @@ async def test_a_run_without_a_service_ends_with_its_client(workshop: Workshop) 
     assert kept[0].messages[-1]["content"] == "cancelled; its outcome is unknown"
 
 
-async def test_a_run_without_a_service_tells_of_an_error(workshop: Workshop) -> None:
-    """The stream ends with RunFailed and its public text, and `kept` gets what had happened."""
+async def test_what_the_function_at_the_end_raises_leaves_as_itself(workshop: Workshop) -> None:
+    """It reaches the server, and not in a group; the client has the whole run."""
+    sent: list[bytes] = []
+
+    async def fail(response: Response) -> None:
+        raise ZeroDivisionError
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+
+    async def nothing() -> Any:
+        await asyncio.sleep(60)
+
+    swarm = AsyncSwarm(ScriptedModel(["Hello."]).client())
+    answer = stream_response(swarm.stream(workshop.agents()[0], "Hi!"), NativeWire(), on_end=fail)
+    with pytest.raises(ZeroDivisionError):
+        await answer({"type": "http", "method": "GET"}, nothing, send)
+    assert b'"RunFinished"' in b"".join(sent)
+
+
+async def test_the_headers_of_a_wire_are_sent_with_its_frames(workshop: Workshop) -> None:
+    """Clients of Vercel's protocol need one; `respond` and `stream_response` send it too."""
+    swarm = AsyncSwarm(ScriptedModel(["Hello."]).client())
+    request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""})
+    made = service(["Hello."], workshop)
+
+    async def keep(response: Response) -> None:
+        pass
+
+    async with made.lifespan():
+        run = await made.start("Hi!", conversation="c", user="ann")
+        bound = stream_response(swarm.stream(workshop.agents()[0], "Hi!"), VercelWire(), on_end=keep)
+        for answer in (respond(run, VercelWire(), request), bound):
+            assert answer.headers["x-vercel-ai-ui-message-stream"] == "v1"
+
+
+async def test_a_run_without_a_service_tells_of_an_error(workshop: Workshop, caplog: pytest.LogCaptureFixture) -> None:
+    """The stream ends with RunFailed and its public text, `on_end` gets what had happened, and the log has the error."""
     kept: list[Response] = []
     async with listening(bound_app([call("look", number=1)], workshop, kept)) as url, client(url, None) as browser:
         text = (await browser.get("/say")).text
         assert '"RunFailed"' in text
-        assert "ScriptedModel" not in text
+        assert "the script has no answer" not in text
+    assert "the script has no answer" in caplog.text
     assert kept[0].stop == "error"

@@ -12,8 +12,8 @@ from run_logs import USER, Scene, logged_now, unhurried
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, tool
 from aswarm.middleware import CompletionRequest, Handlers
-from aswarm.serve._entries import Entry, PublicIds, as_json, joined, public_ids
-from aswarm.serve._entry_maker import EntryMaker, now
+from aswarm.serve._entries import Entry, PublicIds, as_json, joined, now, public_ids
+from aswarm.serve._entry_maker import EntryMaker
 from aswarm.serve._fold import Folded, fold
 from aswarm.serve._native import HEARTBEAT, NativeWire, retry
 from aswarm.testing import Answer as Scripted
@@ -195,7 +195,7 @@ def test_a_request_as_sent_has_its_tools_only_when_they_change() -> None:
 def test_an_error_has_a_text_for_readers(error: Exception, public: str) -> None:
     """The log has the real one beside it; a run that had not begun has no response."""
     tell: Callable[[BaseException], str] = lambda each: "told" if isinstance(each, ConfigurationError) else public  # noqa: E731
-    maker = EntryMaker(tell_error=tell)
+    maker = EntryMaker(error_text=tell)
     agent = Agent(name="A")
     maker.started("run", "chat", agent)
     (entry,) = maker.failed(error)

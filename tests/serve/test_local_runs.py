@@ -17,8 +17,9 @@ from kept_runs import Place, Workshop, entries_of, types_of
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RunError
 from aswarm.conversations import MemoryStore, SQLiteStore
 from aswarm.serve import Entry, Limits, LocalRuns, NewRun, Run, RunNotFound
-from aswarm.serve._log import Ending, Lot, RunLog, _is_alive, now
-from aswarm.serve._signals import on_shutdown_signal
+from aswarm.serve._entries import now
+from aswarm.serve._log import Ending, Lot, RunLog, _is_alive
+from aswarm.serve._shutdown import on_shutdown_signal
 from aswarm.testing import Answer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -87,12 +88,12 @@ async def test_a_run_whose_lease_has_run_out_is_closed(
     tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process closes it; its own process writes no more, stops it, and its readers see the same end."""
-    async with opened(tmp_path, [call("slow"), "Done."], workshop, lease=0.3) as one:
+    async with opened(tmp_path, [call("slow"), "Done."], workshop, silent_seconds=0.3) as one:
         monkeypatch.setattr(one.runs._log, "renew", lambda run_ids: None)  # type: ignore[attr-defined]
         monkeypatch.setattr(one.runs._log, "take_expired", list)  # type: ignore[attr-defined]
         run = await one.start()
         await workshop.began.wait()
-        async with opened(tmp_path, ["Here."], workshop, lease=0.3) as two:
+        async with opened(tmp_path, ["Here."], workshop, silent_seconds=0.3) as two:
             last = await elsewhere(run, two).result()
             assert (last.type, last.fields["reason"]) == ("RunStopped", "process died")
             assert last.seq > 1_000
@@ -164,7 +165,7 @@ async def test_a_log_that_cannot_be_written_ends_no_run(
     def fail(*_: Any) -> Any:
         raise sqlite3.OperationalError("disk I/O error")
 
-    async with opened(tmp_path, [call("slow"), "Done."], workshop, lease=0.06) as place:
+    async with opened(tmp_path, [call("slow"), "Done."], workshop, silent_seconds=0.06) as place:
         run = await place.start()
         await workshop.began.wait()
         for name in ("append", "renew", "forget", "touch"):
@@ -182,7 +183,7 @@ async def test_old_runs_are_forgotten(tmp_path: Path, workshop: Workshop, monkey
     """By their age, and by their number; a run that goes on is not."""
     monkeypatch.setattr("aswarm.serve._local_runs._FORGET_EVERY", 0.0)
     limits = Limits(kept_runs=1)
-    async with opened(tmp_path, ["1", "2", call("slow")], workshop, lease=0.06, limits=limits) as place:
+    async with opened(tmp_path, ["1", "2", call("slow")], workshop, silent_seconds=0.06, limits=limits) as place:
         runs = [await place.start(conversation=name) for name in ("a", "b")]
         for run in runs:
             await run.result()
@@ -285,6 +286,25 @@ async def test_a_log_is_private_and_versioned(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database " * 100)
     with pytest.raises(ConfigurationError, match="cannot be in"):
         RunLog(tmp_path / "text", lease=1)
+
+
+async def test_what_was_deleted_is_not_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is overwritten, also by a SQLite that by default does not do so."""
+    connect = sqlite3.connect
+
+    def careless(*arguments: Any, **settings: Any) -> sqlite3.Connection:
+        connection = connect(*arguments, **settings)
+        connection.execute("PRAGMA secure_delete = OFF")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", careless)
+    path = tmp_path / "log"
+    log = RunLog(path, lease=10)
+    log.begin(NewRun("ann", "c", [{"role": "user", "content": "Hi!"}]), "1", Limits())
+    log.append({"1": Lot(0, 0, b"s3cret " * 1000)}, {"1": Ending("finished")})
+    log.forget_conversation("ann", "c")
+    log.close()
+    assert b"s3cret" not in path.read_bytes()
 
 
 async def test_only_the_owner_writes(tmp_path: Path) -> None:

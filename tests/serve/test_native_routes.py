@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from kept_runs import Workshop
 from served import client, events_of, listening, served, service
 
+from aswarm import ConfigurationError
 from aswarm.serve import Limits, everything, local_only
 from aswarm.testing import Answer, Failure, call
 
@@ -173,6 +176,29 @@ async def test_conversations_are_listed_read_forked_and_deleted() -> None:
         assert (await it.ann.post("/conversations/d/fork", json={})).status_code == 201
 
 
+async def test_a_history_that_no_encoding_takes_can_be_read() -> None:
+    """Half of a surrogate pair, which a model may write, is another sign; an infinity is text."""
+    async with served(LONG) as it:
+        messages = [{"role": "user", "content": "half \ud800", "rank": float("inf")}]
+        await it.service.drivers.conversation("ann", "c", None, None).replace(messages)
+        [message] = (await it.ann.get("/conversations/c")).json()["messages"]
+        assert message == {"role": "user", "content": "half \ufffd", "rank": "inf"}
+
+
+async def test_the_place_of_a_fork_is_a_path() -> None:
+    """A name with a slash, a line break or another alphabet is quoted in `Location`, and so is the path of a mounted app."""
+    async with served(LONG) as it:
+        await it.ended(await it.say())
+        name = "a/b?\r\nx-evil: 1 \N{GREEK SMALL LETTER ALPHA}"
+        fork = await it.ann.post("/conversations/c/fork", json={"id": name})
+        assert fork.headers["location"] == "/conversations/a%2Fb%3F%0D%0Ax-evil%3A%201%20%CE%B1"
+        assert "x-evil" not in fork.headers
+        transport = httpx.ASGITransport(app=it.service, root_path="/\N{GREEK SMALL LETTER ALPHA}")
+        async with httpx.AsyncClient(transport=transport, base_url=it.url, headers=it.ann.headers) as mounted:
+            answer = await mounted.post("/\N{GREEK SMALL LETTER ALPHA}/conversations/d/runs", json={"text": "Hi!"})
+            assert answer.headers["location"].startswith("/%CE%B1/runs/")
+
+
 async def test_answers_to_calls_are_decisions(workshop: Workshop) -> None:
     """The page reads what waits, and sends answers; a second click gets the same run; a wrong id is 409."""
     async with served([call("erase", call_id="e", name="draft"), "It is gone."], workshop) as it:
@@ -278,9 +304,17 @@ async def test_loopback_is_one_user_under_names_of_loopback() -> None:
     """`local_only`: no proxy in between, and no page of another name that resolves to this machine."""
     async with served(LONG, auth=local_only) as it, client(it.url, None) as local:
         assert (await local.get("/conversations")).status_code == 200
-        assert (await local.get("/conversations", headers={"x-forwarded-for": "1.2.3.4"})).status_code == 401
-        assert (await local.get("/conversations", headers={"host": "evil.example"})).status_code == 421
+        for name in ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"):
+            assert (await local.get("/conversations", headers={name: "1.2.3.4"})).status_code == 401, name
+        assert (await local.get("/conversations", headers={"host": "evil.example"})).status_code == 401
         assert (await local.get("/conversations", headers={"host": "localhost:8000"})).status_code == 200
+
+
+async def test_a_service_has_names() -> None:
+    """`hosts` lists them, in any case and with or without a port; a request under another one is 421."""
+    async with served(LONG, hosts=["Chat.Example:8000"]) as it:
+        for host, status in (("chat.example", 200), ("CHAT.example:9", 200), ("evil.example", 421)):
+            assert (await it.ann.get("/conversations", headers={"host": host})).status_code == status, host
 
 
 async def test_a_page_of_another_origin_may_change_nothing() -> None:
@@ -290,12 +324,19 @@ async def test_a_page_of_another_origin_may_change_nothing() -> None:
         for origin, status in (
             ("http://evil.example", 403),
             ("null", 403),
+            ("http://[::1", 403),
             ("http://page.example", 202),
             (it.url, 202),
         ):
             headers = {"origin": origin}
             answer = await it.ann.post(f"/conversations/{status}{len(origin)}/runs", json=body, headers=headers)
             assert answer.status_code == status, origin
+        without_host = b"POST /conversations/n/runs HTTP/1.0\r\norigin: null\r\n\r\n"
+        address = urlsplit(it.url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        writer.write(without_host)
+        assert b" 403 " in await reader.readline()
+        writer.close()
         preflight = {"origin": "http://page.example", "access-control-request-method": "POST"}
         answer = await it.ann.options("/conversations/c/runs", headers=preflight)
         assert answer.headers["access-control-allow-origin"] == "http://page.example"
@@ -352,6 +393,28 @@ async def test_other_refusals() -> None:
         found = [plain, huge, long, agent, name, key, run, limit, fork]
         assert [answer.status_code for answer in found] == [415, 413, 413, 404, 422, 422, 404, 422, 422]
         assert all(answer.json()["error"]["code"] for answer in found)
+
+
+async def test_ids_that_no_store_takes_are_refused() -> None:
+    """422 for the id of a conversation; the id of a user is that of `auth`, so it is a fault of the service."""
+    async with served(LONG) as it:
+        nul = await it.ann.post("/conversations/a%00b/runs", json={"text": "Hi!"})
+        assert (nul.status_code, nul.json()["error"]["param"]) == (422, "conversation")
+    async with served(LONG, auth=lambda _: "u" * 201) as it:
+        assert (await it.ann.get("/conversations/c")).status_code == 500
+
+
+async def test_a_fault_of_the_service_is_not_told_to_clients(caplog: pytest.LogCaptureFixture) -> None:
+    """A ConfigurationError from inside is a 500 without its text, and the log has it."""
+
+    async def context(request: Any) -> dict[str, Any]:
+        raise ConfigurationError("the table s3cret is missing")
+
+    async with served(LONG, context=context) as it:
+        answer = await it.ann.post("/conversations/c/runs", json={"text": "Hi!"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+        assert "s3cret" not in answer.text
+        assert "s3cret" in caplog.text
 
 
 async def test_too_many_runs_are_refused(workshop: Workshop) -> None:

@@ -211,7 +211,6 @@ def test_a_body_of_the_wrong_form_is_refused_with_its_place(wire: str, change: J
         READERS[wire]({**BASE[wire], **change})
     error = caught.value
     assert (error.status, error.param) == (422, param)
-    assert error.body() == {"error": {"code": error.code, "message": str(error), "param": param}}
 
 
 @pytest.mark.parametrize("wire", READERS)
@@ -460,10 +459,7 @@ def test_a_chat_request_is_refused_where_ignoring_would_lie(change: Json, param:
     with pytest.raises(ChatRequestError) as caught:
         chat_request({"model": "triage", "messages": [user("Hi")], **change})
     error = caught.value
-    assert error.status == 400
-    assert error.body() == {
-        "error": {"message": str(error), "type": "invalid_request_error", "param": param, "code": error.code}
-    }
+    assert (error.status, error.param) == (400, param)
 
 
 def test_an_unknown_model_is_404() -> None:

@@ -12,20 +12,21 @@ import httpx
 import pytest
 from kept_runs import Workshop
 from served import client, listening, served, service
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.conversations import MemoryStore
 from aswarm.serve import LocalRuns, Service, answers_with, app, bearer, everything, local_only
 from aswarm.serve._entries import Entry
-from aswarm.serve._page_routes import FOLDER
 from aswarm.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.asyncio
 
 
 def request_of(host: str | None) -> Request:
-    scope: dict[str, Any] = {"type": "http", "headers": [], "client": None if host is None else (host, 1)}
+    client = None if host is None else (host, 1)
+    scope: dict[str, Any] = {"type": "http", "headers": [(b"host", b"localhost:8000")], "client": client}
     return Request(scope)
 
 
@@ -34,7 +35,9 @@ async def test_auth_is_required_and_a_function() -> None:
     with pytest.raises(TypeError):
         app(agents=Agent())  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match="bearer"):
-        app(agents=Agent(), auth="token")
+        app(agents=Agent(), auth="token")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="origins lists"):
+        app(agents=Agent(), auth=bearer("t"), origins=["*"])
     with pytest.raises(ConfigurationError, match="empty"):
         bearer({})
     with pytest.raises(ConfigurationError, match="empty"):
@@ -53,11 +56,46 @@ async def test_loopback_is_an_address_of_this_machine() -> None:
         assert await local_only(request_of(host)) == user  # type: ignore[misc]
 
 
+async def test_local_only_checks_the_name_itself() -> None:
+    """So it may be called by another function: a page of another name that resolves to this machine is refused."""
+
+    async def logged(request: Request) -> Any:
+        return await local_only(request)  # type: ignore[misc]
+
+    async with served([], auth=logged) as it, client(it.url, None) as local:
+        assert (await local.get("/runs")).status_code == 200
+        assert (await local.get("/runs", headers={"host": "evil.example"})).status_code == 401
+
+
 async def test_an_auth_function_may_be_plain() -> None:
     """It returns the id of the user, or an empty text or None for nobody."""
     async with served([], auth=lambda request: request.headers.get("x-user", "")) as it:
         assert (await it.ann.get("/runs", headers={"x-user": "cleo"})).status_code == 200
         assert (await it.ann.get("/runs")).status_code == 401
+
+
+async def test_auth_and_context_may_answer_themselves() -> None:
+    """An HTTPException of theirs is the answer, as in any route of Starlette."""
+
+    def auth(request: Request) -> str:
+        if "x-banned" in request.headers:
+            raise HTTPException(403, "banned")
+        return "ann"
+
+    async def context(request: Request) -> dict[str, Any]:
+        raise HTTPException(402, "pay first")
+
+    async with served([], auth=auth, context=context) as it:
+        banned = await it.ann.get("/runs", headers={"x-banned": "1"})
+        assert (banned.status_code, banned.text) == (403, "banned")
+        assert (await it.ann.post("/conversations/c/runs", json={"text": "Hi!"})).status_code == 402
+
+
+async def test_a_user_id_is_text(caplog: pytest.LogCaptureFixture) -> None:
+    """Another value of `auth` is a fault of the service, and the log says which."""
+    async with served([], auth=lambda _: 7) as it:
+        assert (await it.ann.get("/runs")).status_code == 500
+        assert "auth must return the id of a user, a str or None, not 7" in caplog.text
 
 
 async def test_a_service_may_have_its_own_swarm_and_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +186,6 @@ async def test_a_client_that_takes_nothing_does_not_hold_the_end_up(
             run.draining.set()
 
 
-@pytest.mark.skipif(not FOLDER.is_dir(), reason="there is no page")
 async def test_the_page_loads_nothing_from_elsewhere() -> None:
     """Its files need no user, and have a policy that lets them load from this service only."""
     async with served([], page=True) as it, client(it.url, None) as nobody:

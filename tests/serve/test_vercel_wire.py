@@ -11,7 +11,7 @@ from wire_checks import VercelReader, data_of
 
 from aswarm.serve._entries import Entry
 from aswarm.serve._turns import json_object
-from aswarm.serve._vercel import HEADERS, VercelWire
+from aswarm.serve._vercel import VercelWire
 from aswarm.testing import Answer as Scripted
 from aswarm.testing import Failure, call
 
@@ -83,7 +83,7 @@ def test_a_run_with_a_call_and_a_handoff_is_told_part_by_part() -> None:
     }
     metadata = found[-1]["messageMetadata"]
     assert (metadata["stop"], metadata["agent"], metadata["usage"]["total_tokens"]) == ("answer", "B", 45)
-    assert HEADERS == {"x-vercel-ai-ui-message-stream": "v1"}
+    assert VercelWire().headers == {"x-vercel-ai-ui-message-stream": "v1"}
 
 
 def test_reasons_to_finish() -> None:

@@ -12,7 +12,7 @@ from openai import AsyncOpenAI, NotFoundError, RateLimitError
 from served import Served, events_of, served
 
 from aswarm import Agent
-from aswarm.serve import everything
+from aswarm.serve import CallAnswer, ClientTool, NewRun, everything
 from aswarm.testing import Answer, Failure, call
 
 pytestmark = pytest.mark.asyncio
@@ -125,6 +125,21 @@ async def test_agui_offers_the_tools_of_the_client(workshop: Workshop) -> None:
         assert "TOOL_CALL_RESULT" not in [event["type"] for event in events]  # the client has it, and would show two
         assert seen[0][-1] == "open_page"
         assert len(seen[0]) == len(seen[1])
+
+
+async def test_an_approval_is_no_result_of_a_tool_of_the_client(workshop: Workshop) -> None:
+    """A tool of the client has nothing to approve: with the tool its call stays open, and without it the function is not found."""
+    tools = [{"name": "open_page", "description": "Opens a page.", "parameters": {"type": "object", "properties": {}}}]
+    async with served(
+        [call("open_page", call_id="p"), "It is closed."], workshop, wires=WIRES, client_tools="offer"
+    ) as it:
+        await agui(it, said("Open it.", tools=tools))
+        approval = [CallAnswer("p", approve=True)]
+        run = await it.service.runs.start(NewRun("ann", "t", answers=approval, tools=[ClientTool("open_page", "", {})]))
+        await it.ended(run.id)
+        assert [each.name for each in (await history(it, "t")).waiting] == ["open_page"]
+        await it.ended((await it.service.start(conversation="t", user="ann", answers=approval)).id)
+        assert "not found" in (await history(it, "t")).messages[2]["content"]
 
 
 async def test_agui_keeps_the_tools_of_the_client_away_by_default(workshop: Workshop) -> None:
@@ -241,8 +256,8 @@ HI: Any = [{"role": "user", "content": "Hi!"}]
 
 
 async def test_agents_are_models() -> None:
-    """The list has the agents and the helper; an unknown one is 404 in the words of that API."""
-    async with served(["Hello."], wires=WIRES, helper=Agent(name="Titles")) as it, openai(it) as client:
+    """The list has the agents and the one for tasks; an unknown one is 404 in the words of that API."""
+    async with served(["Hello."], wires=WIRES, task_agent=Agent(name="Titles")) as it, openai(it) as client:
         assert [model.id async for model in client.models.list()] == ["Boss", "Clerk", "helper"]
         assert (await client.models.retrieve("Clerk")).id == "Clerk"
         with pytest.raises(NotFoundError, match="does not exist"):
@@ -297,7 +312,7 @@ async def test_a_conversation_may_be_on_the_server() -> None:
 async def test_the_helper_runs_without_tools_and_conversations() -> None:
     """A client makes titles with another model, in the same chat: nothing of it reaches the conversation."""
     async with (
-        served(["A title"], wires=WIRES, helper=Agent(name="Titles")) as it,
+        served(["A title"], wires=WIRES, task_agent=Agent(name="Titles")) as it,
         openai(it, **{"X-OpenWebUI-Chat-Id": "c"}) as client,
     ):
         answer = await client.chat.completions.create(model="helper", messages=HI)

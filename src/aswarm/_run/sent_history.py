@@ -7,7 +7,7 @@ use this module.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -15,7 +15,7 @@ from aswarm._agent import Agent
 from aswarm._blocks import MessageBlock
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_array, shown
-from aswarm._messages import Message, message_blocks
+from aswarm._messages import Message, message_blocks, normalize, to_wire
 from aswarm._wire.chat_request import is_chat
 from aswarm._wire.responses_input import KnownHistory
 
@@ -43,7 +43,7 @@ class SentHistory:
         where = f"the history function {_name_of(function)} of the agent {agent.name!r}"
         blocks = self._checked(function(self._blocks.copy(), agent), where)
         try:
-            messages = list(chain.from_iterable(block.on_wire(self._empty_content) for block in blocks))
+            messages = list(chain.from_iterable(_on_wire(block, self._empty_content) for block in blocks))
         except ConfigurationError as error:
             raise ConfigurationError(f"{where} returned a block that cannot be sent: {error}") from error
         _, known = self._known.get(id(agent), (agent, None))
@@ -72,6 +72,17 @@ class SentHistory:
 
 def _blocks_of(messages: Sequence[Message]) -> list[MessageBlock]:
     return [MessageBlock(head, answers) for head, answers in message_blocks(messages) if head]
+
+
+def _on_wire(block: MessageBlock, empty_content: str | None) -> list[Message]:
+    """The messages that are sent for the block; the block keeps them. Raises ConfigurationError for one that cannot be sent."""
+    known: tuple[str | None, list[Message]] | None = vars(block).get("_wire")
+    if known is None or known[0] != empty_content:
+        if not (isinstance(block.message, Mapping) and is_array(block.answers)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError("a MessageBlock has a message (a dict), and a list of tool messages")
+        messages = normalize([block.message, *block.answers])
+        known = vars(block)["_wire"] = (empty_content, to_wire(messages, empty_content=empty_content))
+    return known[1]
 
 
 def _name_of(function: object) -> str:

@@ -75,6 +75,8 @@ class SQLiteStore(SQLStore):
         self._process = 0  # the one that has it open
 
     async def __aenter__(self) -> Self:
+        if self._process == os.getpid():
+            raise RuntimeError(f"the store {self.path} is open already; share it, or make another SQLiteStore")
         opening = _Opening()
         self._process = os.getpid()
         threading.Thread(target=self._work, args=(opening,), name="aswarm conversations", daemon=True).start()

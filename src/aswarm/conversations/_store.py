@@ -92,9 +92,10 @@ class Conflict(RunError):  # noqa: N818 - reads as what happened
 
 
 class Store(Protocol):
-    """Where conversations are kept. Each method is one transaction; what it raises, it has not done.
+    """Where conversations are kept. Each method is one transaction.
 
-    An id is a text that is not empty. Every method may raise RunError if the store cannot be reached.
+    An id is a text that is not empty. Every method may raise RunError if the store cannot be reached. A write that raised
+    RunError or was cancelled may have been done; repeat it with the same revision.
     """
 
     async def load(self, conversation_id: str, /, *, until: int | None = None) -> Stored | None:

@@ -9,7 +9,6 @@ from aswarm import _public
 
 from ._agui import AguiWire
 from ._auth import Auth, bearer, local_only
-from ._draining import Draining
 from ._entries import Entry
 from ._fold import Folded, fold
 from ._local_runs import LocalRuns
@@ -37,6 +36,7 @@ from ._runs import (
 )
 from ._service import Service, app
 from ._show import answers, answers_with, everything
+from ._shutdown import Draining
 from ._vercel import VercelWire
 
 __all__ = [

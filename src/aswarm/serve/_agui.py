@@ -34,6 +34,7 @@ class AguiWire:
     """
 
     media_type = MEDIA_TYPE
+    headers: Mapping[str, str] = {}
 
     def __init__(
         self,

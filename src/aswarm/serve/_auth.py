@@ -1,4 +1,4 @@
-"""Whose request it is: ready-made functions for `auth=`, and the checks of `Host` and `Origin`.
+"""Which user a request belongs to: ready-made functions for `auth=`, and the checks of `Host` and `Origin`.
 
 An `auth` function gets the request and returns the id of the user, or None for a request that is refused. Everything that a
 service has belongs to a user.
@@ -17,10 +17,11 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from aswarm._errors import ConfigurationError
+from aswarm._json import shown
 
 Auth: TypeAlias = Callable[[Request], Awaitable[str | None] | str | None]
-LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 
 def bearer(tokens: str | Mapping[str, str]) -> Auth:
@@ -41,8 +42,12 @@ def bearer(tokens: str | Mapping[str, str]) -> Auth:
 
 
 async def local_only(request: Request) -> str | None:
-    """Requests of this machine, all of one user, "local". A request that a proxy has passed on is refused."""
-    if any(name in request.headers for name in _FORWARDED):
+    """Requests of this machine, all of one user, "local", under the names localhost, 127.0.0.1 and [::1].
+
+    A request with a header of a proxy is refused, but a proxy need not send one. A proxy on this machine makes every client
+    local: use `bearer` behind a proxy, and on a machine with several users.
+    """
+    if any(name in request.headers for name in _FORWARDED) or host_name(request.headers) not in _LOOPBACK_NAMES:
         return None
     return "local" if request.client is not None and _is_loopback(request.client.host) else None
 
@@ -55,15 +60,22 @@ def _is_loopback(host: str) -> bool:
 
 
 async def user_of(request: Request, auth: Auth) -> str | None:
-    """The user of a request, or None."""
+    """The user of a request, or None. Raises ConfigurationError if `auth` returns something else."""
     found = auth(request)
-    user = await found if inspect.isawaitable(found) else found
+    user: object = await found if inspect.isawaitable(found) else found
+    if user is not None and not isinstance(user, str):
+        raise ConfigurationError(f"auth must return the id of a user, a str or None, not {shown(user, 100)}")
     return user or None
 
 
 def is_host_allowed(headers: Headers, hosts: Collection[str]) -> bool:
-    """Whether the request names this service: a page of another name that resolves to this machine does not."""
-    return not hosts or _without_port(headers.get("host", "")) in hosts
+    """Whether the request names this service. `hosts`: as `without_port` makes them, none for all."""
+    return not hosts or host_name(headers) in hosts
+
+
+def host_name(headers: Headers) -> str:
+    """The name under which the request asks, without a port: a page of another name may resolve to this machine."""
+    return without_port(headers.get("host", ""))
 
 
 def is_origin_allowed(headers: Headers, origins: Collection[str]) -> bool:
@@ -71,9 +83,14 @@ def is_origin_allowed(headers: Headers, origins: Collection[str]) -> bool:
     origin = headers.get("origin")
     if origin is None or origin in origins:
         return True
-    return urlsplit(origin).netloc == headers.get("host", "")
+    try:
+        place = urlsplit(origin).netloc
+    except ValueError:  # such as "http://[::1"
+        return False
+    return place != "" and place == headers.get("host")  # a page without an origin of its own sends "null"
 
 
-def _without_port(host: str) -> str:
+def without_port(host: str) -> str:
+    """The name in lower case."""
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdigit() else host).lower()

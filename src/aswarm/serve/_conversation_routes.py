@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
@@ -18,7 +19,7 @@ from ._driving import conversation_id, conversation_key, user_prefix
 from ._endpoints import endpoint
 from ._entries import public_ids
 from ._entry_maker import kind_of
-from ._http import Refusal, json_response, read_model
+from ._http import Refusal, json_response, place_of, read_model
 from ._runs import ConversationNotFound
 from ._show import everything
 
@@ -117,12 +118,14 @@ async def _delete(service: Service, request: Request, user: str) -> Response:
 async def _fork(service: Service, request: Request, user: str) -> Response:
     name = request.path_params["conversation"]
     body = await read_model(request, _ForkBody, service.limits.body)
-    await stored_conversation(service, user, name)
+    length = len((await stored_conversation(service, user, name)).messages)
+    if body.after is not None and body.after > length:
+        raise Refusal(422, "invalid_request", f"after: the conversation has {length} messages")
     new_name = body.id or secrets.token_urlsafe(12)
     chat = service.drivers.conversation(user, name, None, None)
     try:
         await chat.fork(conversation_key(user, new_name), at=body.after)
     except Conflict as error:
         raise Refusal(409, "exists", f"there is a conversation {new_name!r} already") from error
-    location = f"{request.scope.get('root_path', '')}/conversations/{new_name}"
+    location = place_of(request, f"/conversations/{quote(new_name, safe='')}")
     return json_response({"conversation": new_name}, 201, {"location": location})

@@ -21,24 +21,37 @@ from aswarm._swarm import AsyncSwarm
 from aswarm._wire.request import CompletionRequest
 from aswarm.conversations import Conversation, Store, Stored
 from aswarm.conversations._recorded_run import with_new
+from aswarm.conversations._records import checked_id
 from aswarm.graph._find import reachable_agents
 
 from ._entries import Entry
-from ._entry_maker import EntryMaker, TellError, general_error
+from ._entry_maker import EntryMaker, ErrorText, general_error
 from ._extras import RunExtras, run_extras, with_extras
 from ._requests import RequestError, decisions
 from ._runs import AgentNotFound, AnswersRefused, ConversationNotFound, Limits, NewRun
 
 _LONGEST = 200
-HELPER = "helper"  # the name under which clients know the agent for titles and the like
+TASK_MODEL = "helper"  # the name under which clients know the agent for titles and the like
 
 
 def conversation_key(user: str, conversation: str) -> str:
-    """The id under which the store has a conversation of a user. Those of different users are never equal."""
-    for what, name in (("user", user), ("conversation", conversation)):
-        if not 0 < len(name) <= _LONGEST:
-            raise ConfigurationError(f"the id of a {what} must have 1 to {_LONGEST} characters, not {len(name)}")
-    return f"{user_prefix(user)}{conversation}"
+    """The id under which the store has a conversation of a user. Those of different users are never equal.
+
+    Raises RequestError for an id of a conversation that no store takes, and ConfigurationError for such a user: the first is
+    the client's, the second is that of `auth`.
+    """
+    if not 0 < len(user) <= _LONGEST:
+        raise ConfigurationError(f"the id of a user must have 1 to {_LONGEST} characters, not {len(user)}")
+    if not 0 < len(conversation) <= _LONGEST:
+        raise _invalid_id(f"the id of a conversation must have 1 to {_LONGEST} characters, not {len(conversation)}")
+    try:
+        return checked_id(f"{user_prefix(user)}{conversation}")
+    except ConfigurationError as error:
+        raise _invalid_id("the id of a conversation must be text that a database takes") from error
+
+
+def _invalid_id(text: str) -> RequestError:
+    return RequestError(422, "invalid_request", text, param="conversation")
 
 
 def user_prefix(user: str) -> str:
@@ -81,15 +94,15 @@ class Drivers:
         store: Store,
         agents: Agent | Iterable[Agent] | Mapping[str, Agent],
         limits: Limits,
-        tell_error: TellError | None = None,
+        error_text: ErrorText | None = None,
     ) -> None:
         self.swarm = with_extras(swarm)
         self.store = store
         self.agents = agents_by_name(agents)
         self.known = _with_reachable(self.agents)
         self.limits = limits
-        self.tell_error = tell_error or general_error
-        self.helper: Agent | None = None
+        self.error_text = error_text or general_error
+        self.task_agent: Agent | None = None
         self.logs_requests = False
 
     def agent(self, name: str | None) -> Agent:
@@ -98,8 +111,8 @@ class Drivers:
             return next(iter(self.agents.values()))
         if name in self.agents:
             return self.agents[name]
-        if name == HELPER and self.helper is not None:
-            return self.helper
+        if name == TASK_MODEL and self.task_agent is not None:
+            return self.task_agent
         raise AgentNotFound(name)
 
     def conversation(self, user: str, name: str, agent: str | None, context: Mapping[str, Any] | None) -> Conversation:
@@ -114,7 +127,7 @@ class Drivers:
         )
 
     def driver(self, new: NewRun) -> Driver:
-        """The driver of a new run. Raises AgentNotFound, and ConfigurationError for ids that no store takes."""
+        """The driver of a new run. Raises AgentNotFound, and RequestError for an id that no store takes."""
         agent = self.agent(new.agent)
         chat = (
             None
@@ -153,7 +166,7 @@ class Driver:
         self._messages = list(new.messages) if new.must_fit else not_stored(new.messages, stored.messages)
         self._resume = self._resumed(stored, last_run)
         history, added = _split(stored, self._messages)
-        self._maker = EntryMaker(history, tell_error=self._drivers.tell_error)
+        self._maker = EntryMaker(history, error_text=self._drivers.error_text)
         return self._maker.started(
             self.run_id,
             new.conversation or "",

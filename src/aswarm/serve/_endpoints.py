@@ -6,10 +6,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aswarm._errors import AswarmError
+from aswarm._errors import AswarmError, ConfigurationError
 from aswarm._messages import text_of
 from aswarm._run.handlers import NO_RUN
 
@@ -37,16 +38,24 @@ def endpoint(
     async def answer(request: Request) -> Response:
         try:
             return await handler(service, request, await require_user(service, request))
+        except HTTPException:  # `auth` and `context` may answer as a route of Starlette does
+            raise
+        except ConfigurationError as error:
+            return refuse(_failure(request, error))
         except (AswarmError, RequestError) as error:
             refusal = refusal_of(error)
             if refusal.status == 503:  # noqa: PLR2004 - the service cannot, whatever the client does
                 logger.warning("a request was refused: %s", error, extra=NO_RUN)
             return refuse(refusal)
-        except Exception:
-            logger.exception("an endpoint has failed: %s %s", request.method, request.url.path, extra=NO_RUN)
-            return refuse(_FAILED)
+        except Exception as error:  # noqa: BLE001 - logged
+            return refuse(_failure(request, error))
 
     return answer
+
+
+def _failure(request: Request, error: Exception) -> Refusal:
+    logger.error("an endpoint has failed: %s %s", request.method, request.url.path, exc_info=error, extra=NO_RUN)
+    return _FAILED
 
 
 async def require_user(service: Service, request: Request) -> str:
@@ -64,7 +73,7 @@ def stream(
     reader = FrameReader(
         run, encoder, after=after, heartbeat=service.heartbeat, show=service.show, draining=run.draining
     )
-    return RunStream(run, reader, encoder.media_type, headers)
+    return RunStream(run, reader, encoder, headers)
 
 
 async def new_run(
@@ -72,6 +81,10 @@ async def new_run(
 ) -> NewRun:
     """What a client asks for, as a run of a conversation of the user. `agent`: the one that the route names."""
     check_length(asked.messages, service.limits.text)
+    if not (asked.messages or asked.answers or asked.regenerate or asked.continues):
+        raise Refusal(
+            422, "invalid_request", "the request has neither a message of the user nor an answer to an open call"
+        )
     return NewRun(
         user,
         conversation,

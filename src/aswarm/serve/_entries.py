@@ -20,8 +20,9 @@ The entry of an event has what `event.to_dict()` gives, and the fields below. Th
     CompletionFinished {..., call_ids?, external?}           the public ids of the calls, if one is not its own id; the
                                                              indexes of calls of external tools
 
-`messages` of RunStarted are the new messages of the user, and `before` is how many the conversation has before them. `calls` are the open calls that a resumed run begins with:
-`{index, id, name, arguments, call_id?, kind?}`. Each of `response.waiting` has its `call_id?` and `kind?` too.
+`messages` of RunStarted are the new messages of the user, and `before` is how many the conversation has before them.
+`calls` are the open calls that a resumed run begins with: `{index, id, name, arguments, call_id?, kind?}`. Each of
+`response.waiting` has its `call_id?` and `kind?` too.
 
 `call_id` is the public id of a call, and stands there only if it is not its `id`: providers use ids again in one
 conversation, and clients need different ones. See `public_ids`.
@@ -32,6 +33,7 @@ This module defines entries. It reads no clock, and does no I/O.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,6 +85,11 @@ class Entry:
         """The entry of which `data` is the JSON object. Raises KeyError if `data` is no entry."""
         fields = {key: value for key, value in data.items() if key not in _KEYS}
         return cls(data["seq"], data["at"], data["type"], fields, data.get("first"))
+
+
+def now() -> int:
+    """The milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
 
 
 def as_json(data: object) -> bytes:

@@ -5,7 +5,6 @@ Decides what the log of a run contains. It holds no log, and does no I/O but rea
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
@@ -32,12 +31,12 @@ from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import toolbox
 from aswarm._wire.request import CompletionRequest
 
-from ._entries import Entry, PublicIds, public_ids
+from ._entries import Entry, PublicIds, now, public_ids
 from ._fold import Folded
 
 # The data of a call of a tool that only the client has, in place of an external tool of the agent.
 CLIENT_TOOL: Mapping[str, Any] = {"client_tool": True}
-TellError = Callable[[BaseException], str]
+ErrorText = Callable[[BaseException], str]
 
 
 def general_error(error: BaseException) -> str:
@@ -45,25 +44,20 @@ def general_error(error: BaseException) -> str:
     return "The run ended with an error."
 
 
-def now() -> int:
-    """The milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 class EntryMaker:
     """Makes the entries of one run, in order.
 
-    `history`: the messages of the conversation before the run. `tell_error`: the text of an error for readers. `clock`: the
+    `history`: the messages of the conversation before the run. `error_text`: the text of an error for readers. `clock`: the
     milliseconds since the epoch. `folded`: what the entries so far say.
     """
 
     def __init__(
-        self, history: Sequence[Message] = (), *, tell_error: TellError = general_error, clock: Callable[[], int] = now
+        self, history: Sequence[Message] = (), *, error_text: ErrorText = general_error, clock: Callable[[], int] = now
     ) -> None:
         self.folded = Folded()
         self._history = history
         self._public = PublicIds(history)
-        self._tell_error = tell_error
+        self._error_text = error_text
         self._clock = clock
         self._seq = 0
         self._agent: Agent | None = None
@@ -116,7 +110,7 @@ class EntryMaker:
         told = {
             "type": type(error).__name__,
             "message": jsonable(str(error)),
-            "public_message": jsonable(self._tell_error(error)),
+            "public_message": jsonable(self._error_text(error)),
             **({} if status is None else {"status_code": status}),
         }
         return self._end("RunFailed", {"error": told}, response)

@@ -30,7 +30,7 @@ class RunExtras:
     on_request: Callable[[CompletionRequest], None] | None = None
 
 
-# Of the run in this task. A run inside a tool is no business of the client.
+# Of the run in this task. The tools of a client are not offered to a run inside a function.
 run_extras: ContextVar[RunExtras] = ContextVar("aswarm_run_extras", default=RunExtras())  # noqa: B039 - frozen
 
 
@@ -52,7 +52,7 @@ def _offer_tools(handlers: Handlers) -> Handlers:
 
     async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         if call.tool is None:
-            if call.decided is not None:
+            if call.decided is not None and call.decided.is_answered:
                 return ToolOutcome(to_text(call.decided.answer))
             if any(tool.name == call.name for tool in tools):
                 raise Hold(f"{call.name} runs in the client", data=dict(CLIENT_TOOL))

@@ -41,8 +41,9 @@ class Folded:
     """What the entries so far say.
 
     `asked`: the new messages of the user. `made`: the messages of the run up to its last whole turn. `agent`: the name of
-    the active agent. `context`: the context variables as JSON data. `usage`: the tokens of the completions. `ending`: the last entry of the log, None as long as the run goes. `calls`: those of
-    the turn that has not ended, by index. `is_resumed_turn`: they are calls of an earlier run.
+    the active agent. `context`: the context variables as JSON data. `usage`: the tokens of the completions. `ending`: the
+    last entry of the log, None as long as the run goes. `calls`: those of the turn that has not ended, by index.
+    `is_resumed_turn`: they are calls of an earlier run.
     """
 
     agent: str | None = None

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from aswarm._errors import AswarmError, ConfigurationError
+from aswarm._errors import AswarmError
+from aswarm._json import jsonable
 
+from ._entries import as_json
 from ._requests import RequestError
 from ._runs import RunActive, RunsError
 
@@ -38,7 +41,7 @@ class Refusal(AswarmError):  # noqa: N818 - it is no fault of the service
 
 
 def refusal_of(error: AswarmError | RequestError) -> Refusal:
-    """An error of a request, of `Runs` or of a store as an answer."""
+    """An error of a request, of `Runs` or of a store as an answer. A ConfigurationError is a fault of the service instead."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, RequestError):
@@ -48,8 +51,6 @@ def refusal_of(error: AswarmError | RequestError) -> Refusal:
         retry_after: float | None = getattr(error, "retry_after", None)
         headers = {} if retry_after is None else {"retry-after": str(retry_after)}
         return Refusal(error.status, error.code, str(error), headers=headers, extra=_details(error))
-    if isinstance(error, ConfigurationError):
-        return Refusal(422, "invalid_request", str(error))
     return Refusal(503, "unavailable", "the service cannot do this now; try again later", headers={"retry-after": "5"})
 
 
@@ -67,9 +68,13 @@ def error_response(refusal: Refusal) -> Response:
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """An answer as JSON that no cache keeps."""
-    return JSONResponse(
-        content, status, {"cache-control": "no-store", "x-content-type-options": "nosniff", **(headers or {})}
-    )
+    all_headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **(headers or {})}
+    return Response(as_json(jsonable(content)), status, all_headers, "application/json")
+
+
+def place_of(request: Request, path: str) -> str:
+    """A path of the service for `Location`: below the path under which an app mounts it. `path` is quoted already."""
+    return f"{quote(request.scope.get('root_path', ''))}{path}"
 
 
 async def read_json(request: Request, limit: int) -> Any:

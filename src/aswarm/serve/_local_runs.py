@@ -26,13 +26,13 @@ from aswarm._swarm import AsyncSwarm
 from aswarm.conversations import MemoryStore, Store
 
 from ._changes import Changes
-from ._draining import Draining
 from ._driving import Driver, Drivers
-from ._entries import Entry
+from ._entries import Entry, now
 from ._live import LiveRun
-from ._log import Ending, Lot, RunLog, now
+from ._log import Ending, Lot, RunLog
 from ._log_access import LogAccess
 from ._runs import Limits, NewRun, RunActive, RunRecord, ShuttingDown
+from ._shutdown import Draining
 
 logger = logging.getLogger("aswarm")
 
@@ -50,7 +50,7 @@ class LocalRuns:
     `store`: of the conversations. `log`: the path of the SQLite file of the runs, by default that of the store, and memory
     if the store has no file. Processes that share the file share the runs: one starts a run, another reads it and stops it.
     `agents`: by their names; a new conversation begins with the first one.
-    `lease`: seconds after which other processes take a silent process for dead, and close its runs with `RunStopped`. A
+    `silent_seconds`: seconds after which other processes take a silent process for dead, and close its runs with `RunStopped`. A
     process that has ended is noticed at once.
     """
 
@@ -62,14 +62,14 @@ class LocalRuns:
         agents: Agent | Iterable[Agent] | Mapping[str, Agent],
         limits: Limits = Limits(),  # noqa: B008 - frozen
         log: str | PathLike[str] | None = None,
-        lease: float = 10,
-        tell_error: Callable[[BaseException], str] | None = None,
+        silent_seconds: float = 10,
+        error_text: Callable[[BaseException], str] | None = None,
     ) -> None:
         self.limits = limits
         store = MemoryStore() if store is None else store
-        self.drivers = Drivers(swarm, store, agents, limits, tell_error)
+        self.drivers = Drivers(swarm, store, agents, limits, error_text)
         self._path = getattr(store, "path", None) if log is None else log
-        self._lease = lease
+        self._lease = silent_seconds
         self._live: dict[str, LiveRun] = {}
         self._foreign: dict[str, int] = {}  # how many readers here a run of another process has
         self.draining = Draining()

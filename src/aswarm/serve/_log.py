@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
-import time
 from collections.abc import Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 
 from aswarm._errors import ConfigurationError
 
+from ._entries import now
 from ._runs import KeyReused, Limits, NewRun, RunActive, RunLimit, RunNotFound, RunRecord, RunStatus
 
 FORMAT = 1
@@ -47,11 +47,6 @@ _RECORD = (
     "id, user, conversation, agent, status, started, ended, reason, digest, on_disconnect, "
     "(SELECT coalesce(max(last), -1) FROM aswarm_run_entries WHERE run = id), key"
 )
-
-
-def now() -> int:
-    """The time in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 class Lot(NamedTuple):
@@ -92,6 +87,7 @@ class RunLog:
         if self.path is not None:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute("PRAGMA secure_delete = ON")  # what a user has deleted is not in the file
         with self._writing() as execute:
             for statement in _TABLES.split(";\n"):
                 execute(statement)

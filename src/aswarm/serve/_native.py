@@ -5,6 +5,8 @@ A browser's `EventSource` reads it, and sends the last id when it connects again
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ._entries import Entry
 from ._requests import (
     CallAnswer,
@@ -36,6 +38,7 @@ class NativeWire:
     """Encodes the entries of one run. It has no state: the frames of an entry are the same for each reader."""
 
     media_type = MEDIA_TYPE
+    headers: Mapping[str, str] = {}
 
     def encode(self, entry: Entry) -> list[bytes]:
         """The frames of the next entry."""

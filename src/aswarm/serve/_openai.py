@@ -28,6 +28,7 @@ class OpenAIWire:
     """
 
     media_type = MEDIA_TYPE
+    headers: Mapping[str, str] = {}
 
     def __init__(
         self, model: str, *, include_usage: bool = False, activity: bool = False, client_tools: Collection[str] = ()

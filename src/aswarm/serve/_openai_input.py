@@ -13,7 +13,6 @@ from typing import Any
 from aswarm._json import is_array, is_object
 from aswarm._messages import Message, call_arguments, text_of
 
-from ._openai import error_body
 from ._requests import (
     CallAnswer,
     ClientTool,
@@ -52,11 +51,7 @@ class ChatRequest:
 
 
 class ChatRequestError(RequestError):
-    """A request that cannot be served, with the body of that API."""
-
-    def body(self) -> dict[str, Any]:
-        """The body of the answer."""
-        return error_body(self.message, code=self.code, param=self.param)
+    """A request that cannot be served, with the status that clients of that API know."""
 
 
 def chat_request(body: object) -> ChatRequest:

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from aswarm._run.handlers import NO_RUN
 
-from ._driving import HELPER
+from ._driving import TASK_MODEL
 from ._endpoints import check_length, endpoint, idempotency_key, new_run
 from ._entries import Entry
 from ._http import Refusal, json_response, read_json
@@ -60,7 +60,7 @@ def openai_routes(service: Service) -> list[BaseRoute]:
 
 
 def _models(service: Service) -> list[str]:
-    return [*service.drivers.agents, *([] if service.helper is None else [HELPER])]
+    return [*service.drivers.agents, *([] if service.task_agent is None else [TASK_MODEL])]
 
 
 def _refuse(refusal: Refusal) -> Response:
@@ -86,7 +86,7 @@ async def _complete(service: Service, request: Request, user: str) -> Response:
 async def _new_run(service: Service, request: Request, user: str, asked: ChatRequest) -> NewRun:
     named = (request.headers.get(name) for name in _CONVERSATION)
     conversation = next((name for name in named if name), None)
-    if conversation is not None and asked.model != HELPER:
+    if conversation is not None and asked.model != TASK_MODEL:
         wanted = ClientRequest(asked.messages, asked.answers, must_fit=False, tools=asked.tools)
         return await new_run(service, request, user, wanted, conversation, agent=asked.model)
     check_length(asked.messages, service.limits.text)
@@ -109,7 +109,7 @@ def _answer(service: Service, run: Run, asked: ChatRequest, own_tools: Collectio
     if not asked.stream:
         return _WholeAnswer(run, wire, service.show, patience)
     reader = FrameReader(run, wire, heartbeat=service.heartbeat, show=service.show)
-    return RunStream(run, reader, wire.media_type, patience=patience)
+    return RunStream(run, reader, wire, patience=patience)
 
 
 class _WholeAnswer(Response):

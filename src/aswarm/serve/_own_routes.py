@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
@@ -12,9 +13,10 @@ from starlette.types import Receive, Scope, Send
 
 from aswarm._agent import Response
 from aswarm._messages import Message
+from aswarm._run.handlers import NO_RUN
 from aswarm._run.streams import EventStream
 
-from ._entry_maker import EntryMaker, TellError, general_error
+from ._entry_maker import EntryMaker, ErrorText, general_error
 from ._http import Refusal, error_response
 from ._live import LiveEntries
 from ._native import NativeWire
@@ -28,6 +30,8 @@ from ._responses import (
 )
 from ._runs import Run
 from ._show import Show, answers
+
+logger = logging.getLogger("aswarm")
 
 
 def position_of(request: Request) -> int:
@@ -60,7 +64,7 @@ def respond(
     if has_all(run, after):
         return HttpResponse(status_code=204)  # else a browser's EventSource would ask without end
     reader = FrameReader(run, wire, after=after, heartbeat=heartbeat, show=show, draining=run.draining)
-    return RunStream(run, reader, wire.media_type)
+    return RunStream(run, reader, wire)
 
 
 def has_all(run: Run, after: int) -> bool:
@@ -72,18 +76,18 @@ def stream_response(
     run: AbstractAsyncContextManager[EventStream],
     wire: Encoder,
     *,
-    kept: Callable[[Response], Awaitable[None]],
+    on_end: Callable[[Response], Awaitable[None]],
     history: Sequence[Message] = (),
     heartbeat: float = HEARTBEAT_SECONDS,
     show: Show | None = answers,
-    tell_error: TellError = general_error,
+    error_text: ErrorText = general_error,
 ) -> HttpResponse:
     """A response that runs `swarm.stream(...)`, or a stream of a conversation, for as long as its client is there.
 
-    There is no service, and no way back to the run. `kept` gets what the run has left, however it ends: store it there.
+    There is no service, and no way back to the run. `on_end` gets what the run has left, however it ends: store it there.
     `history`: the messages that the run begins with.
     """
-    return _BoundStream(run, wire, kept, EntryMaker(history, tell_error=tell_error), heartbeat, show)
+    return _BoundStream(run, wire, on_end, EntryMaker(history, error_text=error_text), heartbeat, show)
 
 
 class _BoundStream(StreamResponse):
@@ -91,15 +95,15 @@ class _BoundStream(StreamResponse):
         self,
         stream: AbstractAsyncContextManager[EventStream],
         wire: Encoder,
-        kept: Callable[[Response], Awaitable[None]],
+        on_end: Callable[[Response], Awaitable[None]],
         maker: EntryMaker,
         heartbeat: float,
         show: Show | None,
     ) -> None:
-        super().__init__(wire.media_type)
+        super().__init__(wire)
         self._stream = stream
         self._wire = wire
-        self._kept = kept
+        self._on_end = on_end
         self._maker = maker
         self._heartbeat = heartbeat
         self._show = show
@@ -109,16 +113,20 @@ class _BoundStream(StreamResponse):
         if not await self.send_start(scope, send):
             return
         entries = LiveEntries()
+        failures: list[Exception] = []
         reader = FrameReader(entries, self._wire, heartbeat=self._heartbeat, show=self._show)
 
         async def work() -> None:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._run, entries)
+                group.start_soon(self._run, entries, failures)
                 await self.send_frames(reader, send)
 
         await while_connected(work, receive, None)
+        for failure in failures:
+            raise failure
 
-    async def _run(self, entries: LiveEntries) -> None:
+    async def _run(self, entries: LiveEntries, failures: list[Exception]) -> None:
+        """Make the entries. What `on_end` raises goes into `failures`: a task group would wrap it."""
         run: EventStream | None = None
         try:
             async with self._stream as run:
@@ -126,11 +134,19 @@ class _BoundStream(StreamResponse):
                 async for event in run:
                     for entry in self._maker.event(event, lambda run=run: run.response):  # type: ignore[misc]
                         entries.add(entry)
-        except Exception as error:  # noqa: BLE001 - the client is told, and `kept` gets what is left
+        except Exception as error:
+            fields = NO_RUN if run is None else {"run_id": run.run_id, "agent": run.response.agent.name}
+            logger.warning("a run has ended with an error", exc_info=error, extra=fields)
             for entry in self._maker.failed(error, None if run is None else run.response):
                 entries.add(entry)
         finally:
             entries.end()
             with anyio.CancelScope(shield=True):
                 if run is not None:
-                    await self._kept(run.response)
+                    await self._keep(run.response, failures)
+
+    async def _keep(self, response: Response, failures: list[Exception]) -> None:
+        try:
+            await self._on_end(response)
+        except Exception as error:  # noqa: BLE001 - raised once the frames are sent
+            failures.append(error)

@@ -32,11 +32,6 @@ class RequestError(Exception):
         self.message = message
         self.param = param
 
-    def body(self) -> dict[str, Any]:
-        """The body of the answer."""
-        place = {} if self.param is None else {"param": self.param}
-        return {"error": {"code": self.code, "message": self.message, **place}}
-
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:

@@ -14,11 +14,11 @@ import anyio
 from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
-from ._draining import Draining
 from ._entries import Entry, joined
 from ._native import HEARTBEAT, retry
 from ._runs import Run
 from ._show import Show, answers
+from ._shutdown import Draining
 
 HEADERS = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
 HEARTBEAT_SECONDS = 15.0
@@ -32,6 +32,11 @@ class Encoder(Protocol):
     @property
     def media_type(self) -> str:
         """The content type of the frames."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of a response with these frames, besides the content type."""
         ...
 
     def encode(self, entry: Entry, /) -> Iterable[bytes]:
@@ -108,10 +113,10 @@ async def frames(
 
 
 class StreamResponse(HttpResponse):
-    """A streaming response that is sent while the client is there. `media_type` is that of the frames."""
+    """A streaming response that is sent while the client is there: frames of a wire."""
 
-    def __init__(self, media_type: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(None, headers={**HEADERS, **(headers or {})}, media_type=media_type)
+    def __init__(self, wire: Encoder, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(None, headers={**HEADERS, **wire.headers, **(headers or {})}, media_type=wire.media_type)
         del self.headers["content-length"]
 
     async def send_start(self, scope: Scope, send: Send) -> bool:
@@ -136,13 +141,13 @@ class RunStream(StreamResponse):
         self,
         run: Run,
         reader: FrameReader,
-        media_type: str,
+        wire: Encoder,
         headers: Mapping[str, str] | None = None,
         *,
         patience: float = 0,
     ) -> None:
         """`patience`: seconds for which the response may go on when the service ends."""
-        super().__init__(media_type, headers)
+        super().__init__(wire, headers)
         self._run = run
         self._reader = reader
         self._patience = patience

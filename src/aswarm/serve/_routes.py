@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from ._agui_routes import agui_routes
 from ._conversation_routes import conversation_routes
 from ._endpoints import endpoint, new_run, stream
-from ._http import json_response, read_json
+from ._http import json_response, place_of, read_json
 from ._native import NativeWire, native_request
 from ._openai_routes import openai_routes
 from ._own_routes import has_all, position_of
@@ -76,7 +76,7 @@ def _policy(body: Any, service: Service) -> DisconnectPolicy:
 
 
 def _place(request: Request, run: Run, more: str = "") -> str:
-    return f"{request.scope.get('root_path', '')}/runs/{quote(run.id)}{more}"
+    return place_of(request, f"/runs/{quote(run.id, safe='')}{more}")
 
 
 async def _list(service: Service, request: Request, user: str) -> Response:

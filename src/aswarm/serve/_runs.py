@@ -21,9 +21,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 from aswarm._errors import AswarmError, ConfigurationError
 from aswarm._messages import Message
 
-from ._draining import Draining
 from ._entries import Entry
 from ._requests import CallAnswer, ClientTool
+from ._shutdown import Draining
 
 RunStatus: TypeAlias = Literal["running", "finished", "failed", "stopped"]
 # "finish": a run ends by itself, with or without readers. "cancel": it is cancelled when its last reader has gone. A
@@ -144,7 +144,7 @@ class Runs(Protocol):
         """Start a run, or return the record of the run that has this `run_id` or `key` already.
 
         When this returns, the run and its messages are recorded. Raises RunActive, RunLimit, KeyReused, AnswersRefused,
-        ConversationNotFound and ConfigurationError; then nothing has begun.
+        ConversationNotFound, RequestError and ConfigurationError; then nothing has begun.
         """
         ...
 

@@ -1,7 +1,7 @@
 """`Service`: an ASGI app that serves a swarm. It runs alone, or mounted in Starlette or FastAPI.
 
-Decides who may ask (`auth`, `Host`, `Origin`) and what happens at the beginning and at the end of the process. The routes are in
-`_routes` and beside it; what runs do is decided by `Runs`.
+Decides who may ask (`auth`, `Host`, `Origin`) and what happens at the beginning and at the end of the process. The routes
+are in `_routes` and beside it; what runs do is decided by `Runs`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from aswarm._errors import ConfigurationError
 from aswarm._swarm import AsyncSwarm
 from aswarm.conversations import MemoryStore, SQLiteStore, Store
 
-from ._auth import LOOPBACK_HOSTS, Auth, is_host_allowed, is_origin_allowed, local_only
-from ._entry_maker import TellError, general_error
+from ._auth import Auth, is_host_allowed, is_origin_allowed, without_port
+from ._entry_maker import ErrorText, general_error
 from ._http import Refusal, error_response
 from ._local_runs import LocalRuns
 from ._requests import CallAnswer
 from ._routes import routes_of
 from ._runs import DisconnectPolicy, Limits, NewRun, Run, Runs, WhileRunning
 from ._show import Show, answers_with, everything
-from ._signals import on_shutdown_signal
+from ._shutdown import on_shutdown_signal
 
 WireName: TypeAlias = Literal["agui", "vercel", "openai"]
 ContextHook: TypeAlias = Callable[[Request], Awaitable[Mapping[str, Any]]]
@@ -43,26 +43,32 @@ logger = logging.getLogger("aswarm")
 class Service:
     """Serves agents: `uvicorn module:service`, or `Mount("/agents", service)` with `service.lifespan` in the app's own.
 
-    `agents`: those that clients may name; a conversation begins with the first one. `swarm`: by default an `AsyncSwarm()` of the
-    service's own. `auth`: who a request belongs to, a function from a request to a user id or None; `bearer(...)` and
-    `local_only` are ready-made. `store`: of the conversations; a path is that of an SQLite file, None is memory. `runs`: where the
-    runs are, by default `LocalRuns`.
+    `agents`: those that clients may name; a conversation begins with the first one. `swarm`: by default an `AsyncSwarm()`
+    of the service's own. `auth`: who a request belongs to, a function from a request to a user id or None; `bearer(...)`
+    and `local_only` are ready-made. `store`: of the conversations; a path is that of an SQLite file, None is memory.
+    `runs`: where the runs are, by default `LocalRuns`.
 
     `wires`: those of other protocols that are served beside the native routes: "agui", "vercel", "openai". `page`: whether
-    the page to try the agents is served at the root. It is for developers: `show` is then `everything` by default. `prices`:
-    dollars for a million tokens of input and of output, by model, for the costs on the page; genai-prices knows other models.
-    `context`: the context variables of a new conversation, from the request. `client_context`: the context variables that a
-    client may see, and set where its protocol has a state. `show`: what readers get of an entry, by default the answers and the
-    calls, without context variables and error texts; `everything` shows all. `tell_error`: the text of an error for readers.
+    the page to try the agents is served at the root. It is for developers: `show` is then `everything` by default.
+    `prices`: dollars for a million tokens of input and of output, by model, for the costs on the page; genai-prices knows
+    other models. `context`: the context variables of a new conversation, from the request. `client_context`: the context
+    variables that a client may see, and set where its protocol has a state. `show`: what readers of a run get of an entry
+    of its log, by default the answers and the calls (also the results of functions), without context variables and error
+    texts; `everything` shows all. The history of a conversation, `GET /conversations/{c}`, is not passed through it.
+    `error_text`: the text of an error for readers.
 
-    `on_disconnect`: what happens to a run whose last reader has gone: "finish", "cancel", or a number of seconds after which it is
-    cancelled. `while_running`: what a message to a conversation with an active run gets: "refuse" (409 with the id of the run),
-    "wait", or "replace" (the active run is stopped). `heartbeat`: seconds of silence after which a stream sends a comment.
-    `drain`: seconds that runs have to end when the process ends. `origins`: of pages that may use the service from elsewhere.
-    `hosts`: the names under which it may be asked, all by default, but those of loopback with `local_only`.
+    `on_disconnect`: what happens to a run whose last reader has gone: "finish", "cancel", or a number of seconds after
+    which it is cancelled. `while_running`: what a message to a conversation with an active run gets: "refuse" (409 with the
+    id of the run), "wait", or "replace" (the active run is stopped). `heartbeat`: seconds of silence after which a stream
+    sends a comment. `drain`: seconds that runs have to end when the process ends. `origins`: of pages that may use the
+    service from elsewhere. `hosts`: the names under which it may be asked, all by default.
 
-    `helper`: an agent for titles and the like, which the OpenAI wire offers as a model "helper". `activity`: whether that wire tells of calls and
-    handoffs as reasoning. `client_tools`: what it does with the functions of a client, "ignore" or "offer".
+    `limits`: the size of a request, the runs at once, and how long runs and their logs may be.
+
+    `task_agent`: an agent for titles and the like, which the OpenAI wire offers as a model "helper". `activity`: whether that
+    wire shows calls and handoffs as reasoning. `client_tools`: what it and AG-UI do with the functions of a client,
+    "ignore" or "offer". `client_system`: whether the OpenAI wire takes the system text of a client into the history of a
+    request without a conversation.
     """
 
     def __init__(
@@ -79,7 +85,7 @@ class Service:
         context: ContextHook | None = None,
         client_context: Collection[str] = (),
         show: Show | None = None,
-        tell_error: TellError = general_error,
+        error_text: ErrorText = general_error,
         on_disconnect: DisconnectPolicy = "finish",
         while_running: WhileRunning = "refuse",
         limits: Limits = Limits(),  # noqa: B008 - frozen
@@ -87,7 +93,7 @@ class Service:
         drain: float = 20,
         origins: Sequence[str] = (),
         hosts: Sequence[str] = (),
-        helper: Agent | None = None,
+        task_agent: Agent | None = None,
         activity: bool = False,
         client_tools: Literal["ignore", "offer"] = "ignore",
         client_system: bool = False,
@@ -96,6 +102,8 @@ class Service:
             raise ConfigurationError(
                 "auth must be a function from a request to a user id: bearer(token), local_only, or your own"
             )
+        if "*" in origins:
+            raise ConfigurationError("origins lists the origins of pages, such as https://example.com; it takes no *")
         self.auth = auth
         self.limits = limits
         self.wires = frozenset(wires)
@@ -107,20 +115,20 @@ class Service:
         self.heartbeat = heartbeat
         self.on_disconnect: DisconnectPolicy = on_disconnect
         self.while_running: WhileRunning = while_running
-        self.helper = helper
+        self.task_agent = task_agent
         self.activity = activity
         self.client_tools = client_tools
         self.client_system = client_system
         self.drain_seconds = drain
         self._origins = frozenset(origins)
-        self._hosts = frozenset(hosts or (LOOPBACK_HOSTS if auth is local_only else ()))
+        self._hosts = frozenset(map(without_port, hosts))
         self._own_swarm = swarm is None
         self._own_store = store is None or isinstance(store, str | os.PathLike)
         swarm = AsyncSwarm() if swarm is None else swarm
         self.store = _store(store)
-        self._local = LocalRuns(swarm, self.store, agents=agents, limits=limits, tell_error=tell_error)
+        self._local = LocalRuns(swarm, self.store, agents=agents, limits=limits, error_text=error_text)
         self.drivers = self._local.drivers
-        self.drivers.helper = helper
+        self.drivers.task_agent = task_agent
         self.drivers.logs_requests = self.show is everything
         self._given_runs = runs
         self._runs: Runs | None = None
@@ -245,6 +253,4 @@ def _store(store: Store | str | os.PathLike[str] | None) -> Store:
     return SQLiteStore(store) if isinstance(store, str | os.PathLike) else store
 
 
-def app(swarm: AsyncSwarm | None = None, **settings: Any) -> Service:
-    """An ASGI app that serves agents. The arguments are those of `Service`."""
-    return Service(swarm, **settings)
+app = Service  # reads better in `app = serve.app(agents=...)`

@@ -1,6 +1,6 @@
 """What the wires of AG-UI and of Vercel need to know of the turn that they are in.
 
-Only counts and names: the frames are the business of each wire.
+It holds counts and names. Each wire makes its own frames of them.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from ._entries import Entry, as_json
 from ._native import MEDIA_TYPE, data_frame
 from ._turns import TurnCall, Turns, json_object, public_error, tokens
 
-HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
 DONE = b"data: [DONE]\n\n"
 _NOT_JSON = "The arguments are not a JSON object."
 _CUT = "The completion came to no end."
@@ -37,6 +36,7 @@ class VercelWire:
     """
 
     media_type = MEDIA_TYPE
+    headers: Mapping[str, str] = {"x-vercel-ai-ui-message-stream": "v1"}
 
     def __init__(self) -> None:
         self._has_begun = False

@@ -17,8 +17,6 @@ from ._vercel_input import vercel_request
 if TYPE_CHECKING:
     from ._service import Service
 
-_HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
-
 
 def vercel_routes(service: Service) -> list[BaseRoute]:
     """The routes."""
@@ -33,7 +31,7 @@ async def _start(service: Service, request: Request, user: str) -> Response:
     agent = request.path_params["agent"]
     new = await new_run(service, request, user, asked, asked.conversation or "", agent=agent)
     run = Run(service.runs, await service.runs.start(new))
-    return stream(service, run, VercelWire(), headers=_HEADERS)
+    return stream(service, run, VercelWire())
 
 
 async def _resume(service: Service, request: Request, user: str) -> Response:
@@ -41,4 +39,4 @@ async def _resume(service: Service, request: Request, user: str) -> Response:
     run = await last_run(service, user, request.path_params["conversation"])
     if run is None or not run.record.is_running:
         return Response(status_code=204)
-    return stream(service, run, VercelWire(), headers=_HEADERS)
+    return stream(service, run, VercelWire())

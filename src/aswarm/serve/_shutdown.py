@@ -1,6 +1,7 @@
-"""Hears of the end of the process before the server does: a handler in front of the one that the server has set.
+"""The end of the process: `Draining` ends the waits of readers, and `on_shutdown_signal` calls the service before the server.
 
-Plain uvicorn waits for all streams before it ends the lifespan, so a service that waits for its lifespan is never told.
+Plain uvicorn waits for all streams before it ends the lifespan. So a service that waits for its lifespan would never begin to
+end, and the handler of a signal stands in front of the one that the server has set.
 """
 
 from __future__ import annotations
@@ -12,9 +13,37 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
+import anyio
+
 from aswarm._runtime.backend import scheduler
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
+class Draining:
+    """Tells readers that the service is about to end."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._waiting: set[anyio.CancelScope] = set()
+
+    def set(self) -> None:
+        """End the waits of all readers, now and later."""
+        self.is_set = True
+        for scope in list(self._waiting):
+            scope.cancel()
+
+    @contextmanager
+    def interrupts(self) -> Generator[None]:
+        """A block that ends early when draining begins."""
+        with anyio.CancelScope() as scope:
+            if self.is_set:
+                scope.cancel()
+            self._waiting.add(scope)
+            try:
+                yield
+            finally:
+                self._waiting.discard(scope)
 
 
 @contextmanager
