@@ -32,6 +32,7 @@ from aswarm import __version__
 from aswarm._blocking.sync_swarm import wait_on_event_loop
 from aswarm._errors import CallerMistake, CallLost, ConfigurationError, ToolError, ToolTimeout
 from aswarm._run.current_call import progress, running_call
+from aswarm._run.handlers import NO_RUN
 from aswarm._runtime.backend import current_loop
 from aswarm._tools.tool import Approval, Tool, function_tool
 
@@ -272,7 +273,9 @@ async def _answers_anything(client: Client, seconds: float) -> bool:
 
 def _decline(message: str, _: dict[str, Any]) -> InputAnswer:
     logger.warning(
-        "an MCP server asked %r, and was told that the user declines; MCPServer(on_input=...) can answer", message
+        "an MCP server asked %r, and was told that the user declines; MCPServer(on_input=...) can answer",
+        message,
+        extra=NO_RUN,  # the question does not say which call it belongs to
     )
     return None
 

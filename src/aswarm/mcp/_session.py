@@ -16,6 +16,7 @@ from mcp import Client
 from mcp.types import Tool
 
 from aswarm._errors import CallerMistake
+from aswarm._run.current_call import running_call, running_run
 from aswarm._runtime.backend import BackgroundTask
 
 _CLOSE_SECONDS = 5.0  # how long a server may take to end; then its process is stopped, or its connection dropped
@@ -41,6 +42,9 @@ class ServerSession:
         self._task = BackgroundTask(self._hold, self._end)
 
     async def _hold(self) -> None:
+        # A call may have begun this task, and the session outlives it.
+        running_call.set(None)
+        running_run.set(None)
         try:
             # It surrounds the client: a scope that ends while the client is open would be left in the wrong order.
             with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as opening:
