@@ -230,7 +230,7 @@ async def test_a_clash_of_two_servers_names_both_and_prefix() -> None:
     ],
 )
 async def test_options_that_mean_nothing_are_refused(options: Any, text: str) -> None:
-    """A misspelled name would offer a tool that nobody meant, or run one without its approval."""
+    """A misspelled name would offer too few tools, or run one without its approval."""
     with pytest.raises(ConfigurationError, match=text):
         async with MCPServer(make_server(Tools()), **options):
             pass

@@ -260,3 +260,22 @@ def test_swarm_uses_a_server_without_await(journal: Path) -> None:
     with MCPServer(stdio(journal)) as shop, Swarm(ScriptedModel([call("echo", text="a"), "Done."]).client()) as swarm:
         response = swarm.run(Agent(functions=[*shop.functions]), "Go")
     assert told(response) == ["a"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("make", [make_server, make_old_server], ids=["stateless", "with sessions"])
+async def test_leaving_a_run_cancels_the_call_on_a_server_over_http(make: Any) -> None:
+    """The server's function is cancelled, and the session still works."""
+    tools = Tools()
+    with over_http(lambda: make(tools)) as (url, _):
+        async with MCPServer(url) as shop:
+            with anyio.move_on_after(30) as scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(run, shop, call("slow"))
+                    while not tools.calls:
+                        await anyio.sleep(0.01)
+                    tasks.cancel_scope.cancel()
+                while not tools.cancelled:
+                    await anyio.sleep(0.01)
+            assert not scope.cancelled_caught
+            assert await run(shop, call("echo", text="a")) == ["a"]
