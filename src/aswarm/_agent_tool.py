@@ -30,7 +30,7 @@ from .graph._find import reachable_agents
 _SHOWN = 80
 _LIMITS = {"budget": "the budget is used up", "max_turns": "its turns are used up"}
 _DATA = {"agent", "messages", "context_variables", "removed"}  # what the data of a run that waits has
-_PARAMETERS = {
+PARAMETERS = {
     "type": "object",
     "properties": {
         "request": {
@@ -78,11 +78,15 @@ def agent_tool(
     made = function_tool(
         ask.with_changes if context == "share" else ask.with_copy,
         name=name or slug(agent.name) or "agent",
-        description=description
-        or f"Ask the agent {agent.name}. The result is its answer, {'a text' if output is None else 'as JSON'}.",
-        parameters=_PARAMETERS,
+        description=description or description_of(agent, "a text" if output is None else "as JSON"),
+        parameters=PARAMETERS,
     )
     return dataclasses.replace(made, check_decision=ask.check_decision)
+
+
+def description_of(agent: Agent, answer: str = "a text") -> str:
+    """What a model is told of an agent as a tool."""
+    return f"Ask the agent {agent.name}. The result is its answer, {answer}."
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

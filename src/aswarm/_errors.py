@@ -131,6 +131,12 @@ class ToolTimeout(ToolError):  # noqa: N818 - reads as what happened
         self.still_running = still_running
 
 
+class CallLost(ToolError):  # noqa: N818 - reads as what happened
+    """The connection to the program that runs the call was lost; the outcome of the call is unknown (internal)."""
+
+    still_running = True
+
+
 class Hold(Exception):  # noqa: N818 - it is no failure
     """Raise it in a tool or in a middleware: the call stays open, and the run stops with `stop="waiting"`.
 

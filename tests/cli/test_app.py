@@ -29,7 +29,7 @@ from aswarm.cli._exits import CommandFailed, exits
 from aswarm.cli._output import write, writing
 from aswarm.evals import load_cases
 
-COMMANDS = ["run", "chat", "batch", "graph", "eval", "demo"]
+COMMANDS = ["run", "chat", "batch", "graph", "eval", "serve", "mcp", "demo"]
 ROOT = Path(__file__).parents[2]
 
 

@@ -50,6 +50,7 @@ DATA = {"json", "jsonl", "yaml", "csv", "mermaid", "toml"}
 NOT_RUN = (
     "aswarm demo",
     "aswarm serve",
+    "aswarm mcp",
     "uvicorn ",
     "pytest ",
     "python -m pip ",

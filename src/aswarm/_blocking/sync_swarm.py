@@ -379,6 +379,11 @@ class Swarm:
 _STEPS = {name: getattr(Swarm, name) for name in STEPS}
 
 
+def wait_on_event_loop(work: Callable[[], Awaitable[T]]) -> T:
+    """Do `work` on the event loop of every Swarm of this process, and wait for it here. Raises what it raises."""
+    return _wait_for(_make_caller(), work)
+
+
 def _wait_for(caller: Caller, work: Callable[[], Awaitable[T]]) -> T:
     caller.loop.check()
     with Interrupts() as interrupts:

@@ -24,6 +24,7 @@ from aswarm._content import described
 from aswarm._context import copy_containers, merge_changes
 from aswarm._errors import (
     CallerMistake,
+    CallLost,
     ConfigurationError,
     Hold,
     RunError,
@@ -185,7 +186,7 @@ class ToolCaller:
 
 
 def _is_still_running(error: Exception) -> bool:
-    return isinstance(error, ToolTimeout) and error.still_running
+    return isinstance(error, ToolTimeout | CallLost) and error.still_running
 
 
 def _not_found(call: ToolCall) -> str:

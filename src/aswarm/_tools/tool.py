@@ -85,6 +85,7 @@ class Tool(Generic[P, R]):
     is_external: bool = False
     # Gets a call with its decision, and what earlier ones have left; raises ConfigurationError if it cannot take the decision.
     check_decision: Callable[[Any, Any], None] | None = None
+    origin: str = ""  # the other program that it is of, for texts of errors; empty for a function of this one
     # Whether it stands for an agent in `functions`, and does nothing but return that agent.
     is_handoff: ClassVar[bool] = False
     # Whether a call of it is the answer of the run; see `answer_tool`.

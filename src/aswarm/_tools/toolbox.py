@@ -82,11 +82,19 @@ def tools_of(agent: Agent, functions: Iterable[Any] | None = None) -> dict[str, 
     for made in _distinct_tools(agent.functions if functions is None else functions):
         name = made.schema.name
         if name in tools:
-            raise ConfigurationError(
-                f"agent {agent.name!r} has two different functions named {name!r}; rename one, or use @tool(name=...) or agent_tool(..., name=...)"
-            )
+            raise _clash(agent, name, tools[name], made)
         tools[name] = made
     return tools
+
+
+def _clash(agent: Agent, name: str, *tools: Tool[..., Any]) -> ConfigurationError:
+    origins = " and ".join(tool.origin or "this program" for tool in tools)
+    of_others = f", of {origins}" if any(tool.origin for tool in tools) else ""
+    prefix = ", or MCPServer(..., prefix=...)" if of_others else ""
+    return ConfigurationError(
+        f"agent {agent.name!r} has two different functions named {name!r}{of_others}; rename one, or use @tool(name=...) or "
+        f"agent_tool(..., name=...){prefix}"
+    )
 
 
 def _distinct_tools(functions: Iterable[Any]) -> Iterator[Tool[..., Any]]:

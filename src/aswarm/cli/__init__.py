@@ -1,4 +1,4 @@
-"""The command line: `aswarm run`, `chat`, `batch`, `graph`, `eval` and `demo`; `python -m aswarm` is the same.
+"""The command line: `aswarm run`, `chat`, `batch`, `graph`, `eval`, `serve`, `mcp` and `demo`; `python -m aswarm` is the same.
 
     aswarm run agents:triage "Where is my order?"     stream an answer to stdout
     aswarm run agents:triage - --json < question.txt  typed events, one JSON object on each line
@@ -6,6 +6,8 @@
     aswarm batch agents:triage in.jsonl -o out.jsonl  many conversations at once, one outcome on each line
     aswarm graph agents:triage -o agents.svg          draw which agents can hand off to which
     aswarm eval cases.json --threshold 0.9            test what the agents do
+    aswarm serve agents:triage                        agents on the web, with a page to try them
+    aswarm mcp agents:triage                          serve the agents to programs that speak MCP
     aswarm demo                                       two agents at work, without an API key
 
 An agent is named as `module:attribute`, with modules found from the current directory, or as `path/to/file.py:attribute`.

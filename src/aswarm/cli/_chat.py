@@ -10,6 +10,7 @@ import click
 from ._command import command
 from ._exits import SetupError
 from ._load import load_agent
+from ._mcp_servers import mcp_option, with_async_mcp_servers, with_mcp_servers
 from ._options import AGENT_HELP, context_option, max_turns_option, provider, provider_options
 from ._output import writing
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 @provider_options
 @context_option
 @max_turns_option
+@mcp_option
 @click.option("--stream/--no-stream", default=True, help="Show answers piece by piece, or when they are complete.")
 @click.option("--load", metavar="FILE", help="Continue a conversation that /save has written.")
 @click.option(
@@ -40,6 +42,7 @@ def chat(
     api: ApiName,
     context: dict[str, Any],
     max_turns: float,
+    servers: tuple[str, ...],
     stream: bool,
     load: str | None,
     store: str | None,
@@ -57,23 +60,32 @@ def chat(
         raise SetupError("--load and --store are two places of a conversation; use one of them, or /load in the chat")
     with provider(base_url), writing(sys.stdout, PrintingError):
         if store is None or conversation is None:
-            _chat_in_memory(agent, context, options, load)
+            _chat_in_memory(agent, context, options, load, servers)
         else:
-            _chat_in_store(agent, context, options, store, conversation)
+            _chat_in_store(agent, context, options, store, conversation, servers)
 
 
-def _chat_in_memory(agent: str, context: dict[str, Any], options: ChatOptions, load: str | None) -> None:
+def _chat_in_memory(
+    agent: str, context: dict[str, Any], options: ChatOptions, load: str | None, servers: tuple[str, ...]
+) -> None:
     from aswarm import Swarm  # noqa: PLC0415 - only once it is needed
     from aswarm.repl._loop import chat_with  # noqa: PLC0415 - as above
 
     saved = None if load is None else _saved(load)
-    with Swarm() as swarm:
-        loaded = load_agent(agent)
+    loaded = load_agent(agent)
+    with Swarm() as swarm, with_mcp_servers(loaded, servers):
         # Made before the first prompt: a missing key is an error of the command, not of the first message.
         chat_with(loaded, context, options, swarm.client, saved)
 
 
-def _chat_in_store(agent: str, context: dict[str, Any], options: ChatOptions, place: str, conversation_id: str) -> None:
+def _chat_in_store(
+    agent: str,
+    context: dict[str, Any],
+    options: ChatOptions,
+    place: str,
+    conversation_id: str,
+    servers: tuple[str, ...],
+) -> None:
     import anyio  # noqa: PLC0415 - as above
 
     from aswarm import AsyncSwarm  # noqa: PLC0415 - as above
@@ -84,7 +96,8 @@ def _chat_in_store(agent: str, context: dict[str, Any], options: ChatOptions, pl
         made = PostgresStore(place) if "://" in place else SQLiteStore(place)
         async with AsyncSwarm(api=options.api) as swarm, made as store:
             _ = swarm.client  # as above
-            await chat_in_store(loaded, context, options, swarm, store, conversation_id)
+            async with with_async_mcp_servers(loaded, servers):
+                await chat_in_store(loaded, context, options, swarm, store, conversation_id)
 
     loaded = load_agent(agent)
     anyio.run(talk)

@@ -25,6 +25,7 @@ from ._event_printer import EventPrinter
 from ._exits import ExitCode, SetupError
 from ._json_lines import JsonLines
 from ._load import load_agent, load_output
+from ._mcp_servers import mcp_option, with_mcp_servers
 from ._options import AGENT_HELP, budget_option, context_option, max_turns_option, provider, provider_options
 from ._output import reserve_stdout
 
@@ -60,6 +61,7 @@ class EventWriter(Protocol):
 @context_option
 @max_turns_option
 @budget_option
+@mcp_option
 @click.option(
     "--stream/--no-stream", default=True, help="Write the text piece by piece, or the last answer when it is complete."
 )
@@ -89,6 +91,7 @@ def run(
     context: dict[str, Any],
     max_turns: float,
     budget: Budget | None,
+    servers: tuple[str, ...],
     stream: bool,
     as_json: bool,
     load: str | None,
@@ -106,7 +109,8 @@ def run(
         if load is not None or save is not None:
             conversation = ContinuedConversation(loaded, context, load, save)
         asked = _Question(conversation, conversation.begin(text, decisions), model, max_turns, debug, kind)
-        with reserve_stdout() as stdout, Swarm(api=api, budget=budget) as swarm:
+        swarm = Swarm(api=api, budget=budget)
+        with reserve_stdout() as stdout, swarm, with_mcp_servers(loaded, servers):
             has_type = not (kind is None and loaded.output is None)
             writer = _writer(stdout, as_json=as_json, verbose=verbose, has_type=has_type)
             response = asked.stream(swarm, writer) if stream else asked.ask(swarm, writer)

@@ -6,6 +6,7 @@ import click
 
 from ._command import command
 from ._load import load_agent
+from ._mcp_servers import mcp_option
 from ._options import AGENT_HELP, provider
 from ._server import serve_until_stopped, server_options
 
@@ -18,13 +19,20 @@ from ._server import serve_until_stopped, server_options
 )
 @click.argument("agent", nargs=-1, required=True)
 @server_options
+@mcp_option
 @click.option("--base-url", metavar="URL", help="The server of the model. [default: OPENAI_BASE_URL]")
 def serve(
-    agent: tuple[str, ...], host: str, port: int, token: str | None, store: str | None, base_url: str | None
+    agent: tuple[str, ...],
+    host: str,
+    port: int,
+    token: str | None,
+    store: str | None,
+    servers: tuple[str, ...],
+    base_url: str | None,
 ) -> None:
     """Serve until Ctrl-C."""
     from aswarm._swarm import AsyncSwarm  # noqa: PLC0415 - only once it is needed
 
     agents = [load_agent(target) for target in agent]
     with provider(base_url):
-        serve_until_stopped(AsyncSwarm(), agents, host=host, port=port, token=token, store=store)
+        serve_until_stopped(AsyncSwarm(), agents, host=host, port=port, token=token, store=store, servers=servers)

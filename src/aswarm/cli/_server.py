@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import anyio
 import click
 
 from aswarm._errors import ConfigurationError
 
 from ._exits import SetupError
+from ._mcp_servers import with_async_mcp_servers
 
 if TYPE_CHECKING:
     from aswarm._agent import Agent
@@ -40,9 +42,16 @@ def server_options(function: F) -> F:
 
 
 def serve_until_stopped(
-    swarm: AsyncSwarm, agents: list[Agent], *, host: str, port: int, token: str | None, store: str | None
+    swarm: AsyncSwarm,
+    agents: list[Agent],
+    *,
+    host: str,
+    port: int,
+    token: str | None,
+    store: str | None,
+    servers: Sequence[str] = (),
 ) -> None:
-    """Serve the agents, with the page and all wires."""
+    """Serve the agents, with the page and all wires. The first one gets the tools of the MCP `servers`."""
     if token is None and host not in _LOCAL_HOSTS:
         raise SetupError(
             f"--host {host} can be reached from other machines: set ASWARM_TOKEN, or use --host {LOOPBACK}"
@@ -65,13 +74,20 @@ def serve_until_stopped(
         )
     except ConfigurationError as error:
         raise SetupError(str(error)) from error
-    with _listening(host, port) as listener:
+    with listening(host, port) as listener:
         names = ", ".join(agent.name for agent in agents)
-        click.echo(f"{names}: http://{_shown(listener)}/ (Ctrl-C ends it)", err=True)
-        uvicorn.Server(uvicorn.Config(service, log_level="warning", lifespan="on")).run(sockets=[listener])
+        click.echo(f"{names}: http://{shown_address(listener)}/ (Ctrl-C ends it)", err=True)
+        server = uvicorn.Server(uvicorn.Config(service, log_level="warning", lifespan="on"))
+
+        async def serve() -> None:
+            async with with_async_mcp_servers(agents[0], servers):
+                await server.serve(sockets=[listener])
+
+        anyio.run(serve)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens. Raises SetupError where the port is not free."""
     with ExitStack() as stack:
         try:
             family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -85,6 +101,7 @@ def _listening(host: str, port: int) -> socket.socket:
         return listener
 
 
-def _shown(listener: socket.socket) -> str:
+def shown_address(listener: socket.socket) -> str:
+    """Its host and port, as a URL has them."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

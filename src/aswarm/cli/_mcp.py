@@ -1,0 +1,78 @@
+"""`aswarm mcp`: agents as a server of the Model Context Protocol. Decides the transport; `aswarm.mcp` decides what is served."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING
+
+import anyio
+import click
+
+from aswarm._text import how_to_install
+
+from ._command import command
+from ._exits import SetupError
+from ._load import load_agent
+from ._options import AGENT_HELP, max_turns_option, provider, provider_options
+from ._server import LOOPBACK, listening, shown_address
+
+if TYPE_CHECKING:
+    from mcp.server import Server
+
+    from aswarm._agent import Agent
+    from aswarm._providers.apis import ApiName
+
+
+@command(
+    "mcp",
+    text="Serve AGENT, and the agents that it can hand off to, as an MCP server with one tool for each agent.\n\n"
+    f"{AGENT_HELP} A program that speaks MCP starts this command, and talks with it over stdin and stdout; what functions "
+    "print goes to stderr. With --port it serves streamable HTTP at http://127.0.0.1:PORT/mcp, for this machine only. Needs the "
+    "extra mcp.",
+)
+@click.argument("agent")
+@provider_options
+@max_turns_option
+@click.option("--port", type=click.IntRange(0, 65535), help="Serve HTTP on this port; 0 chooses one.")
+def mcp(
+    agent: str,
+    base_url: str | None,
+    model: str | None,
+    api: ApiName,
+    max_turns: float,
+    port: int | None,
+) -> None:
+    """Serve the agents."""
+    with provider(base_url):
+        anyio.run(_serve, load_agent(agent), model, api, max_turns, port)
+
+
+async def _serve(agent: Agent, model: str | None, api: ApiName, max_turns: float, port: int | None) -> None:
+    try:
+        from aswarm.mcp import serve_agents  # noqa: PLC0415 - only once it is needed
+    except ModuleNotFoundError as error:
+        raise SetupError(f"MCP needs the package {error.name}: {how_to_install('mcp')}") from error
+    from aswarm import AsyncSwarm  # noqa: PLC0415 - as above
+
+    async with AsyncSwarm(api=api) as swarm:
+        _ = swarm.client  # a missing key is an error of the command, not of the first call
+        server = serve_agents(agent, swarm, max_turns=max_turns, model_override=model)
+        await (_over_stdio(server) if port is None else _over_http(server, port))
+
+
+async def _over_stdio(server: Server) -> None:
+    from mcp.server.stdio import stdio_server  # noqa: PLC0415 - as above
+
+    async with stdio_server() as (read, write):
+        with redirect_stdout(sys.stderr):
+            await server.run(read, write, server.create_initialization_options())
+
+
+async def _over_http(server: Server, port: int) -> None:
+    import uvicorn  # noqa: PLC0415 - as above
+
+    with listening(LOOPBACK, port) as listener:
+        click.echo(f"http://{shown_address(listener)}/mcp (Ctrl-C ends it)", err=True)
+        config = uvicorn.Config(server.streamable_http_app(), log_level="warning", lifespan="on")
+        await uvicorn.Server(config).serve([listener])

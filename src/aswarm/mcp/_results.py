@@ -1,0 +1,63 @@
+"""What the model is told of a result: texts, images and files. Decides their form. Never sends or reads anything."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import PurePosixPath
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from mcp.types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+
+from aswarm._content import File, Image
+from aswarm._errors import ToolError
+
+Shown: TypeAlias = str | Image | File
+
+
+def value_of(result: CallToolResult, tool: str) -> str | list[Shown]:
+    """What a function returns for the result. Raises ToolError where the server says that the call failed."""
+    shown = [_shown(block) for block in result.content]
+    if result.is_error:
+        raise ToolError(_texts(shown) or f"{tool} failed, and the server does not say why.")
+    if not shown and result.structured_content is not None:
+        return json.dumps(result.structured_content, ensure_ascii=False)
+    return shown if any(not isinstance(each, str) for each in shown) else _texts(shown)
+
+
+def _texts(shown: list[Shown]) -> str:
+    return "\n".join(each for each in shown if isinstance(each, str))
+
+
+def _shown(block: ContentBlock) -> Shown:
+    match block:
+        case TextContent():
+            return block.text
+        case ImageContent():
+            return Image(base64.b64decode(block.data), media_type=block.mime_type)
+        case AudioContent():
+            name = f"audio.{block.mime_type.rpartition('/')[2]}"
+            return File(base64.b64decode(block.data), name, media_type=block.mime_type)
+        case ResourceLink():
+            return f"{block.title or block.name}: {block.uri}"
+        case _:
+            return _resource(block.resource)
+
+
+def _resource(resource: TextResourceContents | BlobResourceContents) -> Shown:
+    if isinstance(resource, TextResourceContents):
+        return resource.text
+    data, media_type = base64.b64decode(resource.blob), resource.mime_type or "application/octet-stream"
+    if media_type.startswith("image/"):
+        return Image(data, media_type=media_type)
+    return File(data, PurePosixPath(urlsplit(resource.uri).path).name or "resource", media_type=media_type)

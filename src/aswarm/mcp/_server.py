@@ -1,0 +1,305 @@
+"""`MCPServer`: a server of the Model Context Protocol as functions of agents.
+
+Decides what one call of a function does: what it sends, whether it is sent again, and what the model is told.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+from urllib.parse import urlsplit
+
+import anyio
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.types import (
+    CallToolResult,
+    ElicitRequestParams,
+    ElicitResult,
+    Implementation,
+    InputRequiredResult,
+    InputResponses,
+)
+from mcp.types import Tool as ServerTool
+from pydantic import ValidationError
+
+from aswarm import __version__
+from aswarm._blocking.sync_swarm import wait_on_event_loop
+from aswarm._errors import CallerMistake, CallLost, ConfigurationError, ToolError, ToolTimeout
+from aswarm._run.current_call import progress, running_call
+from aswarm._run.handlers import NO_RUN
+from aswarm._runtime.backend import current_loop
+from aswarm._tools.tool import Approval, Tool, function_tool
+
+from ._functions import FunctionOptions, may_repeat, parameters_of, runs_alone
+from ._input import InputAnswer, OnInput, ask, check_decision, elicitations, given, hold_of
+from ._outcomes import CallOutcome, outcome_of
+from ._results import Shown, value_of
+from ._session import Connection, ServerSession, SessionError, all_tools, text_of
+
+# A URL, a command, a server of the SDK in this process, or a function that makes a transport of the SDK for each session.
+Target: TypeAlias = str | StdioServerParameters | Callable[[], Any] | Any
+
+logger = logging.getLogger("aswarm")
+_MOST_ROUNDS = 10  # in which a server may ask during one call
+_POLL_SECONDS = 0.1  # before a call is made again whose server asks for nothing but to come back
+_CHECK_SECONDS = 5.0  # for a server that has not answered a call: does it answer anything?
+
+
+class MCPServer:
+    """A server of the Model Context Protocol, open inside `async with`; `functions` are its tools, for `Agent(functions=[...])`.
+
+    `server`: a URL of streamable HTTP, the SDK's `StdioServerParameters` of a process to start, a server object of the SDK in
+    this process, or a function without parameters that makes a transport of the SDK, for headers and authentication.
+    `prefix`: before each name that the model sees. `only`: the names of the tools to offer, or patterns such as "read_*".
+    `approve`: True, names or patterns of the tools whose calls wait for an approval, a function as in `@tool(approve=...)`, or
+    "destructive": the tools that the server neither marks as read-only nor as not destructive. `timeout`: seconds for opening,
+    and for each call. `on_input`: a plain or async function that answers what the server asks the user during a call: it gets
+    the message, and the request as a dict, and returns the fields as a dict, True, or None to decline. Without it, the call
+    waits for an `Answer`; a server older than 2026-07-28, which cannot wait, is told that the user declines.
+
+    A session that is lost is opened again by the next call. A lost call is made again only if the server marks its tool with
+    `readOnlyHint` or `idempotentHint`; otherwise the model is told that the outcome is unknown. Any task of its event loop may
+    open, use and close it. `with MCPServer(...)` opens it on the event loop of `Swarm`, for code without `await`.
+
+    Opening raises ConfigurationError if the server cannot be reached, if two tools have the same name, and for a name in
+    `only` or `approve` that no tool has.
+    """
+
+    def __init__(
+        self,
+        server: Target,
+        *,
+        prefix: str = "",
+        only: Collection[str] | None = None,
+        approve: Approval | Collection[str] = False,
+        timeout: float = 60.0,
+        on_input: OnInput | None = None,
+    ) -> None:
+        if not timeout > 0:
+            raise ConfigurationError(f"timeout must be a positive number of seconds, not {timeout!r}")
+        self.name = name_of(server)
+        self.functions: list[Tool[..., Any]] = []
+        self._server = server
+        self._options = FunctionOptions(prefix, only, approve)
+        self._timeout = timeout
+        self._on_input = on_input
+        self._loop: object = None
+        self._connection: Connection | None = None
+
+    def __repr__(self) -> str:
+        return f"MCPServer({self.name!r})"
+
+    # --- opening and closing ---
+
+    async def __aenter__(self) -> Self:
+        if self._connection is not None:
+            raise ConfigurationError(
+                f"the MCP server {self.name} is open; make another MCPServer(...) for another block"
+            )
+        connection = Connection(self.name, self._client, self._timeout)
+        try:
+            session = connection.session()
+            await session.opened()
+            self.functions = self._functions_of(session.tools)
+        except SessionError as error:
+            raise ConfigurationError(f"the MCP server {self.name} cannot be opened: {error}") from error
+        except BaseException:
+            await connection.close()
+            raise
+        self._connection, self._loop = connection, current_loop()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        connection, self._connection = self._opened(), None
+        await connection.close()
+
+    def __enter__(self) -> Self:
+        return wait_on_event_loop(self.__aenter__)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        wait_on_event_loop(functools.partial(self.__aexit__, kind, error, traceback))
+
+    async def refresh(self) -> list[Tool[..., Any]]:
+        """Read the list of tools again. Returns the new `functions`; agents keep those that they have.
+
+        Nothing else reads it: a list that changes in the middle of a run would confuse the model, and its cache. Raises
+        ConfigurationError as opening does.
+        """
+        try:
+            client = await self._opened().session().opened()
+            self.functions = self._functions_of(await all_tools(client))
+        except (SessionError, MCPError) as error:
+            raise ConfigurationError(f"the MCP server {self.name} does not list its tools: {error}") from error
+        return self.functions
+
+    def _opened(self) -> Connection:
+        if self._connection is None:
+            raise CallerMistake(
+                f"the MCP server {self.name} is not open; run its functions inside `async with MCPServer(...)`"
+            )
+        if current_loop() is not self._loop:
+            raise CallerMistake(
+                f"the MCP server {self.name} belongs to the event loop that opened it; for Swarm, open it by `with MCPServer(...)`"
+            )
+        return self._connection
+
+    def _client(self) -> Client:
+        target: Any = self._server() if callable(self._server) else self._server
+        return Client(
+            target,
+            client_info=Implementation(name="aswarm", version=__version__),
+            elicitation_callback=self._answer_now,
+        )
+
+    async def _answer_now(self, context: object, params: ElicitRequestParams) -> ElicitResult:  # noqa: ARG002 - the SDK's
+        """Answer a server that waits for the answer."""
+        return await ask(self._on_input or _decline, params)
+
+    # --- calls ---
+
+    def _functions_of(self, tools: list[ServerTool]) -> list[Tool[..., Any]]:
+        return [self._function(name, tool) for name, tool in self._options.offered(tools, self.name).items()]
+
+    def _function(self, name: str, tool: ServerTool) -> Tool[..., Any]:
+        async def call(**arguments: Any) -> str | list[Shown]:
+            return await self._call(tool, arguments)
+
+        made = function_tool(
+            call,
+            name=name,
+            description=tool.description or tool.title or "",
+            parameters=parameters_of(tool),
+            concurrent=not runs_alone(tool),
+            repeatable=may_repeat(tool),
+            approve=self._options.approval(tool),
+        )
+        return dataclasses.replace(made, check_decision=check_decision, origin=f"the MCP server {self.name}")
+
+    async def _call(self, tool: ServerTool, arguments: dict[str, Any]) -> str | list[Shown]:
+        send = functools.partial(self._send, tool, arguments)
+        call = running_call.get()
+        result = await send(*given(None if call is None else call.decided))
+        for _ in range(_MOST_ROUNDS):
+            if isinstance(result, CallToolResult):
+                return value_of(result, tool.name)
+            result = await send(*await self._answers(result))
+        raise ToolError(f"The MCP server {self.name} asks without end, and {tool.name} was given up.")
+
+    async def _answers(self, result: InputRequiredResult) -> tuple[InputResponses | None, str | None]:
+        asked = elicitations(result, self.name)
+        if not asked:
+            await anyio.sleep(_POLL_SECONDS)
+            return None, result.request_state
+        if self._on_input is None:
+            raise hold_of(asked, result.request_state)
+        return {key: await ask(self._on_input, each.params) for key, each in asked.items()}, result.request_state
+
+    async def _send(
+        self,
+        tool: ServerTool,
+        arguments: dict[str, Any],
+        responses: InputResponses | None,
+        state: str | None,
+        *,
+        is_second: bool = False,
+    ) -> CallToolResult | InputRequiredResult:
+        connection = self._opened()
+        session = connection.session()
+        try:
+            client = await session.opened()
+        except SessionError as error:
+            raise ToolError(
+                f"The MCP server {self.name} cannot be reached, and {tool.name} was not called: {error}"
+            ) from error
+        try:
+            return await client.session.call_tool(
+                tool.name,
+                arguments,
+                self._timeout,
+                _reporter(),
+                input_responses=responses,
+                request_state=state,
+                allow_input_required=True,
+            )
+        except (MCPError, RuntimeError, ValidationError) as error:
+            outcome = outcome_of(error)
+            await self._settle(connection, session, client, outcome)
+            repeats = outcome is CallOutcome.NOT_RUN or (outcome is CallOutcome.LOST and may_repeat(tool))
+            if is_second or not repeats:
+                raise self._told(tool, outcome, error) from error
+        return await self._send(tool, arguments, responses, state, is_second=True)
+
+    async def _settle(
+        self, connection: Connection, session: ServerSession, client: Client, outcome: CallOutcome
+    ) -> None:
+        """Give up a session that is lost."""
+        if outcome is CallOutcome.TIMED_OUT and await _answers_anything(client, self._timeout):
+            return
+        if outcome is not CallOutcome.ANSWERED:
+            connection.leave(session)
+
+    def _told(self, tool: ServerTool, outcome: CallOutcome, error: Exception) -> ToolError:
+        match outcome:
+            case CallOutcome.ANSWERED:
+                return ToolError(text_of(error))
+            case CallOutcome.TIMED_OUT:
+                return ToolTimeout(
+                    f"{tool.name} did not answer within {self._timeout:g} s; its outcome is unknown.",
+                    still_running=True,
+                )
+            case _:
+                return CallLost(
+                    f"The connection to the MCP server {self.name} was lost during {tool.name} ({text_of(error)}); the outcome of "
+                    "the call is unknown."
+                )
+
+
+async def _answers_anything(client: Client, seconds: float) -> bool:
+    with anyio.move_on_after(min(seconds, _CHECK_SECONDS)), suppress(MCPError):
+        await client.session.list_tools()
+        return True
+    return False
+
+
+def _decline(message: str, _: dict[str, Any]) -> InputAnswer:
+    logger.warning(
+        "an MCP server asked %r, and was told that the user declines; MCPServer(on_input=...) can answer",
+        message,
+        extra=NO_RUN,  # the question does not say which call it belongs to
+    )
+    return None
+
+
+def _reporter() -> Any:
+    """A callback of the SDK that says how far this call is. The SDK calls it in a task that knows nothing of the call."""
+    context = contextvars.copy_context()
+
+    async def report(done: float, total: float | None, message: str | None) -> None:
+        known = {"progress": done, "total": total, "message": message}
+        context.run(progress, {key: value for key, value in known.items() if value is not None})
+
+    return report
+
+
+def name_of(server: Target) -> str:
+    """The server in error texts: without what may be secret, such as passwords, queries and arguments."""
+    if isinstance(server, StdioServerParameters):
+        return " ".join([server.command, *[each for each in server.args if not each.startswith("-")][:1]])
+    if isinstance(server, str):
+        parts = urlsplit(server)
+        if parts.scheme not in ("http", "https"):
+            raise ConfigurationError(
+                f"an MCP server is a URL that begins with https:// or http://, or StdioServerParameters(command=...), not {server!r}"
+            )
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return str(getattr(server, "name", None) or type(server).__name__)

