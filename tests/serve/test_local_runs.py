@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import threading
@@ -15,8 +16,8 @@ import pytest
 from kept_runs import Place, Workshop, entries_of, types_of
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RunError
-from aswarm.conversations import MemoryStore, SQLiteStore
-from aswarm.serve import Entry, Limits, LocalRuns, NewRun, Run, RunNotFound
+from aswarm.conversations import Change, MemoryStore, SQLiteStore
+from aswarm.serve import CallAnswer, Entry, Limits, LocalRuns, NewRun, Run, RunNotFound
 from aswarm.serve._log import Ending, Lot, RunLog, _is_alive, now
 from aswarm.serve._signals import on_shutdown_signal
 from aswarm.testing import Answer, ScriptedModel, call
@@ -216,6 +217,37 @@ async def test_a_store_that_fails_begins_nothing(workshop: Workshop) -> None:
         assert await runs.list(user="ann") == []
         store.is_failing = False
         assert (await (await place.start()).result()).type == "RunFinished"
+
+
+async def test_an_approval_is_for_the_calls_that_its_user_saw(workshop: Workshop) -> None:
+    """Another writer comes between the look at the open calls and the run: its call is not run, and the run fails."""
+
+    class OvertakenStore(MemoryStore):
+        loads_before = math.inf
+
+        async def load(self, conversation_id: str, /, *, until: int | None = None) -> Any:
+            stored = await super().load(conversation_id, until=until)
+            self.loads_before -= 1
+            if self.loads_before == 0:
+                assert stored is not None
+                stored.messages[-1]["tool_calls"][0]["function"]["arguments"] = '{"name": "everything"}'
+                change = Change(stored.revision, "other", 0, stored.messages, stored.agent, {})
+                await self.write(conversation_id, change)
+                return await super().load(conversation_id)
+            return stored
+
+    script = [call("erase", call_id="e", name="draft"), "It is gone."]
+    async with (
+        OvertakenStore() as store,
+        AsyncSwarm(ScriptedModel(script).client()) as swarm,
+        LocalRuns(swarm, store, agents=workshop.agents()) as runs,
+    ):
+        asked = await Place(runs, store).start("Erase the draft.")
+        await asked.result()
+        store.loads_before = 2
+        last = await (await asked.answer(CallAnswer("e", approve=True))).result()
+        assert (last.type, last.fields["error"]["type"]) == ("RunFailed", "Conflict")
+        assert workshop.erased == []
 
 
 async def test_leaving_the_block_stops_runs_and_keeps_them(workshop: Workshop) -> None:
