@@ -17,7 +17,7 @@ from kept_runs import Place, Workshop, entries_of, types_of
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RunError
 from aswarm.conversations import Change, MemoryStore, SQLiteStore
-from aswarm.serve import CallAnswer, Entry, Limits, LocalRuns, NewRun, Run, RunNotFound
+from aswarm.serve import CallAnswer, Entry, Limits, LocalRuns, NewRun, Run, RunNotFound, ShuttingDown
 from aswarm.serve._log import Ending, Lot, RunLog, _is_alive, now
 from aswarm.serve._signals import on_shutdown_signal
 from aswarm.testing import Answer, ScriptedModel, call
@@ -184,9 +184,10 @@ async def test_old_runs_are_forgotten(tmp_path: Path, workshop: Workshop, monkey
     monkeypatch.setattr("aswarm.serve._local_runs._FORGET_EVERY", 0.0)
     limits = Limits(kept_runs=1)
     async with opened(tmp_path, ["1", "2", call("slow")], workshop, lease=0.06, limits=limits) as place:
-        runs = [await place.start(conversation=name) for name in ("a", "b")]
-        for run in runs:
-            await run.result()
+        runs = []
+        for name in ("a", "b"):
+            runs.append(await place.start(conversation=name))
+            await runs[-1].result()
         active = await place.start(conversation="c")
         while len(await place.runs.list(user="ann")) > 2:
             await anyio.sleep(0.01)
@@ -248,6 +249,51 @@ async def test_an_approval_is_for_the_calls_that_its_user_saw(workshop: Workshop
         last = await (await asked.answer(CallAnswer("e", approve=True))).result()
         assert (last.type, last.fields["error"]["type"]) == ("RunFailed", "Conflict")
         assert workshop.erased == []
+
+
+class SlowStore(MemoryStore):
+    """A store whose `load` waits until `go` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began, self.go = anyio.Event(), anyio.Event()
+
+    async def load(self, conversation_id: str, /, *, until: int | None = None) -> Any:
+        self.began.set()
+        await self.go.wait()
+        return await super().load(conversation_id, until=until)
+
+
+async def test_draining_waits_for_a_run_that_is_about_to_begin(workshop: Workshop) -> None:
+    """Its conversation is being loaded. It is refused, leaves nothing, and no run begins later."""
+    async with (
+        SlowStore() as store,
+        AsyncSwarm(ScriptedModel(["Here."]).client()) as swarm,
+        LocalRuns(swarm, store, agents=workshop.agents()) as runs,
+    ):
+        refused: list[ShuttingDown] = []
+        is_drained = False
+
+        async def ask() -> None:
+            try:
+                await Place(runs, store).start()
+            except ShuttingDown as error:
+                refused.append(error)
+
+        async def drain() -> None:
+            nonlocal is_drained
+            await runs.drain(0)
+            is_drained = True
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            await store.began.wait()
+            group.start_soon(drain)
+            await anyio.wait_all_tasks_blocked()
+            assert not is_drained
+            store.go.set()
+        assert len(refused) == 1
+        assert await runs.list(user="ann") == []
 
 
 async def test_leaving_the_block_stops_runs_and_keeps_them(workshop: Workshop) -> None:

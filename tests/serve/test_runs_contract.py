@@ -494,6 +494,30 @@ async def test_draining_starts_nothing_and_stops_what_takes_too_long(place: Open
         assert "unknown" in (await it.history())[-1]["content"]
 
 
+@pytest.mark.parametrize("while_running", ["wait", "replace"])
+async def test_draining_refuses_a_message_that_waits(place: Open, workshop: Workshop, while_running: str) -> None:
+    """It waits for the active run, which draining stops; then it begins no run."""
+    async with place([call("slow"), "Yes."]) as it:
+        run = await it.start()
+        await workshop.began.wait()
+        refused: list[ShuttingDown] = []
+
+        async def ask() -> None:
+            try:
+                await it.start("Are you there?", while_running=while_running)
+            except ShuttingDown as error:
+                refused.append(error)
+
+        with anyio.move_on_after(5):
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask)
+                if while_running == "wait":
+                    await anyio.sleep(0.05)
+                await it.runs.drain(0)
+        assert len(refused) == 1
+        assert [record.id for record in await it.runs.list(user="ann")] == [run.id]
+
+
 async def test_draining_waits_for_runs_that_end(place: Open, workshop: Workshop) -> None:
     """A run that ends in time is whole."""
     async with place([call("slow"), "Done."]) as it:

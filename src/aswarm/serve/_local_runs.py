@@ -121,8 +121,8 @@ class LocalRuns:
             await self._ended()
 
     async def _ended(self) -> None:
-        for live in list(self._live.values()):
-            await live.ended.wait()
+        while self._live:
+            await next(iter(self._live.values())).ended.wait()
 
     def _check_open(self) -> None:
         if self._resources is None:
@@ -134,9 +134,9 @@ class LocalRuns:
 
     async def start(self, new: NewRun) -> RunRecord:
         """See `Runs.start`."""
-        self._check_open()
         driver = self.drivers.driver(new)
         while True:
+            self._check_open()
             try:
                 return await self._begin(new, driver)
             except RunActive as active:
@@ -166,13 +166,18 @@ class LocalRuns:
         record = await self._access.call(self._log.begin, new, driver.run_id, self.limits)
         if not record.is_new:
             return record
+        live = self._live[record.id] = LiveRun(record)  # from now on `drain` waits for the run, and its lease is renewed
         try:
             first = await driver.load(await self._last_run(new, record.id))
+            self._check_open()
             await self._access.call(self._log.append, {record.id: Lot(first.seq, first.seq, first.to_json())}, {})
         except BaseException as error:  # noqa: BLE001 - raised again, unless it is a request that was sent twice
-            await self._access.call(self._log.withdraw, record.id)
+            try:
+                await self._access.call(self._log.withdraw, record.id)
+            finally:
+                self._live.pop(record.id)
+                live.end()
             return await self._same_answers(new, error)
-        live = self._live[record.id] = LiveRun(record)
         live.add(first)
         live.written(Lot(first.seq, first.seq, b""))
         self._tasks.start_soon(self._execute, live, driver)
