@@ -179,6 +179,54 @@ async def test_a_log_that_cannot_be_written_ends_no_run(
         assert text in caplog.text
 
 
+async def test_a_log_that_cannot_be_read_for_a_moment_ends_nothing(
+    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The failures are logged; afterwards another process stops one run, and the other one ends without a reader."""
+    monkeypatch.setattr("aswarm.serve._changes._SECONDS_AFTER_FAILURE", 0.01)
+    monkeypatch.setattr("aswarm.serve._local_runs._TOUCH_EVERY", 0.01)
+    failed: list[str] = []
+
+    def failing_once(method: Any, name: str) -> Any:
+        def call(*arguments: Any) -> Any:
+            if name not in failed:
+                failed.append(name)
+                raise sqlite3.OperationalError("disk I/O error")
+            return method(*arguments)
+
+        return call
+
+    script = [call("slow"), call("slow")]
+    async with opened(tmp_path, script, workshop) as one, opened(tmp_path, [], workshop) as two:
+        names = ["data_version", "asked_to_cancel", "last_read"]
+        for name in names:
+            log = one.runs._log  # type: ignore[attr-defined]
+            monkeypatch.setattr(log, name, failing_once(getattr(log, name), name))
+        run, unread = await one.start(), await one.start(conversation="d", on_disconnect=0.01)
+        with anyio.fail_after(10):
+            assert (await elsewhere(run, two).cancel("enough")).fields["reason"] == "enough"
+            assert (await unread.result()).fields["reason"] == "no reader"
+    assert sorted(failed) == sorted(names)
+    assert "cannot be read; another" in caplog.text
+    assert "readers of a run" in caplog.text
+
+
+async def test_an_end_that_cannot_be_made_ends_only_its_run(
+    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run is closed when its lease has run out; the others go on."""
+    async with opened(tmp_path, ["Here.", call("slow"), "Done."], workshop, lease=0.3) as place:
+        with monkeypatch.context() as broken:
+            broken.setattr("aswarm.serve._driving.Driver.endings", lambda *_: 1 / 0)
+            with anyio.fail_after(10):
+                last = await (await place.start(conversation="broken")).result()
+        assert (last.type, last.fields["reason"]) == ("RunStopped", "process died")
+        run = await place.start()
+        workshop.go.set()
+        assert (await run.result()).type == "RunFinished"
+    assert "cannot be recorded" in caplog.text
+
+
 async def test_old_runs_are_forgotten(tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """By their age, and by their number; a run that goes on is not."""
     monkeypatch.setattr("aswarm.serve._local_runs._FORGET_EVERY", 0.0)

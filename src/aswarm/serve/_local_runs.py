@@ -214,7 +214,12 @@ class LocalRuns:
             reason = live.reason or "time limit"
         finally:
             with anyio.CancelScope(shield=True):
-                await self._end(live, driver.endings(reason, error))
+                try:
+                    await self._end(live, driver.endings(reason, error))
+                except Exception:  # an error of one run must not end the others; the lease of this one runs out
+                    logger.exception("the end of the run %s cannot be recorded", live.record.id)
+                    self._live.pop(live.record.id, None)
+                    live.end()
 
     def _add(self, live: LiveRun, entry: Entry) -> None:
         live.add(entry)
@@ -318,9 +323,10 @@ class LocalRuns:
             if left > 0:
                 await anyio.sleep(left)
                 continue
-            last_read = await self._access.call(self._log.last_read, live.record.id)
-            if now() - last_read > max(seconds, _TOUCHED_SECONDS) * 1000:
-                return live.cancel("no reader")
+            with _logged("the readers of a run cannot be looked up; another attempt follows"):
+                last_read = await self._access.call(self._log.last_read, live.record.id)
+                if now() - last_read > max(seconds, _TOUCHED_SECONDS) * 1000:
+                    return live.cancel("no reader")
             await anyio.sleep(_TOUCH_EVERY)
         return None
 
