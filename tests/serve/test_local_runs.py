@@ -312,6 +312,41 @@ class SlowStore(MemoryStore):
         return await super().load(conversation_id, until=until)
 
 
+async def test_a_run_that_is_about_to_begin_has_a_lease(
+    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is renewed while the conversation is loaded. If another process closes the run all the same, no model is asked."""
+    model = ScriptedModel([])
+    renewed: list[str] = []
+    async with (
+        SlowStore() as store,
+        AsyncSwarm(model.client()) as swarm,
+        LocalRuns(swarm, store, agents=workshop.agents(), log=tmp_path / "chats.sqlite", lease=0.3) as runs,
+    ):
+        monkeypatch.setattr(runs._log, "renew", renewed.extend)
+        refused: list[RunNotFound] = []
+
+        async def ask() -> None:
+            try:
+                await Place(runs, store).start(run_id="r")
+            except RunNotFound as error:
+                refused.append(error)
+
+        with anyio.move_on_after(5):
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask)
+                await store.began.wait()
+                while "r" not in renewed:
+                    await anyio.sleep(0.01)
+                with sqlite3.connect(tmp_path / "chats.sqlite") as other:
+                    other.execute("UPDATE aswarm_run SET status = 'stopped', owner = 'other', ended = 1")
+                other.close()
+                store.go.set()
+        store.go.set()
+        assert len(refused) == 1
+        assert model.requests == []
+
+
 async def test_draining_waits_for_a_run_that_is_about_to_begin(workshop: Workshop) -> None:
     """Its conversation is being loaded. It is refused, leaves nothing, and no run begins later."""
     async with (

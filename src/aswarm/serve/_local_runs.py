@@ -31,7 +31,7 @@ from ._entries import Entry
 from ._live import LiveRun
 from ._log import Ending, Lot, RunLog, now
 from ._log_access import LogAccess
-from ._runs import Limits, NewRun, RunActive, RunRecord, ShuttingDown
+from ._runs import Limits, NewRun, RunActive, RunNotFound, RunRecord, ShuttingDown
 
 logger = logging.getLogger("aswarm")
 
@@ -170,7 +170,9 @@ class LocalRuns:
         try:
             first = await driver.load(await self._last_run(new, record.id))
             self._check_open()
-            await self._access.call(self._log.append, {record.id: Lot(first.seq, first.seq, first.to_json())}, {})
+            lot = Lot(first.seq, first.seq, first.to_json())
+            if await self._access.call(self._log.append, {record.id: lot}, {}):
+                raise RunNotFound(record.id)  # another process has closed the run
         except BaseException as error:  # noqa: BLE001 - raised again, unless it is a request that was sent twice
             try:
                 await self._access.call(self._log.withdraw, record.id)
