@@ -459,6 +459,47 @@ async def test_only_the_owner_writes(tmp_path: Path) -> None:
         assert (one.find("1", "ann").status, one.find("2", "ann").status) == ("finished", "running")
 
 
+async def test_a_record_costs_the_same_however_long_the_log_is() -> None:
+    """The number of its last entry is looked up, not searched for."""
+    log = RunLog(None, lease=10)
+    log.begin(NewRun("ann", None, [{"role": "user", "content": "Hi!"}]), "1", Limits())
+    for number in range(2_000):
+        log.append({"1": Lot(number, number, b"{}")}, {})
+    steps: list[None] = []
+    log._connection.set_progress_handler(lambda: steps.append(None), 100)
+    assert log.find("1", "ann").last == 1_999
+    assert len(steps) < 10
+    log.close()
+
+
+async def test_a_log_is_read_in_pieces() -> None:
+    """Of so many bytes; a reader gets at least one lot, however large it is."""
+    log = RunLog(None, lease=10)
+    log.begin(NewRun("ann", None, [{"role": "user", "content": "Hi!"}]), "1", Limits())
+    for number in range(5):
+        log.append({"1": Lot(2 * number, 2 * number + 1, b"x" * 200_000)}, {})
+    assert [lot.first for lot in log.lots("1", -1)[0]] == [0, 2]
+    assert [lot.first for lot in log.lots("1", 3)[0]] == [4, 6]
+    assert [lot.first for lot in log.lots("1", 6)[0]] == [6, 8]
+    assert log.lots("1", 9) == ([], True)
+    log.close()
+
+
+async def test_reading_a_log_in_memory_lets_other_tasks_run(workshop: Workshop) -> None:
+    """Each read has a checkpoint, so it can be cancelled."""
+    async with (
+        MemoryStore() as store,
+        AsyncSwarm(ScriptedModel(["Here."]).client()) as swarm,
+        LocalRuns(swarm, store, agents=workshop.agents()) as runs,
+    ):
+        run = await Place(runs, store).start()
+        await run.result()
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await run.read()
+        assert scope.cancelled_caught
+
+
 async def test_only_a_process_that_is_certainly_gone_is_dead() -> None:
     """One on another machine, and one that cannot be signalled, may be alive."""
     place = RunLog(None, lease=1).owner.rsplit("/", 2)[0]

@@ -251,6 +251,24 @@ async def test_a_run_that_has_ended_stays_as_it_is(place: Open) -> None:
         assert (await it.runs.get(run.id, user="ann")).status == "finished"
 
 
+async def test_the_end_is_read_without_the_whole_log(place: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`result`, and cancelling a run that has ended, read the last entry only."""
+    async with place() as it:
+        run = await it.start()
+        last = await run.result()
+        read, positions = it.runs.read, list[int]()
+
+        async def counted(run_id: str, after: int = -1, *, user: str) -> Any:
+            positions.append(after)
+            return await read(run_id, after, user=user)
+
+        monkeypatch.setattr(it.runs, "read", counted)
+        assert await run.result() == last
+        assert await run.cancel() == last
+        assert positions
+        assert set(positions) == {last.seq - 1}
+
+
 async def test_a_run_that_fails_is_kept(place: Open) -> None:
     """The log ends with the error; the text for readers says nothing of it, and the conversation goes on."""
     async with place([Failure(400, "secret"), "Better."]) as it:

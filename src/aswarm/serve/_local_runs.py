@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 import anyio
+import anyio.lowlevel
 
 from aswarm._agent import Agent
 from aswarm._swarm import AsyncSwarm
@@ -152,7 +153,7 @@ class LocalRuns:
         await self._end_of(active.run_id, new.user)
 
     async def _end_of(self, run_id: str, user: str) -> None:
-        after = -1
+        after = max(-1, (await self.get(run_id, user=user)).last - 1)
         while (batch := await self.read(run_id, after, user=user)) and not batch[-1].is_last:
             after = batch[-1].seq
 
@@ -262,6 +263,7 @@ class LocalRuns:
         while True:
             wait = self._changes.ticket()
             lots, is_running = await self._access.call(self._log.lots, run_id, after)
+            await anyio.lowlevel.checkpoint()  # a long log in memory is read without another one
             if lots or not is_running:
                 return _entries(lots, after)
             await wait()
