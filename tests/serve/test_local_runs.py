@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import pytest
 from kept_runs import Place, Workshop, entries_of, types_of
+from run_scenes import settle
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RunError
 from aswarm.conversations import Change, MemoryStore, SQLiteStore
@@ -225,6 +226,39 @@ async def test_an_end_that_cannot_be_made_ends_only_its_run(
         workshop.go.set()
         assert (await run.result()).type == "RunFinished"
     assert "cannot be recorded" in caplog.text
+
+
+async def test_readers_that_come_and_go_leave_no_task(tmp_path: Path, workshop: Workshop) -> None:
+    """One task waits for the next reader, however many have gone; none when a reader is there, or after the end."""
+
+    def waiting() -> int:
+        return sum("_cancel_unread" in (task.name or "") for task in anyio.get_running_tasks())
+
+    async with opened(tmp_path, [call("slow"), "Done."], workshop) as place:
+        run = await place.start(on_disconnect=3600)
+        await workshop.began.wait()
+        for _ in range(5):
+            with run.reading():
+                await settle()
+                assert waiting() == 0
+            await settle()
+            assert waiting() == 1
+        with run.reading():
+            workshop.go.set()
+            await run.result()
+        await settle()
+        assert waiting() == 0
+
+
+async def test_a_run_that_ends_without_a_reader_leaves_no_task(tmp_path: Path, workshop: Workshop) -> None:
+    """What waited for a reader ends with the run."""
+    async with opened(tmp_path, [call("slow"), "Done."], workshop) as place:
+        run = await place.start(on_disconnect=3600)
+        await workshop.began.wait()
+        workshop.go.set()
+        await run.result()
+        await settle()
+        assert not [task for task in anyio.get_running_tasks() if "_cancel_unread" in (task.name or "")]
 
 
 async def test_old_runs_are_forgotten(tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -292,7 +292,7 @@ class LocalRuns:
                 yield
             return
         live.readers += 1
-        live.unread_since = None
+        live.unread.cancel()
         try:
             yield
         finally:
@@ -315,24 +315,23 @@ class LocalRuns:
                 del self._foreign[record.id]
 
     def _mark_unread(self, live: LiveRun) -> None:
-        live.unread_since = anyio.current_time()
-        self._background.start_soon(self._cancel_unread, live)
+        live.unread.cancel()
+        if not live.ended.is_set():
+            live.unread = anyio.CancelScope()
+            self._background.start_soon(self._cancel_unread, live, live.unread)
 
-    async def _cancel_unread(self, live: LiveRun) -> None:
+    async def _cancel_unread(self, live: LiveRun, scope: anyio.CancelScope) -> None:
         """Cancel the run when it has been without a reader for as long as its policy says, here and in other processes."""
         policy = live.record.on_disconnect
         seconds = policy if isinstance(policy, float | int) else 0.0
-        while live.unread_since is not None and not live.ended.is_set():
-            left = live.unread_since + seconds - anyio.current_time()
-            if left > 0:
-                await anyio.sleep(left)
-                continue
-            with _logged("the readers of a run cannot be looked up; another attempt follows"):
-                last_read = await self._access.call(self._log.last_read, live.record.id)
-                if now() - last_read > max(seconds, _TOUCHED_SECONDS) * 1000:
-                    return live.cancel("no reader")
-            await anyio.sleep(_TOUCH_EVERY)
-        return None
+        with scope:
+            await anyio.sleep(seconds)
+            while True:
+                with _logged("the readers of a run cannot be looked up; another attempt follows"):
+                    last_read = await self._access.call(self._log.last_read, live.record.id)
+                    if now() - last_read > max(seconds, _TOUCHED_SECONDS) * 1000:
+                        live.cancel("no reader")
+                await anyio.sleep(_TOUCH_EVERY)
 
     # --- other processes ---
 
