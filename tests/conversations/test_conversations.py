@@ -614,6 +614,34 @@ async def test_a_run_that_another_writer_has_overtaken() -> None:
     assert (await chat.load()).messages == conflict.stored.messages
 
 
+async def test_decisions_are_about_one_revision() -> None:
+    """If the conversation was changed since, nothing runs: an approval is not for a call that came later."""
+    ran: list[int] = []
+
+    @tool(approve=True)
+    async def refund(amount: int) -> str:
+        """Pay back."""
+        ran.append(amount)
+        return "paid"
+
+    store = MemoryStore()
+    script = [call("refund", call_id="c", amount=1), call("refund", call_id="c", amount=1000), "Paid."]
+    chat = store.conversation("a", swarm_of(*script), agent=Agent(functions=[refund]))
+    await chat.run("1")
+    seen = await chat.load()
+    await chat.run("1000")
+    now = await chat.load()
+    with pytest.raises(Conflict) as caught:
+        await chat.resume(True, revision=seen.revision)
+    assert (caught.value.stored, caught.value.messages, ran) == (now, now.messages, [])
+    async with chat.resume_stream({"c": True}, revision=now.revision) as run:
+        [_ async for _ in run]
+    assert ran == [1000]
+    assert await store.delete("a")
+    with pytest.raises(Conflict, match="deleted"):
+        await chat.resume(True, revision=now.revision)
+
+
 def test_the_stores_are_public() -> None:
     """With the package that exports them."""
     for kind in (MemoryStore, SQLiteStore, PostgresStore, Conversation):

@@ -135,6 +135,27 @@ async def test_a_server_that_raises_at_a_dead_client_is_heard(workshop: Workshop
         assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
 
 
+async def test_a_client_that_has_gone_before_the_head_was_a_reader(workshop: Workshop) -> None:
+    """ASGI 2.4: `send` raises OSError for the head too. A run with "cancel" is stopped, and the response has no error."""
+    made = service([call("slow")], workshop)
+    async with made.lifespan():
+        run = await made.start("Hi!", conversation="c", user="ann", on_disconnect="cancel")
+        request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""})
+
+        async def nothing() -> Any:
+            await asyncio.sleep(60)
+
+        async def send(_: Any) -> None:
+            raise OSError("the connection is gone")
+
+        await respond(run, NativeWire(), request)({"type": "http", "method": "HEAD"}, nothing, send)
+        await workshop.began.wait()
+        assert (await made.run(run.id, user="ann")).record.is_running
+        await respond(run, NativeWire(), request)({"type": "http", "method": "GET"}, nothing, send)
+        async with asyncio.timeout(10):
+            assert (await run.result()).fields["reason"] == "no reader"
+
+
 async def test_a_fault_of_a_wire_is_raised(workshop: Workshop) -> None:
     """What a wire raises reaches the server as itself."""
 

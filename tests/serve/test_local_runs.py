@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import threading
@@ -13,10 +14,11 @@ from typing import Any
 import anyio
 import pytest
 from kept_runs import Place, Workshop, entries_of, types_of
+from run_scenes import settle
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RunError
-from aswarm.conversations import MemoryStore, SQLiteStore
-from aswarm.serve import Entry, Limits, LocalRuns, NewRun, Run, RunNotFound
+from aswarm.conversations import Change, MemoryStore, SQLiteStore
+from aswarm.serve import CallAnswer, Entry, Limits, LocalRuns, NewRun, Run, RunNotFound, ShuttingDown
 from aswarm.serve._entries import now
 from aswarm.serve._log import Ending, Lot, RunLog, _is_alive
 from aswarm.serve._shutdown import on_shutdown_signal
@@ -179,14 +181,96 @@ async def test_a_log_that_cannot_be_written_ends_no_run(
         assert text in caplog.text
 
 
+async def test_a_log_that_cannot_be_read_for_a_moment_ends_nothing(
+    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The failures are logged; afterwards another process stops one run, and the other one ends without a reader."""
+    monkeypatch.setattr("aswarm.serve._changes._SECONDS_AFTER_FAILURE", 0.01)
+    monkeypatch.setattr("aswarm.serve._local_runs._TOUCH_EVERY", 0.01)
+    failed: list[str] = []
+
+    def failing_once(method: Any, name: str) -> Any:
+        def call(*arguments: Any) -> Any:
+            if name not in failed:
+                failed.append(name)
+                raise sqlite3.OperationalError("disk I/O error")
+            return method(*arguments)
+
+        return call
+
+    script = [call("slow"), call("slow")]
+    async with opened(tmp_path, script, workshop) as one, opened(tmp_path, [], workshop) as two:
+        names = ["data_version", "asked_to_cancel", "last_read"]
+        for name in names:
+            log = one.runs._log  # type: ignore[attr-defined]
+            monkeypatch.setattr(log, name, failing_once(getattr(log, name), name))
+        run, unread = await one.start(), await one.start(conversation="d", on_disconnect=0.01)
+        with anyio.fail_after(10):
+            assert (await elsewhere(run, two).cancel("enough")).fields["reason"] == "enough"
+            assert (await unread.result()).fields["reason"] == "no reader"
+    assert sorted(failed) == sorted(names)
+    assert "cannot be read; another" in caplog.text
+    assert "readers of a run" in caplog.text
+
+
+async def test_an_end_that_cannot_be_made_ends_only_its_run(
+    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run is closed when its lease has run out; the others go on."""
+    async with opened(tmp_path, ["Here.", call("slow"), "Done."], workshop, silent_seconds=0.3) as place:
+        with monkeypatch.context() as broken:
+            broken.setattr("aswarm.serve._driving.Driver.endings", lambda *_: 1 / 0)
+            with anyio.fail_after(10):
+                last = await (await place.start(conversation="broken")).result()
+        assert (last.type, last.fields["reason"]) == ("RunStopped", "process died")
+        run = await place.start()
+        workshop.go.set()
+        assert (await run.result()).type == "RunFinished"
+    assert "cannot be recorded" in caplog.text
+
+
+async def test_readers_that_come_and_go_leave_no_task(tmp_path: Path, workshop: Workshop) -> None:
+    """One task waits for the next reader, however many have gone; none when a reader is there, or after the end."""
+
+    def waiting() -> int:
+        return sum("_cancel_unread" in (task.name or "") for task in anyio.get_running_tasks())
+
+    async with opened(tmp_path, [call("slow"), "Done."], workshop) as place:
+        run = await place.start(on_disconnect=3600)
+        await workshop.began.wait()
+        for _ in range(5):
+            with run.reading():
+                await settle()
+                assert waiting() == 0
+            await settle()
+            assert waiting() == 1
+        with run.reading():
+            workshop.go.set()
+            await run.result()
+        await settle()
+        assert waiting() == 0
+
+
+async def test_a_run_that_ends_without_a_reader_leaves_no_task(tmp_path: Path, workshop: Workshop) -> None:
+    """What waited for a reader ends with the run."""
+    async with opened(tmp_path, [call("slow"), "Done."], workshop) as place:
+        run = await place.start(on_disconnect=3600)
+        await workshop.began.wait()
+        workshop.go.set()
+        await run.result()
+        await settle()
+        assert not [task for task in anyio.get_running_tasks() if "_cancel_unread" in (task.name or "")]
+
+
 async def test_old_runs_are_forgotten(tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """By their age, and by their number; a run that goes on is not."""
     monkeypatch.setattr("aswarm.serve._local_runs._FORGET_EVERY", 0.0)
     limits = Limits(kept_runs=1)
     async with opened(tmp_path, ["1", "2", call("slow")], workshop, silent_seconds=0.06, limits=limits) as place:
-        runs = [await place.start(conversation=name) for name in ("a", "b")]
-        for run in runs:
-            await run.result()
+        runs = []
+        for name in ("a", "b"):
+            runs.append(await place.start(conversation=name))
+            await runs[-1].result()
         active = await place.start(conversation="c")
         while len(await place.runs.list(user="ann")) > 2:
             await anyio.sleep(0.01)
@@ -217,6 +301,117 @@ async def test_a_store_that_fails_begins_nothing(workshop: Workshop) -> None:
         assert await runs.list(user="ann") == []
         store.is_failing = False
         assert (await (await place.start()).result()).type == "RunFinished"
+
+
+async def test_an_approval_is_for_the_calls_that_its_user_saw(workshop: Workshop) -> None:
+    """Another writer comes between the look at the open calls and the run: its call is not run, and the run fails."""
+
+    class OvertakenStore(MemoryStore):
+        loads_before = math.inf
+
+        async def load(self, conversation_id: str, /, *, until: int | None = None) -> Any:
+            stored = await super().load(conversation_id, until=until)
+            self.loads_before -= 1
+            if self.loads_before == 0:
+                assert stored is not None
+                stored.messages[-1]["tool_calls"][0]["function"]["arguments"] = '{"name": "everything"}'
+                change = Change(stored.revision, "other", 0, stored.messages, stored.agent, {})
+                await self.write(conversation_id, change)
+                return await super().load(conversation_id)
+            return stored
+
+    script = [call("erase", call_id="e", name="draft"), "It is gone."]
+    async with (
+        OvertakenStore() as store,
+        AsyncSwarm(ScriptedModel(script).client()) as swarm,
+        LocalRuns(swarm, store, agents=workshop.agents()) as runs,
+    ):
+        asked = await Place(runs, store).start("Erase the draft.")
+        await asked.result()
+        store.loads_before = 2
+        last = await (await asked.answer(CallAnswer("e", approve=True))).result()
+        assert (last.type, last.fields["error"]["type"]) == ("RunFailed", "Conflict")
+        assert workshop.erased == []
+
+
+class SlowStore(MemoryStore):
+    """A store whose `load` waits until `go` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began, self.go = anyio.Event(), anyio.Event()
+
+    async def load(self, conversation_id: str, /, *, until: int | None = None) -> Any:
+        self.began.set()
+        await self.go.wait()
+        return await super().load(conversation_id, until=until)
+
+
+async def test_a_run_that_is_about_to_begin_has_a_lease(
+    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is renewed while the conversation is loaded. If another process closes the run all the same, no model is asked."""
+    model = ScriptedModel([])
+    renewed: list[str] = []
+    async with (
+        SlowStore() as store,
+        AsyncSwarm(model.client()) as swarm,
+        LocalRuns(swarm, store, agents=workshop.agents(), log=tmp_path / "chats.sqlite", silent_seconds=0.3) as runs,
+    ):
+        monkeypatch.setattr(runs._log, "renew", renewed.extend)
+        refused: list[RunNotFound] = []
+
+        async def ask() -> None:
+            try:
+                await Place(runs, store).start(run_id="r")
+            except RunNotFound as error:
+                refused.append(error)
+
+        with anyio.move_on_after(5):
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask)
+                await store.began.wait()
+                while "r" not in renewed:
+                    await anyio.sleep(0.01)
+                with sqlite3.connect(tmp_path / "chats.sqlite") as other:
+                    other.execute("UPDATE aswarm_run SET status = 'stopped', owner = 'other', ended = 1")
+                other.close()
+                store.go.set()
+        store.go.set()
+        assert len(refused) == 1
+        assert model.requests == []
+
+
+async def test_draining_waits_for_a_run_that_is_about_to_begin(workshop: Workshop) -> None:
+    """Its conversation is being loaded. It is refused, leaves nothing, and no run begins later."""
+    async with (
+        SlowStore() as store,
+        AsyncSwarm(ScriptedModel(["Here."]).client()) as swarm,
+        LocalRuns(swarm, store, agents=workshop.agents()) as runs,
+    ):
+        refused: list[ShuttingDown] = []
+        is_drained = False
+
+        async def ask() -> None:
+            try:
+                await Place(runs, store).start()
+            except ShuttingDown as error:
+                refused.append(error)
+
+        async def drain() -> None:
+            nonlocal is_drained
+            await runs.drain(0)
+            is_drained = True
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            await store.began.wait()
+            group.start_soon(drain)
+            await anyio.wait_all_tasks_blocked()
+            assert not is_drained
+            store.go.set()
+        assert len(refused) == 1
+        assert await runs.list(user="ann") == []
 
 
 async def test_leaving_the_block_stops_runs_and_keeps_them(workshop: Workshop) -> None:
@@ -316,6 +511,47 @@ async def test_only_the_owner_writes(tmp_path: Path) -> None:
         lots = {"1": Lot(0, 0, b"{}"), "2": Lot(0, 0, b"{}")}
         assert one.append(lots, {"1": Ending("finished"), "2": Ending("finished")}) == {"2"}
         assert (one.find("1", "ann").status, one.find("2", "ann").status) == ("finished", "running")
+
+
+async def test_a_record_costs_the_same_however_long_the_log_is() -> None:
+    """The number of its last entry is looked up, not searched for."""
+    log = RunLog(None, lease=10)
+    log.begin(NewRun("ann", None, [{"role": "user", "content": "Hi!"}]), "1", Limits())
+    for number in range(2_000):
+        log.append({"1": Lot(number, number, b"{}")}, {})
+    steps: list[None] = []
+    log._connection.set_progress_handler(lambda: steps.append(None), 100)
+    assert log.find("1", "ann").last == 1_999
+    assert len(steps) < 10
+    log.close()
+
+
+async def test_a_log_is_read_in_pieces() -> None:
+    """Of so many bytes; a reader gets at least one lot, however large it is."""
+    log = RunLog(None, lease=10)
+    log.begin(NewRun("ann", None, [{"role": "user", "content": "Hi!"}]), "1", Limits())
+    for number in range(5):
+        log.append({"1": Lot(2 * number, 2 * number + 1, b"x" * 200_000)}, {})
+    assert [lot.first for lot in log.lots("1", -1)[0]] == [0, 2]
+    assert [lot.first for lot in log.lots("1", 3)[0]] == [4, 6]
+    assert [lot.first for lot in log.lots("1", 6)[0]] == [6, 8]
+    assert log.lots("1", 9) == ([], True)
+    log.close()
+
+
+async def test_reading_a_log_in_memory_lets_other_tasks_run(workshop: Workshop) -> None:
+    """Each read has a checkpoint, so it can be cancelled."""
+    async with (
+        MemoryStore() as store,
+        AsyncSwarm(ScriptedModel(["Here."]).client()) as swarm,
+        LocalRuns(swarm, store, agents=workshop.agents()) as runs,
+    ):
+        run = await Place(runs, store).start()
+        await run.result()
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await run.read()
+        assert scope.cancelled_caught
 
 
 async def test_only_a_process_that_is_certainly_gone_is_dead() -> None:

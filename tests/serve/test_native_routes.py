@@ -70,6 +70,18 @@ async def test_a_reader_comes_back_where_it_was() -> None:
         assert (await it.ann.get(place, headers={"last-event-id": "-1"})).status_code == 200
 
 
+async def test_a_reader_that_is_ahead_of_the_written_log_comes_back(workshop: Workshop) -> None:
+    """Another process has shown it entries that are not in the file yet. It is no 204 before the run has ended."""
+    async with served([call("slow"), "Done."], workshop) as it:
+        run = await it.say()
+        await workshop.began.wait()
+        async with it.ann.stream("GET", f"/runs/{run}/events", headers={"last-event-id": "1000"}) as stream:
+            assert stream.status_code == 200
+            workshop.go.set()
+            await it.ended(run)
+        assert (await it.ann.get(f"/runs/{run}/events", headers={"last-event-id": "1000"})).status_code == 204
+
+
 @pytest.mark.parametrize("position", ["x", "1.5", "-2", "9" * 17, "٣"])
 async def test_a_position_is_a_number(position: str) -> None:
     """400 for anything else."""

@@ -251,6 +251,24 @@ async def test_a_run_that_has_ended_stays_as_it_is(place: Open) -> None:
         assert (await it.runs.get(run.id, user="ann")).status == "finished"
 
 
+async def test_the_end_is_read_without_the_whole_log(place: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`result`, and cancelling a run that has ended, read the last entry only."""
+    async with place() as it:
+        run = await it.start()
+        last = await run.result()
+        read, positions = it.runs.read, list[int]()
+
+        async def counted(run_id: str, after: int = -1, *, user: str) -> Any:
+            positions.append(after)
+            return await read(run_id, after, user=user)
+
+        monkeypatch.setattr(it.runs, "read", counted)
+        assert await run.result() == last
+        assert await run.cancel() == last
+        assert positions
+        assert set(positions) == {last.seq - 1}
+
+
 async def test_a_run_that_fails_is_kept(place: Open) -> None:
     """The log ends with the error; the text for readers says nothing of it, and the conversation goes on."""
     async with place([Failure(400, "secret"), "Better."]) as it:
@@ -492,6 +510,30 @@ async def test_draining_starts_nothing_and_stops_what_takes_too_long(place: Open
         last = await run.result()
         assert (last.type, last.fields["reason"]) == ("RunStopped", "shutdown")
         assert "unknown" in (await it.history())[-1]["content"]
+
+
+@pytest.mark.parametrize("while_running", ["wait", "replace"])
+async def test_draining_refuses_a_message_that_waits(place: Open, workshop: Workshop, while_running: str) -> None:
+    """It waits for the active run, which draining stops; then it begins no run."""
+    async with place([call("slow"), "Yes."]) as it:
+        run = await it.start()
+        await workshop.began.wait()
+        refused: list[ShuttingDown] = []
+
+        async def ask() -> None:
+            try:
+                await it.start("Are you there?", while_running=while_running)
+            except ShuttingDown as error:
+                refused.append(error)
+
+        with anyio.move_on_after(5):
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask)
+                if while_running == "wait":
+                    await anyio.sleep(0.05)
+                await it.runs.drain(0)
+        assert len(refused) == 1
+        assert [record.id for record in await it.runs.list(user="ann")] == [run.id]
 
 
 async def test_draining_waits_for_runs_that_end(place: Open, workshop: Workshop) -> None:

@@ -176,6 +176,7 @@ class Conversation:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
+        revision: str | None = None,
         agent: Agent | None = None,
         run_id: str | None = None,
         budget: Budget | None = None,
@@ -183,11 +184,12 @@ class Conversation:
     ) -> Response:
         """Continue what the last run has left. `decisions`: as `resume=` of `AsyncSwarm.run`; True runs all open calls.
 
-        Without open calls, after an error or a crash, it asks the model again. Raises what `run` raises, and
-        ConfigurationError if the last message is an answer.
+        Without open calls, after an error or a crash, it asks the model again. `revision`: that of the `Stored` which the
+        decisions are about. If the store has another one by then, nothing runs, and Conflict is raised.
+        Raises what `run` raises, and ConfigurationError if the last message is an answer.
         """
         options = _options(model_override, debug, max_turns, execute_tools, run_id, budget, output)
-        return await RecordedRun(self._where, _resumed(options, decisions, context_variables, agent)).to_end()
+        return await RecordedRun(self._where, _resumed(options, decisions, context_variables, agent, revision)).to_end()
 
     def resume_stream(
         self,
@@ -198,6 +200,7 @@ class Conversation:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
+        revision: str | None = None,
         agent: Agent | None = None,
         run_id: str | None = None,
         budget: Budget | None = None,
@@ -207,7 +210,7 @@ class Conversation:
         """`resume` with typed events."""
         options = _options(model_override, debug, max_turns, execute_tools, run_id, budget, output)
         return ConversationStream(
-            RecordedRun(self._where, _resumed(options, decisions, context_variables, agent)), deltas=deltas
+            RecordedRun(self._where, _resumed(options, decisions, context_variables, agent, revision)), deltas=deltas
         )
 
     # --- the conversation as a whole ---
@@ -288,9 +291,10 @@ def _resumed(
     decisions: bool | Decisions,
     context_variables: Mapping[str, Any] | None,
     agent: Agent | None,
+    revision: str | None,
 ) -> Asked:
     if decisions is False:
         raise ConfigurationError(
             "resume takes True, or decisions by the id of the call such as {'call_1': False}; not False"
         )
-    return Asked(options, (), context_variables, agent, decisions)
+    return Asked(options, (), context_variables, agent, decisions, revision)

@@ -35,7 +35,7 @@ from ._agents import KnownAgents
 from ._queue import Place, queue_of
 from ._recorder import Recorder
 from ._records import checked_context
-from ._store import Store, Stored
+from ._store import Conflict, Store, Stored
 
 logger = logging.getLogger("aswarm")
 
@@ -53,13 +53,17 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a caller asks of one run. `options` makes its options of the agent, the history, the context and `resume`."""
+    """What a caller asks of one run. `options` makes its options of the agent, the history, the context and `resume`.
+
+    `revision`: the one that the stored conversation must have, None for any.
+    """
 
     options: Callable[..., RunOptions]
     messages: Messages = ()
     context_variables: Mapping[str, Any] | None = None
     agent: Agent | None = None
     resume: bool | Decisions = False
+    revision: str | None = None
 
 
 class RecordedRun:
@@ -101,6 +105,10 @@ class RecordedRun:
     async def _prepare(self, stored: Stored, *, is_live: bool, deltas: bool) -> AsyncGenerator[LoopEvent, None]:
         asked, where = self._asked, self._where
         history = with_new(stored, normalize(asked.messages))
+        if asked.revision not in (None, stored.revision):
+            conflict = Conflict(where.id, stored if stored.revision else None)
+            conflict.messages = history
+            raise conflict
         if asked.resume is True:
             _check_can_resume(where.id, history)
         agent = asked.agent or (where.agents.get(stored.agent, where.id) if stored.agent else where.agents.start)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 from collections.abc import Awaitable, Callable
 
 import anyio
+
+logger = logging.getLogger("aswarm")
+
+_SECONDS_AFTER_FAILURE = 1.0
 
 
 class Changes:
@@ -48,9 +54,13 @@ class Changes:
             if not (self._waiting or is_wanted()):
                 self._wanted = anyio.Event()
             await self._wanted.wait()
-            version = await self._version()
-            if version != last:
-                last = version
-                await on_change()
-                self.ring()
+            try:
+                version = await self._version()
+                if version != last:
+                    await on_change()
+                    last = version
+                    self.ring()
+            except sqlite3.Error:
+                logger.exception("the log of runs cannot be read; another attempt follows")
+                await anyio.sleep(_SECONDS_AFTER_FAILURE)
             await anyio.sleep(self._seconds)

@@ -148,6 +148,7 @@ class Driver:
         self._chat = chat
         self._messages: list[Message] = []
         self._resume: Mapping[int, Decision] | Literal[True] | None = None
+        self._revision: str | None = None  # the one that `_resume` is about
         self._maker = EntryMaker()
         self._run: EventStream | None = None
         self._finished: RunFinished | None = None
@@ -164,7 +165,7 @@ class Driver:
         if new.regenerate and chat is not None:
             stored = await _without_answer(self._drivers, chat, stored)
         self._messages = list(new.messages) if new.must_fit else not_stored(new.messages, stored.messages)
-        self._resume = self._resumed(stored, last_run)
+        self._resume, self._revision = self._resumed(stored, last_run), stored.revision
         history, added = _split(stored, self._messages)
         self._maker = EntryMaker(history, error_text=self._drivers.error_text)
         return self._maker.started(
@@ -230,7 +231,13 @@ class Driver:
                 self._agent, list(new.messages), new.context_variables, max_turns=limits.max_turns, run_id=self.run_id
             )
         if self._resume is not None:
-            return chat.resume_stream(self._resume, new.client_context, max_turns=limits.max_turns, run_id=self.run_id)
+            return chat.resume_stream(
+                self._resume,
+                new.client_context,
+                max_turns=limits.max_turns,
+                run_id=self.run_id,
+                revision=self._revision,
+            )
         return chat.stream(self._messages, new.client_context, max_turns=limits.max_turns, run_id=self.run_id)
 
     def _response(self) -> Response:

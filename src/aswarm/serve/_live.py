@@ -59,7 +59,8 @@ class LiveEntries:
 class LiveRun(LiveEntries):
     """A run of this process. `scope` is the cancel scope of its task, `reason` says why it was cancelled.
 
-    `readers`: how many there are now. `unread_since`: since when there is none, on the clock of anyio. `bytes`: of its log.
+    `readers`: how many there are now. `unread`: the scope of the task that cancels the run unless a reader comes. `bytes`: of
+    its log.
     """
 
     def __init__(self, record: RunRecord) -> None:
@@ -68,7 +69,7 @@ class LiveRun(LiveEntries):
         self.scope = anyio.CancelScope()
         self.reason: str | None = None
         self.readers = 0
-        self.unread_since: float | None = None
+        self.unread = anyio.CancelScope()
         self.bytes = 0
         self._is_fenced = False
         self._written = 0  # how many entries are in the log
@@ -78,6 +79,11 @@ class LiveRun(LiveEntries):
         if self.reason is None:
             self.reason = reason
             self.scope.cancel()
+
+    def end(self) -> None:
+        """As above; the run needs no reader any more."""
+        self.unread.cancel()
+        super().end()
 
     def fence(self) -> None:
         """Another process has closed the run, so that this one must not write to it any more."""

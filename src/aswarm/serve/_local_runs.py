@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 import anyio
+import anyio.lowlevel
 
 from aswarm._agent import Agent
 from aswarm._run.handlers import NO_RUN
@@ -31,7 +32,7 @@ from ._entries import Entry, now
 from ._live import LiveRun
 from ._log import Ending, Lot, RunLog
 from ._log_access import LogAccess
-from ._runs import Limits, NewRun, RunActive, RunRecord, ShuttingDown
+from ._runs import Limits, NewRun, RunActive, RunNotFound, RunRecord, ShuttingDown
 from ._shutdown import Draining
 
 logger = logging.getLogger("aswarm")
@@ -122,8 +123,8 @@ class LocalRuns:
             await self._ended()
 
     async def _ended(self) -> None:
-        for live in list(self._live.values()):
-            await live.ended.wait()
+        while self._live:
+            await next(iter(self._live.values())).ended.wait()
 
     def _check_open(self) -> None:
         if self._resources is None:
@@ -135,9 +136,9 @@ class LocalRuns:
 
     async def start(self, new: NewRun) -> RunRecord:
         """See `Runs.start`."""
-        self._check_open()
         driver = self.drivers.driver(new)
         while True:
+            self._check_open()
             try:
                 return await self._begin(new, driver)
             except RunActive as active:
@@ -153,7 +154,7 @@ class LocalRuns:
         await self._end_of(active.run_id, new.user)
 
     async def _end_of(self, run_id: str, user: str) -> None:
-        after = -1
+        after = max(-1, (await self.get(run_id, user=user)).last - 1)
         while (batch := await self.read(run_id, after, user=user)) and not batch[-1].is_last:
             after = batch[-1].seq
 
@@ -167,13 +168,22 @@ class LocalRuns:
         record = await self._access.call(self._log.begin, new, driver.run_id, self.limits)
         if not record.is_new:
             return record
+        live = self._live[record.id] = LiveRun(
+            record
+        )  # from now on `drain` waits for the run, and its lease is renewed
         try:
             first = await driver.load(await self._last_run(new, record.id))
-            await self._access.call(self._log.append, {record.id: Lot(first.seq, first.seq, first.to_json())}, {})
+            self._check_open()
+            lot = Lot(first.seq, first.seq, first.to_json())
+            if await self._access.call(self._log.append, {record.id: lot}, {}):
+                raise RunNotFound(record.id)  # another process has closed the run
         except BaseException as error:  # noqa: BLE001 - raised again, unless it is a request that was sent twice
-            await self._access.call(self._log.withdraw, record.id)
+            try:
+                await self._access.call(self._log.withdraw, record.id)
+            finally:
+                self._live.pop(record.id)
+                live.end()
             return await self._same_answers(new, error)
-        live = self._live[record.id] = LiveRun(record)
         live.add(first)
         live.written(Lot(first.seq, first.seq, b""))
         self._tasks.start_soon(self._execute, live, driver)
@@ -211,7 +221,12 @@ class LocalRuns:
             reason = live.reason or "time limit"
         finally:
             with anyio.CancelScope(shield=True):
-                await self._end(live, driver.endings(reason, error))
+                try:
+                    await self._end(live, driver.endings(reason, error))
+                except Exception:  # an error of one run must not end the others; the lease of this one runs out
+                    logger.exception("the end of the run %s cannot be recorded", live.record.id)
+                    self._live.pop(live.record.id, None)
+                    live.end()
 
     def _add(self, live: LiveRun, entry: Entry) -> None:
         live.add(entry)
@@ -252,6 +267,7 @@ class LocalRuns:
         while True:
             wait = self._changes.ticket()
             lots, is_running = await self._access.call(self._log.lots, run_id, after)
+            await anyio.lowlevel.checkpoint()  # a long log in memory is read without another one
             if lots or not is_running:
                 return _entries(lots, after)
             await wait()
@@ -280,7 +296,7 @@ class LocalRuns:
                 yield
             return
         live.readers += 1
-        live.unread_since = None
+        live.unread.cancel()
         try:
             yield
         finally:
@@ -303,23 +319,23 @@ class LocalRuns:
                 del self._foreign[record.id]
 
     def _mark_unread(self, live: LiveRun) -> None:
-        live.unread_since = anyio.current_time()
-        self._background.start_soon(self._cancel_unread, live)
+        live.unread.cancel()
+        if not live.ended.is_set():
+            live.unread = anyio.CancelScope()
+            self._background.start_soon(self._cancel_unread, live, live.unread)
 
-    async def _cancel_unread(self, live: LiveRun) -> None:
+    async def _cancel_unread(self, live: LiveRun, scope: anyio.CancelScope) -> None:
         """Cancel the run when it has been without a reader for as long as its policy says, here and in other processes."""
         policy = live.record.on_disconnect
         seconds = policy if isinstance(policy, float | int) else 0.0
-        while live.unread_since is not None and not live.ended.is_set():
-            left = live.unread_since + seconds - anyio.current_time()
-            if left > 0:
-                await anyio.sleep(left)
-                continue
-            last_read = await self._access.call(self._log.last_read, live.record.id)
-            if now() - last_read > max(seconds, _TOUCHED_SECONDS) * 1000:
-                return live.cancel("no reader")
-            await anyio.sleep(_TOUCH_EVERY)
-        return None
+        with scope:
+            await anyio.sleep(seconds)
+            while True:
+                with _logged("the readers of a run cannot be looked up; another attempt follows"):
+                    last_read = await self._access.call(self._log.last_read, live.record.id)
+                    if now() - last_read > max(seconds, _TOUCHED_SECONDS) * 1000:
+                        live.cancel("no reader")
+                await anyio.sleep(_TOUCH_EVERY)
 
     # --- other processes ---
 

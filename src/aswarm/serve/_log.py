@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -26,6 +26,7 @@ from ._runs import KeyReused, Limits, NewRun, RunActive, RunLimit, RunNotFound, 
 FORMAT = 1
 _BUSY_SECONDS = 5.0
 _ROWS_AT_ONCE = 200
+_BYTES_AT_ONCE = 256_000
 # ruff: noqa: S608 - statements are put together from names of this module; all data is passed as parameters
 _TABLES = """
 CREATE TABLE IF NOT EXISTS aswarm_run_format (format INTEGER PRIMARY KEY);
@@ -45,7 +46,7 @@ CREATE TABLE IF NOT EXISTS aswarm_run_entries (
 """
 _RECORD = (
     "id, user, conversation, agent, status, started, ended, reason, digest, on_disconnect, "
-    "(SELECT coalesce(max(last), -1) FROM aswarm_run_entries WHERE run = id), key"
+    "coalesce((SELECT last FROM aswarm_run_entries WHERE run = id ORDER BY first DESC LIMIT 1), -1), key"
 )
 
 
@@ -209,14 +210,17 @@ class RunLog:
 
     def lots(self, run_id: str, after: int) -> tuple[list[Lot], bool]:
         """The next lots with entries above `after`, and whether the run is still running; read in one transaction."""
+        lots: list[Lot] = []
         with self._reading() as execute:
-            rows = execute(
+            rows = self._connection.execute(
                 "SELECT first, last, data FROM aswarm_run_entries WHERE run = ? AND first >= coalesce((SELECT max(first) "
                 "FROM aswarm_run_entries WHERE run = ? AND first <= ?), 0) ORDER BY first LIMIT ?",
-                run_id, run_id, after + 1, _ROWS_AT_ONCE,
+                (run_id, run_id, after + 1, _ROWS_AT_ONCE),
             )  # fmt: skip
+            with closing(rows):
+                lots.extend(_first_lots((Lot(*row) for row in rows if row[1] > after), _BYTES_AT_ONCE))
             status = execute("SELECT status FROM aswarm_run WHERE id = ?", run_id)
-        return [Lot(*row) for row in rows if row[1] > after], status == [("running",)]
+        return lots, status == [("running",)]
 
     @contextmanager
     def _reading(self) -> Generator[Any]:
@@ -307,6 +311,15 @@ class RunLog:
             for run_id in run_ids:
                 execute("DELETE FROM aswarm_run_entries WHERE run = ?", run_id)
                 execute("DELETE FROM aswarm_run WHERE id = ?", run_id)
+
+
+def _first_lots(lots: Iterable[Lot], size: int) -> Generator[Lot]:
+    """The first lots, until they have so many bytes together."""
+    for lot in lots:
+        yield lot
+        size -= len(lot.data)
+        if size <= 0:
+            return
 
 
 def _record(row: Sequence[Any]) -> RunRecord:

@@ -68,8 +68,11 @@ def respond(
 
 
 def has_all(run: Run, after: int) -> bool:
-    """Whether a reader at this position has nothing to come; or a position that the run never had."""
-    return 0 <= run.record.last <= after and (not run.record.is_running or after > run.record.last)
+    """Whether a reader at this position has all entries of a run that has ended.
+
+    Of a run that has not ended, a reader may have entries that its process has not written yet.
+    """
+    return not run.record.is_running and 0 <= run.record.last <= after
 
 
 def stream_response(

@@ -7,6 +7,7 @@ it does not do while a tool is silent.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Protocol
 
@@ -120,10 +121,13 @@ class StreamResponse(HttpResponse):
         del self.headers["content-length"]
 
     async def send_start(self, scope: Scope, send: Send) -> bool:
-        """Send the head. Returns whether a body is wanted."""
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        if scope["method"] == "HEAD":
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        """Send the head. Returns whether a body is wanted: not if the client has gone."""
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            if scope["method"] == "HEAD":
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except OSError:  # a server of ASGI 2.4 says so of a client that has gone
+            return False
         return bool(scope["method"] != "HEAD")
 
     @staticmethod
@@ -154,8 +158,8 @@ class RunStream(StreamResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the frames, until the run has ended or the client has gone."""
-        if await self.send_start(scope, send):
-            with self._run.reading():
+        with nullcontext() if scope["method"] == "HEAD" else self._run.reading():
+            if await self.send_start(scope, send):
                 work = partial(self.send_frames, self._reader, send)
                 await while_connected(work, receive, self._run.draining, self._patience)
 

@@ -223,7 +223,7 @@ class Run:
 
     async def result(self) -> Entry:
         """Wait for the end. Returns the last entry: RunFinished, RunFailed or RunStopped."""
-        after = -1
+        after = max(-1, (await self._runs.get(self.id, user=self.record.user)).last - 1)
         while batch := await self.read(after):
             if batch[-1].is_last:
                 return batch[-1]
