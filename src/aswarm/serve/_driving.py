@@ -5,6 +5,7 @@ Decides which agent begins, and whether decisions fit the open calls. It holds n
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -19,7 +20,7 @@ from aswarm._messages import Message
 from aswarm._run.streams import EventStream
 from aswarm._swarm import AsyncSwarm
 from aswarm._wire.request import CompletionRequest
-from aswarm.conversations import Conversation, Store, Stored
+from aswarm.conversations import Change, Conversation, Store, Stored
 from aswarm.conversations._recorded_run import with_new
 from aswarm.graph._find import reachable_agents
 
@@ -112,6 +113,19 @@ class Drivers:
             agents=self.known.values(),
             context_variables=context,
         )
+
+    async def restore(self, user: str, conversation: str, first: Entry) -> None:
+        """Add the messages of the first entry of a run, whose process died before it could write them. Raises Conflict.
+
+        Nothing is added if the conversation has them, or if it has changed since.
+        """
+        key, before, messages = conversation_key(user, conversation), first.fields["before"], first.fields["messages"]
+        stored = await self.store.load(key) or Stored(key)
+        rest = stored.messages[before:]  # the answers to open calls may stand in another order in `messages`
+        if len(stored.messages) < before or len(rest) >= len(messages) or any(each not in messages for each in rest):
+            return
+        agent, context = stored.agent or first.fields["agent"], first.fields["context_variables"]
+        await self.store.write(key, Change(stored.revision, os.urandom(8).hex(), before, messages, agent, context))
 
     def driver(self, new: NewRun) -> Driver:
         """The driver of a new run. Raises AgentNotFound, and ConfigurationError for ids that no store takes."""
