@@ -39,6 +39,10 @@ def conversation_key(user: str, conversation: str) -> str:
     for what, name in (("user", user), ("conversation", conversation)):
         if not 0 < len(name) <= _LONGEST:
             raise ConfigurationError(f"the id of a {what} must have 1 to {_LONGEST} characters, not {len(name)}")
+    if "/" in conversation:
+        raise ConfigurationError(
+            f"the id of a conversation is a part of a path and may not have a slash: {conversation!r}; use another id"
+        )
     return f"{user_prefix(user)}{conversation}"
 
 
@@ -53,11 +57,18 @@ def conversation_id(key: str) -> str:
 
 
 def agents_by_name(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> dict[str, Agent]:
-    """The agents that clients may name. Raises ConfigurationError for none, and for two of one name."""
+    """The agents that clients may name. Raises ConfigurationError for none, for two of one name, and for a key that is no name."""
     if isinstance(agents, Agent):
         listed = [agents]
     else:
         listed = [*cast("Mapping[str, Agent]", agents).values()] if isinstance(agents, Mapping) else [*agents]
+    if isinstance(agents, Mapping):
+        for key, agent in agents.items():
+            if key != agent.name:
+                raise ConfigurationError(
+                    f"agents has the key {key!r} for the agent {agent.name!r}. Clients and stored conversations know an agent by "
+                    "its name: use the name as the key, or pass a list"
+                )
     found = {agent.name: agent for agent in listed}
     if not found or len(found) < len(listed):
         raise ConfigurationError("agents must be a list of at least one Agent, and each needs a name of its own")
