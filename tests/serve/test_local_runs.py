@@ -315,12 +315,15 @@ async def test_runs_must_be_open(workshop: Workshop) -> None:
 
 
 async def test_agents_have_names_of_their_own() -> None:
-    """None, and two of one name, are refused; one alone and a mapping are taken."""
+    """None, two of one name, and a mapping with other names are refused; one alone and a mapping by name are taken."""
     async with AsyncSwarm(ScriptedModel([]).client()) as swarm:
         for agents in ([], [Agent(name="A"), Agent(name="A")]):
             with pytest.raises(ConfigurationError, match="name of its own"):
                 LocalRuns(swarm, agents=agents)
-        assert list(LocalRuns(swarm, agents={"x": Agent(name="A")}).drivers.agents) == ["A"]
+        with pytest.raises(ConfigurationError, match="'x' for the agent 'A'"):
+            LocalRuns(swarm, agents={"x": Agent(name="A")})
+        for agents in (Agent(name="A"), {"A": Agent(name="A")}):
+            assert list(LocalRuns(swarm, agents=agents).drivers.agents) == ["A"]
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------
