@@ -106,7 +106,8 @@ async def test_agui_resumes_for_a_client_that_only_has_its_own_message(workshop:
         assert resumed[-1]["outcome"] == {"type": "success"}
         again = await agui(it, said("Erase it.", run="r3", resume=resume))
         assert (again[0], again[-1]) == (resumed[0], resumed[-1])
-        late = await agui(it, said("Erase it.", run="r4", resume=resume))
+        other = [{**resume[0], "payload": {"approved": False}}]
+        late = await agui(it, said("Erase it.", run="r4", resume=other))
         assert late[-1]["code"] == "call_not_open"
         assert workshop.erased == ["draft"]
         assert [message["role"] for message in (await history(it, "t")).messages].count("user") == 1

@@ -58,17 +58,17 @@ def conversation_id(key: str) -> str:
 
 def agents_by_name(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> dict[str, Agent]:
     """The agents that clients may name. Raises ConfigurationError for none, for two of one name, and for a key that is no name."""
-    if isinstance(agents, Agent):
-        listed = [agents]
-    else:
-        listed = [*cast("Mapping[str, Agent]", agents).values()] if isinstance(agents, Mapping) else [*agents]
     if isinstance(agents, Mapping):
-        for key, agent in agents.items():
+        named = cast("Mapping[str, Agent]", agents)
+        for key, agent in named.items():
             if key != agent.name:
                 raise ConfigurationError(
                     f"agents has the key {key!r} for the agent {agent.name!r}. Clients and stored conversations know an agent by "
                     "its name: use the name as the key, or pass a list"
                 )
+        listed = [*named.values()]
+    else:
+        listed = [agents] if isinstance(agents, Agent) else [*agents]
     found = {agent.name: agent for agent in listed}
     if not found or len(found) < len(listed):
         raise ConfigurationError("agents must be a list of at least one Agent, and each needs a name of its own")
