@@ -7,9 +7,12 @@ import json
 from typing import Any
 
 import pytest
+from httpx import ASGITransport, AsyncClient
 from kept_runs import Workshop
-from openai import AsyncOpenAI, NotFoundError, RateLimitError
+from openai import AsyncOpenAI, ConflictError, NotFoundError, RateLimitError
 from served import Served, events_of, served
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from aswarm import Agent
 from aswarm.serve import everything
@@ -344,9 +347,11 @@ async def test_a_conversation_that_is_busy_names_its_run(workshop: Workshop) -> 
     """The error has the id of the active run, with which a program can stop it."""
     async with served([call("slow"), "Done."], workshop, wires=WIRES) as it:
         run = await it.say()
-        body, conversation = {"model": "Boss", "messages": HI}, {"x-conversation-id": "c"}
-        busy = await it.ann.post("/v1/chat/completions", json=body, headers=conversation)
-        assert (busy.status_code, busy.json()["error"]["run"]) == (409, run)
+        async with openai(it, **{"X-Conversation-Id": "c"}) as client:
+            with pytest.raises(ConflictError) as caught:
+                await client.chat.completions.create(model="Boss", messages=HI)
+        body: Any = caught.value.body
+        assert (body["code"], body["run"]) == ("run_active", run)
         workshop.go.set()
 
 
@@ -363,6 +368,9 @@ async def test_what_is_not_here_is_told_as_json() -> None:
             assert [answer.status_code for answer in found] == [404, 405, 421, 403]
             assert all(set(answer.json()["error"]) == keys for answer in found)
             assert method.headers["allow"] == "POST"
+    parent = ASGITransport(Starlette(routes=[Mount("/agents", it.service)]))
+    async with AsyncClient(transport=parent, base_url="http://127.0.0.1") as client:
+        assert set((await client.get("/agents/v1/nothing")).json()["error"]) == keys
 
 
 async def test_settings_without_effect_are_logged(caplog: pytest.LogCaptureFixture) -> None:
