@@ -50,7 +50,7 @@ class LocalRuns:
 
     `store`: of the conversations. `log`: the path of the SQLite file of the runs, by default that of the store, and memory
     if the store has no file. Processes that share the file share the runs: one starts a run, another reads it and stops it.
-    `agents`: by their names; a new conversation begins with the first one.
+    `agents`: a list, or a dict by their names; a new conversation begins with the first one.
     `lease`: seconds after which other processes take a silent process for dead, and close its runs with `RunStopped`. The
     runs of a process that has ended are closed within a third of it, and at once when a message needs the conversation.
     """
