@@ -17,7 +17,7 @@ from kept_runs import Place, Workshop, entries_of, types_of
 from run_scenes import settle
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RunError
-from aswarm.conversations import Change, MemoryStore, SQLiteStore
+from aswarm.conversations import Change, Conversation, MemoryStore, SQLiteStore
 from aswarm.serve import CallAnswer, Entry, Limits, LocalRuns, NewRun, Run, RunNotFound, ShuttingDown
 from aswarm.serve._entries import now
 from aswarm.serve._log import Ending, Lot, RunLog, _is_alive
@@ -113,6 +113,73 @@ async def test_a_message_closes_the_run_of_a_dead_process(tmp_path: Path, worksh
             log.begin(new, "dead", Limits())
         await (await place.start()).result()
         assert (await place.runs.get("dead", user="ann")).reason == "process died"
+
+
+async def test_a_message_in_the_log_is_in_the_conversation_after_a_crash(tmp_path: Path, workshop: Workshop) -> None:
+    """A process may die after it has recorded a run, and before the conversation has its message. The next one writes it."""
+    async with opened(tmp_path, [call("erase", name="x"), "Here."], workshop) as place:
+        await died_after_entry_0(place, tmp_path, "new", context_variables={"name": "Ann"})
+        await (await place.start("First.", conversation="old")).result()
+        await died_after_entry_0(place, tmp_path, "old")
+    async with opened(tmp_path, [], workshop) as place:
+        assert await place.history(conversation="new") == [{"role": "user", "content": "Hi!"}]
+        stored = await place.store.load("ann/new")
+        assert stored is not None
+        assert (stored.agent, stored.context_variables) == ("Boss", {"name": "Ann"})
+        roles = [message["role"] for message in await place.history(conversation="old")]
+        assert roles == ["user", "assistant", "tool", "user"]  # the open call is closed, as the run would have done
+        assert {record.reason for record in await place.runs.list(user="ann")} == {"process died", None}
+
+
+async def test_a_message_that_the_conversation_has_is_not_added(tmp_path: Path, workshop: Workshop) -> None:
+    """Nor one to a conversation that has changed since, or was deleted, or to a run that has none."""
+    script = ["One.", "Two.", "Three.", "Four."]
+    async with opened(tmp_path, script, workshop) as place:
+        for name in ("same", "other", "deleted"):
+            await (await place.start("First.", conversation=name)).result()
+            await died_after_entry_0(place, tmp_path, name)
+        await died_after_entry_0(place, tmp_path, None)
+        async with AsyncSwarm(ScriptedModel(["Yes."]).client()) as swarm:
+            for name, text in (("same", "Hi!"), ("other", "Ho!")):
+                chat = Conversation(place.store, f"ann/{name}", swarm, agent=workshop.agents()[0])
+                await chat.replace([*(await chat.load()).messages, {"role": "user", "content": text}])
+        await place.store.delete("ann/deleted")
+    async with opened(tmp_path, [], workshop) as place:
+        for name, text in (("same", "Hi!"), ("other", "Ho!")):
+            assert [message["content"] for message in await place.history(conversation=name)][2:] == [text]
+        assert await place.store.load("ann/deleted") is None
+
+
+async def test_a_run_whose_message_cannot_be_stored_is_closed_later(
+    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log still has the message, so the next attempt can store it."""
+    async with opened(tmp_path, [], workshop) as place:
+        await died_after_entry_0(place, tmp_path, "c")
+
+    async def fail(*_: object) -> None:
+        raise RunError("the store cannot be reached")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SQLiteStore, "write", fail)
+        async with opened(tmp_path, [], workshop, silent_seconds=0) as place:
+            assert [record.is_running for record in await place.runs.list(user="ann")] == [True]
+    assert "cannot be stored" in caplog.text
+    async with opened(tmp_path, [], workshop) as place:
+        assert [record.is_running for record in await place.runs.list(user="ann")] == [False]
+        assert [message["content"] for message in await place.history()] == ["Hi!"]
+
+
+async def died_after_entry_0(place: Place, folder: Path, conversation: str | None, **more: Any) -> None:
+    """Leave the log as a process does that dies before it has written the message of a run to the conversation."""
+    assert isinstance(place.runs, LocalRuns)
+    new = NewRun("ann", conversation, [{"role": "user", "content": "Hi!"}], **more)
+    driver = place.runs.drivers.driver(new)
+    first = await driver.load(None)
+    with opened_log(folder) as log:
+        log.owner = f"{log.owner.rsplit('/', 2)[0]}/{2**22 + 1}/x"  # above every process id
+        log.begin(new, driver.run_id, Limits())
+        log.append({driver.run_id: Lot(0, 0, first.to_json())}, {})
 
 
 async def test_a_reader_far_behind_reads_the_log(tmp_path: Path, workshop: Workshop) -> None:
@@ -444,12 +511,15 @@ async def test_runs_must_be_open(workshop: Workshop) -> None:
 
 
 async def test_agents_have_names_of_their_own() -> None:
-    """None, and two of one name, are refused; one alone and a mapping are taken."""
+    """None, two of one name, and a mapping with other names are refused; one alone and a mapping by name are taken."""
     async with AsyncSwarm(ScriptedModel([]).client()) as swarm:
         for agents in ([], [Agent(name="A"), Agent(name="A")]):
             with pytest.raises(ConfigurationError, match="name of its own"):
                 LocalRuns(swarm, agents=agents)
-        assert list(LocalRuns(swarm, agents={"x": Agent(name="A")}).drivers.agents) == ["A"]
+        with pytest.raises(ConfigurationError, match="'x' for the agent 'A'"):
+            LocalRuns(swarm, agents={"x": Agent(name="A")})
+        for agents in (Agent(name="A"), {"A": Agent(name="A")}):
+            assert list(LocalRuns(swarm, agents=agents).drivers.agents) == ["A"]
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------

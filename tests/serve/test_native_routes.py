@@ -247,6 +247,32 @@ async def test_a_history_without_an_answer_is_continued() -> None:
         assert both.status_code == 422
 
 
+async def test_an_answer_is_made_again_on_the_native_route() -> None:
+    """What followed the last message of the user is taken back; it cannot stand beside a text."""
+    async with served([call("look", number=1), "One.", "Two."]) as it:
+        await it.ended(await it.say())
+        again = await it.ann.post("/conversations/c/runs", json={"regenerate": True})
+        assert (await it.ended(again.json()["run"]))["result"]["response"]["text"] == "Two."
+        messages = (await it.ann.get("/conversations/c")).json()["messages"]
+        assert [message["content"] for message in messages] == ["Hi!", "Two."]
+        both = await it.ann.post("/conversations/c/runs", json={"regenerate": True, "text": "Hi!"})
+        assert (both.status_code, "one of text, answers" in both.text) == (422, True)
+
+
+async def test_a_conversation_that_no_path_can_name_is_not_made() -> None:
+    """An id with a slash is 422 wherever a client names a conversation."""
+    async with served(LONG, wires=("agui", "openai")) as it:
+        await it.ended(await it.say())
+        fork = await it.ann.post("/conversations/c/fork", json={"id": "a/b"})
+        run = {"threadId": "a/b", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "Hi!"}]}
+        thread = await it.ann.post("/agui/Boss", json=run)
+        body = {"model": "Boss", "messages": [{"role": "user", "content": "Hi!"}]}
+        chat = await it.ann.post("/v1/chat/completions", json=body, headers={"x-conversation-id": "a/b"})
+        assert [answer.status_code for answer in (fork, thread, chat)] == [422, 422, 400]
+        assert all("slash" in answer.json()["error"]["message"] for answer in (fork, thread, chat))
+        assert len((await it.ann.get("/conversations")).json()["conversations"]) == 1
+
+
 async def test_users_see_nothing_of_each_other() -> None:
     """The run and the conversation of another user are 404 on every route; lists are empty."""
     async with served(LONG) as it:

@@ -7,9 +7,12 @@ import json
 from typing import Any
 
 import pytest
+from httpx import ASGITransport, AsyncClient
 from kept_runs import Workshop
-from openai import AsyncOpenAI, NotFoundError, RateLimitError
+from openai import AsyncOpenAI, ConflictError, NotFoundError, RateLimitError
 from served import Served, events_of, served
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from aswarm import Agent
 from aswarm.serve import CallAnswer, ClientTool, NewRun, everything
@@ -101,8 +104,16 @@ async def test_agui_resumes_for_a_client_that_only_has_its_own_message(workshop:
         resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
         both = await agui(it, said("And that.", run="r2", resume=resume))
         assert both[-1]["code"] == "interrupt_open"
-        assert (await agui(it, said("Erase it.", run="r3", resume=resume)))[-1]["outcome"] == {"type": "success"}
+        assert "cannot have a new message" in both[-1]["message"]
+        resumed = await agui(it, said("Erase it.", run="r3", resume=resume))
+        assert resumed[-1]["outcome"] == {"type": "success"}
+        again = await agui(it, said("Erase it.", run="r3", resume=resume))
+        assert (again[0], again[-1]) == (resumed[0], resumed[-1])
+        other = [{**resume[0], "payload": {"approved": False}}]
+        late = await agui(it, said("Erase it.", run="r4", resume=other))
+        assert late[-1]["code"] == "call_not_open"
         assert workshop.erased == ["draft"]
+        assert [message["role"] for message in (await history(it, "t")).messages].count("user") == 1
 
 
 async def test_agui_offers_the_tools_of_the_client(workshop: Workshop) -> None:
@@ -330,10 +341,51 @@ async def test_errors_have_the_form_of_that_api() -> None:
         twice = await it.ann.post(place, json={**body, "n": 2})
         nobody = await it.ann.post(place, json=body, headers={"authorization": "Bearer x"})
         plain = await it.ann.post(place, content=b"x", headers={"content-type": "application/json"})
-        found = [failed, twice, nobody, plain]
-        assert [answer.status_code for answer in found] == [502, 400, 401, 422]
+        empty = await it.ann.post(place, json={**body, "messages": [{"role": "user", "content": None}]})
+        found = [failed, twice, nobody, plain, empty]
+        assert [answer.status_code for answer in found] == [502, 400, 401, 400, 400]
         assert all(set(answer.json()["error"]) == {"message", "type", "param", "code"} for answer in found)
         assert twice.json()["error"]["param"] == "n"
+
+
+async def test_a_failure_of_the_provider_says_when_to_try_again() -> None:
+    """`Retry-After` is that of the provider, in whole seconds, or else a default."""
+    script = [Failure(429, headers={"retry-after": "6.5"}), Failure(429), Failure(500)]
+    async with served(script, wires=WIRES) as it:
+        body = {"model": "Boss", "messages": HI}
+        found = [await it.ann.post("/v1/chat/completions", json=body) for _ in script]
+        heads = [(answer.status_code, answer.headers["retry-after"]) for answer in found]
+        assert heads == [(429, "7"), (429, "2"), (502, "2")]
+
+
+async def test_a_conversation_that_is_busy_names_its_run(workshop: Workshop) -> None:
+    """The error has the id of the active run, with which a program can stop it."""
+    async with served([call("slow"), "Done."], workshop, wires=WIRES) as it:
+        run = await it.say()
+        async with openai(it, **{"X-Conversation-Id": "c"}) as client:
+            with pytest.raises(ConflictError) as caught:
+                await client.chat.completions.create(model="Boss", messages=HI)
+        body: Any = caught.value.body
+        assert (body["code"], body["run"]) == ("run_active", run)
+        workshop.go.set()
+
+
+async def test_what_is_not_here_is_told_as_json() -> None:
+    """Unknown paths and methods, and refusals before any route, have the form that the clients of the path read."""
+    async with served([], wires=WIRES, hosts=["127.0.0.1"]) as it:
+        for prefix, keys in (("", {"code", "message"}), ("/v1", {"code", "message", "type", "param"})):
+            place = "/v1/chat/completions" if prefix else "/runs/x/cancel"
+            unknown = await it.ann.get(f"{prefix}/nothing")
+            method = await it.ann.get(place)
+            host = await it.ann.get(place, headers={"host": "other"})
+            origin = await it.ann.post(place, headers={"origin": "http://other"})
+            found = [unknown, method, host, origin]
+            assert [answer.status_code for answer in found] == [404, 405, 421, 403]
+            assert all(set(answer.json()["error"]) == keys for answer in found)
+            assert method.headers["allow"] == "POST"
+    parent = ASGITransport(Starlette(routes=[Mount("/agents", it.service)]))
+    async with AsyncClient(transport=parent, base_url="http://127.0.0.1") as client:
+        assert set((await client.get("/agents/v1/nothing")).json()["error"]) == keys
 
 
 async def test_settings_without_effect_are_logged(caplog: pytest.LogCaptureFixture) -> None:

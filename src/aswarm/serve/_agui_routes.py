@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from aswarm._decisions import waiting_entries
+from aswarm.conversations import Stored
 
 from ._agui import VERSION, AguiWire
 from ._agui_input import agui_request
@@ -60,13 +61,20 @@ async def _beside_interrupts(service: Service, asked: ClientRequest, new: NewRun
 
     A client that resumes may send its history without the message of the assistant: a message that the thread has is not new.
     """
-    stored = await service.store.load(conversation_key(new.user, str(new.conversation))) if asked.messages else None
-    if stored is None or not (stored.waiting and waiting_entries(stored.messages)):
+    if not asked.messages:
         return new
-    has_answers = bool(asked.answers) and asked.must_fit
-    known = [message["content"] for message in stored.messages if message["role"] == "user"] if has_answers else []
+    stored = await service.store.load(conversation_key(new.user, str(new.conversation))) or Stored("")
+    if not (asked.answers and asked.must_fit):
+        if stored.waiting and waiting_entries(stored.messages):
+            raise AnswersRefused("the thread has an open interrupt; send `resume` first", "interrupt_open", 409)
+        return new
+    known = [message["content"] for message in stored.messages if message["role"] == "user"]
     if any(message["content"] not in known for message in new.messages):
-        raise AnswersRefused("the thread has an open interrupt; send `resume` first", "interrupt_open", 409)
+        raise AnswersRefused(
+            "a request with `resume` cannot have a new message; send the message once the resumed run has ended",
+            "interrupt_open",
+            409,
+        )
     return replace(new, messages=())
 
 

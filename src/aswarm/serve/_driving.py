@@ -5,6 +5,7 @@ Decides which agent begins, and whether decisions fit the open calls. It holds n
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -19,7 +20,7 @@ from aswarm._messages import Message
 from aswarm._run.streams import EventStream
 from aswarm._swarm import AsyncSwarm
 from aswarm._wire.request import CompletionRequest
-from aswarm.conversations import Conversation, Store, Stored
+from aswarm.conversations import Change, Conversation, Store, Stored
 from aswarm.conversations._recorded_run import with_new
 from aswarm.conversations._records import checked_id
 from aswarm.graph._find import reachable_agents
@@ -37,13 +38,15 @@ TASK_MODEL = "helper"  # the name under which clients know the agent for titles 
 def conversation_key(user: str, conversation: str) -> str:
     """The id under which the store has a conversation of a user. Those of different users are never equal.
 
-    Raises RequestError for an id of a conversation that no store takes, and ConfigurationError for such a user: the first is
-    the client's, the second is that of `auth`.
+    Raises RequestError for an id of a conversation that no store or path takes, and ConfigurationError for such a user: the
+    first is the client's, the second is that of `auth`.
     """
     if not 0 < len(user) <= _LONGEST:
         raise ConfigurationError(f"the id of a user must have 1 to {_LONGEST} characters, not {len(user)}")
     if not 0 < len(conversation) <= _LONGEST:
         raise _invalid_id(f"the id of a conversation must have 1 to {_LONGEST} characters, not {len(conversation)}")
+    if "/" in conversation:
+        raise _invalid_id("the id of a conversation is a part of a path and may not have a slash; use another id")
     try:
         return checked_id(f"{user_prefix(user)}{conversation}")
     except ConfigurationError as error:
@@ -65,11 +68,18 @@ def conversation_id(key: str) -> str:
 
 
 def agents_by_name(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> dict[str, Agent]:
-    """The agents that clients may name. Raises ConfigurationError for none, and for two of one name."""
-    if isinstance(agents, Agent):
-        listed = [agents]
+    """The agents that clients may name. Raises ConfigurationError for none, for two of one name, and for a key that is no name."""
+    if isinstance(agents, Mapping):
+        named = cast("Mapping[str, Agent]", agents)
+        for key, agent in named.items():
+            if key != agent.name:
+                raise ConfigurationError(
+                    f"agents has the key {key!r} for the agent {agent.name!r}. Clients and stored conversations know an agent by "
+                    "its name: use the name as the key, or pass a list"
+                )
+        listed = [*named.values()]
     else:
-        listed = [*cast("Mapping[str, Agent]", agents).values()] if isinstance(agents, Mapping) else [*agents]
+        listed = [agents] if isinstance(agents, Agent) else [*agents]
     found = {agent.name: agent for agent in listed}
     if not found or len(found) < len(listed):
         raise ConfigurationError("agents must be a list of at least one Agent, and each needs a name of its own")
@@ -125,6 +135,19 @@ class Drivers:
             agents=self.known.values(),
             context_variables=context,
         )
+
+    async def restore(self, user: str, conversation: str, first: Entry) -> None:
+        """Add the messages of the first entry of a run, whose process died before it could write them. Raises Conflict.
+
+        Nothing is added if the conversation has them, or if it has changed since.
+        """
+        key, before, messages = conversation_key(user, conversation), first.fields["before"], first.fields["messages"]
+        stored = await self.store.load(key) or Stored(key)
+        rest = stored.messages[before:]  # the answers to open calls may stand in another order in `messages`
+        if len(stored.messages) < before or len(rest) >= len(messages) or any(each not in messages for each in rest):
+            return
+        agent, context = stored.agent or first.fields["agent"], first.fields["context_variables"]
+        await self.store.write(key, Change(stored.revision, os.urandom(8).hex(), before, messages, agent, context))
 
     def driver(self, new: NewRun) -> Driver:
         """The driver of a new run. Raises AgentNotFound, and RequestError for an id that no store takes."""

@@ -107,11 +107,13 @@ class EntryMaker:
         if response is None and isinstance(error, AswarmError):
             response = error.response
         status: int | None = getattr(error, "status_code", None)
+        retry_after: float | None = getattr(error, "retry_after", None)
         told = {
             "type": type(error).__name__,
             "message": jsonable(str(error)),
             "public_message": jsonable(self._error_text(error)),
             **({} if status is None else {"status_code": status}),
+            **({} if retry_after is None else {"retry_after": retry_after}),
         }
         return self._end("RunFailed", {"error": told}, response)
 

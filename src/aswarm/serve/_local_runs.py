@@ -22,6 +22,7 @@ import anyio
 import anyio.lowlevel
 
 from aswarm._agent import Agent
+from aswarm._errors import AswarmError
 from aswarm._run.handlers import NO_RUN
 from aswarm._swarm import AsyncSwarm
 from aswarm.conversations import MemoryStore, Store
@@ -50,9 +51,9 @@ class LocalRuns:
 
     `store`: of the conversations. `log`: the path of the SQLite file of the runs, by default that of the store, and memory
     if the store has no file. Processes that share the file share the runs: one starts a run, another reads it and stops it.
-    `agents`: by their names; a new conversation begins with the first one.
-    `silent_seconds`: seconds after which other processes take a silent process for dead, and close its runs with `RunStopped`. A
-    process that has ended is noticed at once.
+    `agents`: a list, or a dict by their names; a new conversation begins with the first one.
+    `silent_seconds`: seconds after which other processes take a silent process for dead, and close its runs with `RunStopped`.
+    The runs of a process that has ended are closed within a third of it, and at once when a message needs the conversation.
     """
 
     def __init__(
@@ -373,12 +374,28 @@ class LocalRuns:
         """Close the runs whose process has died. Returns whether there were any."""
         records = await self._access.call(self._log.take_expired)
         for record in records:
+            if not await self._restore_messages(record):
+                continue
             last = Entry(record.last + 1 + _GAP, now(), "RunStopped", {"reason": _DIED})
             lot = Lot(last.seq, last.seq, last.to_json())
             await self._access.call(self._log.append, {record.id: lot}, {record.id: Ending("stopped", _DIED)})
         if records:
             self._changes.ring()
         return bool(records)
+
+    async def _restore_messages(self, record: RunRecord) -> bool:
+        """Add to the conversation the messages of a dead run that only the log has: its client knows them as recorded.
+
+        Returns False if the store cannot do it; the run stays open until the next attempt, after the lease.
+        """
+        lots, _ = await self._access.call(self._log.lots, record.id, -1)
+        try:
+            if lots and record.conversation is not None:
+                await self.drivers.restore(record.user, record.conversation, _entries(lots[:1], -1)[0])
+        except AswarmError:
+            logger.exception("the messages of the run %s cannot be stored", record.id, extra=record.log_fields)
+            return False
+        return True
 
 
 @contextmanager

@@ -52,19 +52,22 @@ def native_request(body: object) -> ClientRequest:
     """What the body of `POST /conversations/{c}/runs` asks for. Raises RequestError with the place of the fault.
 
     `{"text": "..."}`, or `{"answers": [{"call", "approve" | "content", "arguments"?, "reason"?, "run"?}]}`; and `agent`.
-    Or `{"continue": true}`: the model goes on from the history as it is.
+    Or `{"continue": true}`: the model goes on from the history as it is. Or `{"regenerate": true}`: what follows the last
+    message of the user is taken back first.
     """
     data = an_object(body, "body")
     answers = [_answer(each, f"answers[{at}]") for at, each in enumerate(a_list(data.get("answers"), "answers"))]
     continues = a_flag(data.get("continue", False), "continue")
-    if [bool(answers), data.get("text") is not None, continues].count(True) != 1:
+    regenerate = a_flag(data.get("regenerate"), "regenerate")
+    if [bool(answers), data.get("text") is not None, continues, regenerate].count(True) != 1:
         raise RequestError(
-            422, "invalid_request", "the body must have either text or answers, or continue", param="text"
+            422, "invalid_request", "the body must have one of text, answers, continue and regenerate", param="text"
         )
     return ClientRequest(
         messages=[NewMessage(a_text(data["text"], "text"))] if data.get("text") is not None else [],
         answers=answers,
         continues=continues,
+        regenerate=regenerate,
         agent=an_optional_text(data.get("agent"), "agent"),
     )
 

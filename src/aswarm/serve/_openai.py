@@ -6,6 +6,7 @@ again. The texts of several turns are one text, with a blank line between them, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ DONE = b"data: [DONE]\n\n"
 _FINISH = {"max_turns": "length", "budget": "length"}
 _PROVIDER_FINISH = ("length", "content_filter")
 _RATE_LIMIT = 429
+_RETRY_SECONDS = 2  # where the provider does not say
 
 
 class OpenAIWire:
@@ -179,6 +181,11 @@ def _code(entry: Entry) -> str:
 def failure_status(entry: Entry) -> int:
     """The HTTP status for a run that failed before a stream began: 429 if the provider refused for its limits, else 502."""
     return _RATE_LIMIT if entry.fields["error"].get("status_code") == _RATE_LIMIT else 502
+
+
+def failure_headers(entry: Entry) -> dict[str, str]:
+    """The headers of that answer: how many seconds a client waits before it tries again."""
+    return {"retry-after": str(math.ceil(entry.fields["error"].get("retry_after") or _RETRY_SECONDS))}
 
 
 def error_body(

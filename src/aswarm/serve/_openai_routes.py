@@ -22,7 +22,7 @@ from ._driving import TASK_MODEL
 from ._endpoints import check_length, endpoint, idempotency_key, new_run
 from ._entries import Entry
 from ._http import Refusal, json_response, read_json
-from ._openai import OpenAIWire, error_body, failure_status, model_body, models_body, whole_completion
+from ._openai import OpenAIWire, error_body, failure_headers, failure_status, model_body, models_body, whole_completion
 from ._openai_input import ChatRequest, chat_request, unknown_model
 from ._requests import ClientRequest
 from ._responses import FrameReader, RunStream, while_connected
@@ -36,6 +36,7 @@ logger = logging.getLogger("aswarm")
 
 # Open WebUI sends the second one if its ENABLE_FORWARD_USER_INFO_HEADERS is set.
 _CONVERSATION = ("x-conversation-id", "x-openwebui-chat-id")
+_UNPROCESSABLE = 422
 _SERVER_ERRORS = 500
 
 
@@ -53,9 +54,9 @@ def openai_routes(service: Service) -> list[BaseRoute]:
         return json_response(model_body(name, created))
 
     return [
-        Route("/v1/models", endpoint(service, models, _refuse)),
-        Route("/v1/models/{model:path}", endpoint(service, model, _refuse)),
-        Route("/v1/chat/completions", endpoint(service, _complete, _refuse), methods=["POST"]),
+        Route("/v1/models", endpoint(service, models, openai_error)),
+        Route("/v1/models/{model:path}", endpoint(service, model, openai_error)),
+        Route("/v1/chat/completions", endpoint(service, _complete, openai_error), methods=["POST"]),
     ]
 
 
@@ -63,10 +64,14 @@ def _models(service: Service) -> list[str]:
     return [*service.drivers.agents, *([] if service.task_agent is None else [TASK_MODEL])]
 
 
-def _refuse(refusal: Refusal) -> Response:
+def openai_error(refusal: Refusal) -> Response:
+    """The answer in the form of that API, which has no 422. `run` names the run that keeps a conversation busy."""
     kind = "server_error" if refusal.status >= _SERVER_ERRORS else "invalid_request_error"
     body = error_body(str(refusal), code=refusal.code, type_=kind, param=refusal.extra.get("param"))
-    return json_response(body, refusal.status, refusal.headers)
+    if "run" in refusal.extra:
+        body["error"]["run"] = refusal.extra["run"]
+    status = 400 if refusal.status == _UNPROCESSABLE else refusal.status
+    return json_response(body, status, refusal.headers)
 
 
 async def _complete(service: Service, request: Request, user: str) -> Response:
@@ -132,5 +137,7 @@ class _WholeAnswer(Response):
 
 
 def _whole(entries: list[Entry], wire: OpenAIWire) -> Response:
-    status = failure_status(entries[-1]) if entries and entries[-1].type == "RunFailed" else 200
-    return json_response(whole_completion(entries, wire), status)
+    body = whole_completion(entries, wire)
+    if entries and entries[-1].type == "RunFailed":
+        return json_response(body, failure_status(entries[-1]), failure_headers(entries[-1]))
+    return json_response(body)

@@ -6,16 +6,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Scope
 
 from ._agui_routes import agui_routes
 from ._conversation_routes import conversation_routes
 from ._endpoints import endpoint, new_run, stream
-from ._http import json_response, place_of, read_json
+from ._http import Refusal, error_response, json_response, place_of, read_json
 from ._native import NativeWire, native_request
-from ._openai_routes import openai_routes
+from ._openai_routes import openai_error, openai_routes
 from ._own_routes import has_all, position_of
 from ._page_routes import page_routes
 from ._requests import invalid
@@ -41,6 +43,20 @@ def routes_of(service: Service) -> list[BaseRoute]:
         *(openai_routes(service) if "openai" in service.wires else ()),
         *page_routes(service),
     ]
+
+
+def refuse(scope: Scope, refusal: Refusal) -> Response:
+    """The answer to a request that no endpoint gets, in the form that the clients of its path read."""
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    return (openai_error if path.startswith("/v1/") else error_response)(refusal)
+
+
+async def not_here(request: Request, error: Exception) -> Response:
+    """The answer for an unknown path, or a method that its route does not have."""
+    assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for these
+    code = {404: "not_found", 405: "method_not_allowed"}[error.status_code]
+    text = f"there is no {request.method} {request.url.path} here; see the routes in the documentation"
+    return refuse(request.scope, Refusal(error.status_code, code, text, headers=error.headers))
 
 
 def _health_of(service: Service) -> Any:

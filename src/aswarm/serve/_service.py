@@ -26,10 +26,10 @@ from aswarm.conversations import MemoryStore, SQLiteStore, Store
 
 from ._auth import Auth, is_host_allowed, is_origin_allowed, without_port
 from ._entry_maker import ErrorText, general_error
-from ._http import Refusal, error_response
+from ._http import Refusal
 from ._local_runs import LocalRuns
 from ._requests import CallAnswer
-from ._routes import routes_of
+from ._routes import not_here, refuse, routes_of
 from ._runs import DisconnectPolicy, Limits, NewRun, Run, Runs, WhileRunning
 from ._show import Show, answers_with, everything
 from ._shutdown import on_shutdown_signal
@@ -135,7 +135,8 @@ class Service:
         self._app = self._make_app()
 
     def _make_app(self) -> ASGIApp:
-        app: ASGIApp = Starlette(routes=routes_of(self), lifespan=self.lifespan)
+        told: dict[Any, Any] = {404: not_here, 405: not_here}
+        app: ASGIApp = Starlette(routes=routes_of(self), lifespan=self.lifespan, exception_handlers=told)
         if self._origins:
             app = CORSMiddleware(
                 app,
@@ -201,7 +202,7 @@ class Service:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI app."""
         refused = self._refusal(scope) if scope["type"] == "http" else None
-        await (self._app if refused is None else error_response(refused))(scope, receive, send)
+        await (self._app if refused is None else refuse(scope, refused))(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers = Headers(scope=scope)
