@@ -50,6 +50,9 @@ DATA = {"json", "jsonl", "yaml", "csv", "mermaid", "toml"}
 NOT_RUN = (
     "aswarm demo",
     "aswarm serve",
+    "llm ",
+    "aider ",
+    "export ",
     "uvicorn ",
     "pytest ",
     "python -m pip ",
