@@ -1,6 +1,6 @@
 """Kills a service with SIGKILL at random events of its runs; after each restart it checks what is there, and goes on.
 
-    python tests/serve/service_kills.py KILLS SEED
+    PYTHONPATH=tests/support python tests/serve/service_kills.py KILLS SEED
 
 Each process is started by uvicorn on the same SQLite file. The functions append lines to files, which outlive the process. A
 reader of the run counts events, and the process is killed after so many. In the next process the run must be closed, its log
@@ -14,14 +14,12 @@ import os
 import random
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "support")]
-
 import anyio
 import httpx
-from served import events_of
 from service_process import ServiceProcess, service_process
 
 from aswarm import Agent, AsyncSwarm, Result
@@ -105,7 +103,7 @@ def check(it: ServiceProcess, folder: Path, run: str, seen: list[Json]) -> str:
     assert numbers[0][0] == 0, numbers
     # A reader may have seen what the file has not, so the entry that closes the run has a number above all of that.
     live = numbers[:-1] if state["status"] == "stopped" else numbers
-    assert all(after[0] == before[1] + 1 for before, after in zip(live, live[1:], strict=False)), numbers
+    assert all(after[0] == before[1] + 1 for before, after in pairwise(live)), numbers
     assert numbers[-1][0] > live[-1][1] or live is numbers, numbers
     history = it.browser.get("/conversations/c").json()["messages"]
     check_history(history)
@@ -164,7 +162,7 @@ def main(kills: int, seed: int) -> None:
         with service_process(folder / "chats.sqlite", module="service_kills") as it:
             check(it, folder, run, seen)
             assert it.ended(it.say("To the end."))["status"] == "finished"
-        ended = [line for line in (folder / "ended").read_text(encoding="utf-8").split()]
+        ended = (folder / "ended").read_text(encoding="utf-8").split()
         assert len(ended) == len(set(ended)), "a function ran twice"
     print(f"{kills} kills, seed {seed}: {counts}")
 

@@ -7,6 +7,7 @@ import gc
 import json
 import re
 import tracemalloc
+from itertools import pairwise
 from typing import Any
 
 import anyio
@@ -88,7 +89,7 @@ def folded(stream: str) -> tuple[str, list[str], int]:
     """The text of a log, its other entries, and its last number; joined deltas and single ones give the same."""
     entries = [json.loads(event["data"]) for event in events_of(stream) if "data" in event]
     numbers = [(entry.get("first", entry["seq"]), entry["seq"]) for entry in entries]
-    assert all(first == last + 1 for (_, last), (first, _) in zip(numbers, numbers[1:], strict=False)), numbers
+    assert all(first == last + 1 for (_, last), (first, _) in pairwise(numbers)), numbers
     text = "".join(entry["text"] for entry in entries if entry["type"] == "TextDelta")
     return text, [entry["type"] for entry in entries if entry["type"] != "TextDelta"], entries[-1]["seq"]
 
