@@ -124,11 +124,16 @@ def check(it: ServiceProcess, folder: Path, run: str, seen: list[Json]) -> str:
 
 
 def check_log(folded: list[Json], history: list[Json], *, is_whole: bool) -> None:
-    """The log of the last run tells what its conversation has; that of a killed one, but for the last 50 ms."""
+    """The log of the last run tells what its conversation has.
+
+    That of a killed one may miss its last 50 ms: a call of this time is told as unknown though the conversation has its answer.
+    """
     start = max(at for at, message in enumerate(history) if message["role"] == "user")
     kept = [(message["role"], message["content"]) for message in history[start:]]
     told = [(message["role"], message["content"]) for message in folded]
-    assert told == (kept if is_whole else kept[: len(told)]), (told, kept)
+    if not is_whole:
+        kept = [each if each[1] in (UNKNOWN, INTERRUPTED) else real for each, real in zip(told, kept, strict=False)]
+    assert told == kept, (told, kept)
 
 
 def calls_of(history: list[Json]) -> list[tuple[Json, str]]:
