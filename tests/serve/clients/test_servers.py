@@ -6,7 +6,6 @@ import json
 import signal
 import socket
 import struct
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -86,7 +85,7 @@ def test_a_server_is_heard_when_a_client_goes(
 def test_clients_that_do_nothing_hold_nothing_up(
     tmp_path: Path, server: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half a head, half a body, and streams that are never read: a run ends beside them, and so does the process."""
+    """Half a head, half a body, and streams that are never read: runs end beside them, and a new one is answered."""
     monkeypatch.setenv("SERVICE_CUT", "5000")
     with service_process(tmp_path / "chats.sqlite", server=server, drain=1) as it:
         run = it.say("long 1000000")
@@ -99,15 +98,11 @@ def test_clients_that_do_nothing_hold_nothing_up(
         assert it.ended(run)["status"] == "finished"
         assert it.ended(it.say("Hi!", "e"))["status"] == "finished"
         assert [found["id"] for found in it.browser.get("/runs?conversation=d").json()["runs"]] == []
-        begun = time.monotonic()
-        it.process.send_signal(signal.SIGTERM)
-        it.process.wait(30)
-        assert time.monotonic() - begun < 20
 
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_streams_end_at_sigterm_and_their_runs_are_kept(tmp_path: Path, server: str, connect: Connect) -> None:
-    """Ten open streams: each gets the end of its response, and each conversation has what is known of its call."""
+    """Four open streams: each gets the end of its response, and each conversation has what is known of its call."""
     store = tmp_path / "chats.sqlite"
     with service_process(store, server=server, drain=1) as first:
         body = json.dumps({"text": "slow 60"}).encode()
