@@ -239,6 +239,18 @@ def install_aider(session: nox.Session) -> None:
 
 
 @nox.session
+def browser(session: nox.Session) -> None:
+    """The page to try the agents in Chromium: cuts of the connection, reloads, tabs, decisions, forks, keys, contrast."""
+    if not shutil.which("chromium"):
+        session.skip("there is no chromium here: `apt-get install chromium`, or that of your system, runs these tests")
+    try:
+        session.install(".", *group("test"), *group("browser"))
+    except CommandFailed:
+        session.skip("playwright cannot be installed on this machine")
+    session.run("pytest", "tests/serve/browser", *session.posargs)
+
+
+@nox.session
 def examples(session: nox.Session) -> None:
     """Every example against its scripted model: it does what its README shows. Installs what the examples need."""
     requirements = [f"--requirement={path}" for path in sorted(Path("examples").glob("*/requirements.txt"))]

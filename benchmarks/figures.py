@@ -14,10 +14,14 @@ _LEAN = ("handwritten_openai", "handwritten_httpx", "aswarm_", "aswarm_aiohttp")
 # For batches: the loop by hand, the same runs without and with the runner and its journal, and two peers.
 _BATCH = ("handwritten_openai", "aswarm_", "aswarm_batch", "aswarm_journal", "openai_agents", "pydantic_ai_")
 _BATCH_ON_AIOHTTP = ("handwritten_aiohttp", "aswarm_aiohttp", "aswarm_batch_aiohttp", "aswarm_journal_aiohttp")
+# What is added to a run, beside a run without it.
+PLAIN = "aswarm_"
+_ADDITIONS = ("aswarm_middleware", "aswarm_guard_input", "aswarm_guard_tool", "aswarm_hold_answer")
+_ADDITIONS += ("aswarm_otel", "aswarm_otel_content")
 _OVER_RESPONSES = (REFERENCE_OVER_RESPONSES, "aswarm_responses")
 # Contenders for some figures alone.
 _FOR_SOME = {"aswarm_batch", "aswarm_journal", "handwritten_aiohttp", "aswarm_batch_aiohttp", "aswarm_journal_aiohttp"}
-_FOR_SOME |= {*_OVER_RESPONSES}
+_FOR_SOME |= {*_OVER_RESPONSES, *_ADDITIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,12 @@ FIGURES_OVER_RESPONSES = [
     for figure in FIGURES
     if figure.name in _ALSO_OVER_RESPONSES
 ]
+_ALSO_WITH_ADDITIONS = ("turn_at_once1_past0", "turn_at_once32_past0", "turn_at_once1_past100", "chunk", "chunk_block")
+FIGURES_WITH_ADDITIONS = [
+    replace(figure, only=(PLAIN, *_ADDITIONS), reference=PLAIN)
+    for figure in FIGURES
+    if figure.name in _ALSO_WITH_ADDITIONS
+]
 
 
 @dataclass(slots=True)
@@ -142,7 +152,7 @@ class Samples:
 
     def row(self, label: str) -> dict[str, Any]:
         """Median of the value, and median and spread of its ratio to the reference of the same round."""
-        pairs = [(results.get(label, {}), self._reference(results)) for results in self.rounds]
+        pairs = [(results.get(label, {}), self._reference(results, label)) for results in self.rounds]
         errors = [mine["error"] for mine, _ in pairs if "error" in mine]
         if errors:
             return {"contender": label, "error": errors[0]}
@@ -159,10 +169,13 @@ class Samples:
             **{key: value for key, value in pairs[-1][0].items() if key.endswith(("_left", "_most", "_grown"))},
         }
 
-    def _reference(self, results: Mapping[str, Mapping[str, Any]]) -> float | None:
-        for label, result in results.items():
-            if label.partition(" ")[0] == self.figure.reference and "error" not in result:
-                return float(result[self.figure.value])
+    def _reference(self, results: Mapping[str, Mapping[str, Any]], label: str) -> float | None:
+        """The value of the reference: of its own way to stream that has the same name, or of its first."""
+        same = f"{self.figure.reference} {label.partition(' ')[2]}".strip()
+        found = [each for each in results if each.partition(" ")[0] == self.figure.reference]
+        for each in [same] * (same in found) + found:
+            if "error" not in results[each]:
+                return float(results[each][self.figure.value])
         return None
 
     def as_json(self) -> dict[str, Any]:

@@ -19,6 +19,12 @@ NAMES = {
     "aswarm_journal_aiohttp": "**aswarm**, `batch` with a journal, aiohttp",
     "handwritten_responses": "hand-written on `responses.create`",
     "aswarm_responses": "**aswarm** over Responses",
+    "aswarm_middleware": "**aswarm**, a middleware that does nothing",
+    "aswarm_guard_input": "**aswarm**, `guard_input`",
+    "aswarm_guard_tool": "**aswarm**, `guard_tool`",
+    "aswarm_hold_answer": "**aswarm**, `hold_answer`",
+    "aswarm_otel": "**aswarm**, `otel`",
+    "aswarm_otel_content": "**aswarm**, `otel(content=True)`",
     "openai_agents": "openai-agents",
     "pydantic_ai_": "pydantic-ai",
     "langgraph_swarm_": "langgraph-swarm",
@@ -168,8 +174,8 @@ def markdown(results: dict[str, Any]) -> str:
     """The whole page."""
     figures = {figure["name"]: figure for figure in results["figures"]}
     lead = (
-        f"{results['date']}, {results['machine']}, {results['rounds']} rounds. Each cell: median ratio to the loop written "
-        "by hand on `AsyncOpenAI`, measured in the same round (lowest to highest) · median. Made by `benchmarks/run.py`."
+        f"{results['date']}, {results['machine']}, {results['rounds']} rounds. Each cell: median ratio to "
+        f"{_name(results['reference'])}, measured in the same round (lowest to highest) · median. Made by `benchmarks/run.py`."
     )
     lines = ["# What a turn costs, side by side", "", lead, ""]
     for title, names in _TABLES:

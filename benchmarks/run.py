@@ -3,6 +3,7 @@
     python run.py --quick             aswarm and what is written by hand, a minute or two
     python run.py --batches           the same of batches
     python run.py --responses         the same over the Responses API
+    python run.py --additions         what middleware, guards and traces add to a run
     python run.py --peers DIRECTORY   the frameworks too: DIRECTORY has a virtual environment for each of `peers.toml`
 
 Contenders take turns (A B C, C B A, ...), every figure is the median over the rounds of the ratio to the hand-written
@@ -24,7 +25,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from figures import FIGURES, FIGURES_OVER_RESPONSES, REFERENCE, REFERENCE_OVER_RESPONSES, Figure, Samples
+from figures import (
+    FIGURES,
+    FIGURES_OVER_RESPONSES,
+    FIGURES_WITH_ADDITIONS,
+    REFERENCE,
+    REFERENCE_OVER_RESPONSES,
+    Figure,
+    Samples,
+)
 from plots import draw
 from processes import HERE, Contender, Worker, server
 from report import markdown
@@ -42,6 +51,12 @@ OURS = (
     "aswarm_journal_aiohttp",
     REFERENCE_OVER_RESPONSES,
     "aswarm_responses",
+    "aswarm_middleware",
+    "aswarm_guard_input",
+    "aswarm_guard_tool",
+    "aswarm_hold_answer",
+    "aswarm_otel",
+    "aswarm_otel_content",
 )
 
 
@@ -114,14 +129,13 @@ def contenders_of(peers: Path | None, names: Sequence[str]) -> list[Contender]:
         known = tomllib.loads(HERE.joinpath("peers.toml").read_text())
         pythons = {name: peers.absolute() / name / "bin" / "python" for name in known}
         found += [Contender(name, os.fspath(python)) for name, python in pythons.items() if python.exists()]
-    return [
-        contender for contender in found if not names or contender.name in (REFERENCE, REFERENCE_OVER_RESPONSES, *names)
-    ]
+    return [contender for contender in found if not names or contender.name in names]
 
 
 def figures_of(arguments: argparse.Namespace) -> list[Figure]:
     """Those that are asked for: by their names; or those of batches, or all others, and of these perhaps the quick ones."""
     known = FIGURES_OVER_RESPONSES if arguments.responses else FIGURES
+    known = FIGURES_WITH_ADDITIONS if arguments.additions else known
     if arguments.figures:
         return [figure for figure in known if figure.name in arguments.figures]
     those = [figure for figure in known if figure.is_of_batch == arguments.batches]
@@ -132,9 +146,10 @@ async def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything, as `results.json` has it."""
     begun = datetime.now(UTC)
     figures = figures_of(arguments)
+    references = {figure.reference for figure in figures}
     contenders = [
         contender
-        for contender in contenders_of(arguments.peers, arguments.only)
+        for contender in contenders_of(arguments.peers, arguments.only and [*arguments.only, *references])
         if any(figure.is_for(contender.name) for figure in figures)
     ]
     async with opened(contenders, verbose=arguments.verbose) as here:
@@ -146,6 +161,7 @@ async def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "date": begun.date().isoformat(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "rounds": arguments.rounds,
+        "reference": figures[0].reference,
         "contenders": here.about,
         "left_out": here.left_out,
         "figures": [samples.as_json() for samples in found],
@@ -158,11 +174,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="leave out the figures that take minutes")
     parser.add_argument("--batches", action="store_true", help="the figures of batches, and no others")
     parser.add_argument("--responses", action="store_true", help="over the Responses API, and no other figures")
+    parser.add_argument("--additions", action="store_true", help="what is added to a run, and no other figures")
     parser.add_argument("--peers", type=Path, metavar="DIRECTORY", help="the environments of the peers")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", default=[], metavar="CONTENDER", help="these, and the reference")
     parser.add_argument("--figures", nargs="+", default=[], metavar="FIGURE", help="these only, by name")
-    parser.add_argument("--output", type=Path, help="a folder; default: results, or results/responses")
+    parser.add_argument(
+        "--output", type=Path, help="a folder; default: results, results/responses or results/additions"
+    )
     parser.add_argument("--verbose", action="store_true", help="show what the contenders write to standard error")
     return parser.parse_args()
 
@@ -171,12 +190,13 @@ def main() -> None:
     """Measure, write, show."""
     arguments = parse()
     results = asyncio.run(run(arguments))
-    output = arguments.output or (HERE / "results" / ("responses" if arguments.responses else ""))
+    folder = "additions" if arguments.additions else "responses" if arguments.responses else ""
+    output = arguments.output or (HERE / "results" / folder)
     output.mkdir(parents=True, exist_ok=True)
     output.joinpath("results.json").write_text(json.dumps(results, indent=1) + "\n")
     text = markdown(results)
     output.joinpath("results.md").write_text(text)
-    if not arguments.responses:
+    if not folder:
         draw(results, output)
     print(text)
 

@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from ._blocks import Block
+from ._blocks import MessageBlock
 from ._budget import Limit
 from ._decisions import OpenCall
 from ._errors import ConfigurationError, OutputError
@@ -75,7 +75,7 @@ class Agent(BaseModel):
     parallel_tool_calls: bool = True
     model_settings: dict[str, Any] = {}
     output: Any = None
-    history: Callable[[list[Block], "Agent"], Sequence[Block]] | None = None
+    history: Callable[[list[MessageBlock], "Agent"], Sequence[MessageBlock]] | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -18,7 +18,7 @@ LEFT_OUT = "(this earlier result is left out)"
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class MessageBlock:
     """A message of the history, with the tool messages that answer its calls. Two blocks are equal only if they are one.
 
     `message`: as `Response.messages` has it, or as the caller passed it to the run. `answers`: its tool messages; empty for
@@ -41,7 +41,7 @@ class Block:
         return sender if isinstance(sender, str) else None
 
     @cached_property
-    def without_results(self) -> Block:
+    def without_results(self) -> MessageBlock:
         """The block with a note in place of each result that is longer than the note; the same object each time."""
         answers = [{**answer, "content": LEFT_OUT} if _is_long(answer) else answer for answer in self.answers]
         return replace(self, answers=answers)
@@ -51,7 +51,7 @@ class Block:
         known: tuple[str | None, list[Message]] | None = vars(self).get("_wire")
         if known is None or known[0] != empty_content:
             if not (isinstance(self.message, Mapping) and is_array(self.answers)):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ConfigurationError("a Block has a message (a dict), and a list of tool messages")
+                raise ConfigurationError("a MessageBlock has a message (a dict), and a list of tool messages")
             messages = normalize([self.message, *self.answers])
             known = vars(self)["_wire"] = (empty_content, to_wire(messages, empty_content=empty_content))
         return known[1]

@@ -157,15 +157,17 @@ class Hold(Exception):  # noqa: N818 - it is no failure
 def error_of_run(error: Exception) -> RunError:
     """The error that ends a run because of an error of other code, or one that another run has raised before.
 
-    A copy has the cause of its original: the exception of the provider.
+    A copy has the cause of its original: the exception of the provider. Any other error is the cause itself.
     """
     # A source may raise one object in many runs, and each run needs its own response.
     if isinstance(error, CompletionError):
         with suppress(Exception):  # a subclass may need other arguments
             copied = copy.copy(error)
-            copied.__cause__ = error.__cause__
+            copied.__cause__ = error.__cause__ or error
             return copied
-    return RunError(f"{type(error).__name__}: {error}")
+    wrapped = RunError(f"{type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
 
 
 def with_causes(error: BaseException) -> list[BaseException]:

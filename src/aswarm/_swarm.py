@@ -327,19 +327,8 @@ class AsyncSwarm:
         outcomes. Raises ConfigurationError for a mistake in the arguments: here, or for the journal when the block is
         entered.
         """
-        settings = BatchSettings(
-            agent,
-            concurrency,
-            ordered,
-            on_error,
-            attempts,
-            context_variables,
-            model_override,
-            max_turns,
-            agents_by_name(agents),
-            budget,
-            as_output(output),
-        )
+        begin = partial(BatchSettings, agent, concurrency, ordered, on_error, attempts, context_variables)
+        settings = begin(model_override, max_turns, agents_by_name(agents), budget, as_output(output))
         return Batch(
             items,
             settings,
@@ -385,9 +374,10 @@ class AsyncSwarm:
 
     def _spending(self, options: RunOptions) -> Spending | None:
         budget = self._budget if options.budget is None else options.budget
-        call, run = running_call.get(), running_run.get()
+        call, run, outer = running_call.get(), running_run.get(), options.around
         # A task that a tool has left running belongs to no call any more.
-        outer = None if run is None or call is None or call.outcome is not None else run.state.spending
+        if outer is None and run is not None and call is not None and call.outcome is None:
+            outer = run.state.spending
         return None if budget is None and outer is None else Spending(budget, outer)
 
     def _make_handlers(
@@ -412,7 +402,7 @@ class AsyncSwarm:
             rate_limits=self._rate_limiter.middleware(source),
             **middleware,
         )
-        return stack.wrap(Handlers(complete, call_tool, RunInfo(state.id, state, running_call.get())))
+        return stack.wrap(Handlers(complete, call_tool, RunInfo(state.id, state, running_call.get(), run)))
 
     async def _instruct(self, agent: Agent, context: dict[str, Any]) -> Any:
         return await resolve_instructions(agent, context, self._function_runner)

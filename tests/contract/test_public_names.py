@@ -94,7 +94,10 @@ def test_no_name_is_left_over() -> None:
 
 
 def test_no_class_name_stands_twice() -> None:
-    """One name, one class, in the whole package. The public API says `Answer` of a decision and of a scripted answer."""
+    """One name, one class, in the whole package.
+
+    The public API says `Answer` of a decision and of a scripted answer.
+    """
     places: dict[str, list[str]] = {}
     for path in SOURCE.glob("**/*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -17,7 +17,7 @@ from response_bodies import check_body
 
 from aswarm import Agent
 from aswarm._run.state import RunState
-from aswarm.conversations import Block, HistoryFunction, last, own_turns, since_handoff, without_tool_results
+from aswarm.conversations import HistoryFunction, MessageBlock, last, own_turns, since_handoff, without_tool_results
 from aswarm.testing import check_history
 
 pytestmark = pytest.mark.slow
@@ -57,15 +57,15 @@ class Talk:
     function: HistoryFunction | None
     history: list[Json]
     agents: list[Agent] = field(init=False)
-    seen: list[tuple[str, int, list[Json], list[Block]]] = field(default_factory=list)
+    seen: list[tuple[str, int, list[Json], list[MessageBlock]]] = field(default_factory=list)
     before: list[Json] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[MessageBlock] = field(default_factory=list)
     run: int = 0
 
     def __post_init__(self) -> None:
         self.agents = [Agent(name=name, history=self._spied) for name in "ABC"]
 
-    def _spied(self, blocks: list[Block], agent: Agent) -> Sequence[Block]:
+    def _spied(self, blocks: list[MessageBlock], agent: Agent) -> Sequence[MessageBlock]:
         self.blocks = blocks.copy()
         return blocks if self.function is None else self.function(blocks, agent)
 
@@ -111,7 +111,7 @@ class Talk:
         """All messages that are recorded by now."""
         return [*self.before, *state.response.messages]
 
-    def cuts(self, name: str) -> list[tuple[int, int, list[Block]]]:
+    def cuts(self, name: str) -> list[tuple[int, int, list[MessageBlock]]]:
         """Where a request of this agent does not begin with the messages of the one before: both runs, and the blocks."""
         own = [entry for entry in self.seen if entry[0] == name]
         return [
@@ -208,7 +208,7 @@ def test_without_tool_results_keeps_the_newest(runs: Any, beginning: list[Json],
 
 
 def _pairs(*functions: HistoryFunction) -> HistoryFunction:
-    def combined(blocks: list[Block], agent: Agent) -> Sequence[Block]:
+    def combined(blocks: list[MessageBlock], agent: Agent) -> Sequence[MessageBlock]:
         for function in functions:
             blocks = list(function(blocks, agent))
         return blocks
@@ -236,8 +236,8 @@ def test_functions_can_be_combined(function: HistoryFunction, runs: Any, beginni
 def test_any_choice_of_blocks_is_sent_as_a_valid_request(runs: Any, beginning: list[Json], seed: int) -> None:
     """Blocks left out, without results or without answers: no call is parted from its answer."""
 
-    def choose(blocks: list[Block], agent: Agent) -> list[Block]:
-        changes: list[Callable[[Block], Block]] = [
+    def choose(blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:
+        changes: list[Callable[[MessageBlock], MessageBlock]] = [
             lambda block: block,
             lambda block: block.without_results,
             lambda block: replace(block, answers=[]),

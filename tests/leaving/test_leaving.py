@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import anyio
@@ -11,8 +11,10 @@ import openai
 import pytest
 from leave_points import MOMENTS, Api, check_left, scene_of
 from run_scenes import Journey, nothing_left_behind, settle, until
+from traces import has_failed, traced
 
 from aswarm import Agent, AsyncSwarm
+from aswarm.middleware import Middleware
 from aswarm.testing import ScriptedModel, call
 
 # --- a scene, and a run in it -----------------------------------------------------------------------------------------
@@ -136,12 +138,19 @@ def pairs(ways: Iterable[str]) -> list[tuple[str, str, str]]:
     ]
 
 
-async def leave_and_check(way: str, moment_name: str, face: str, api: Api = "chat", output: Any = None) -> None:
+async def leave_and_check(
+    way: str,
+    moment_name: str,
+    face: str,
+    api: Api = "chat",
+    output: Any = None,
+    middleware: Sequence[Middleware] = (),
+) -> None:
     """Reach the moment, leave, and check what is left."""
     moment = MOMENTS[moment_name]
     if way == "by_cancelling_again_and_again" and moment.holds_response and openai.VERSION < "3":
         pytest.skip("httpcore 1 gives up closing a connection when it is cancelled a second time; httpcore2 does not")
-    async with scene_of(moment, api) as scene, nothing_left_behind():
+    async with scene_of(moment, api, middleware) as scene, nothing_left_behind():
         scene.agent.output = output
         journey = Journey(scene, face)
 
@@ -201,6 +210,40 @@ async def test_leaving_a_run_with_a_type_on_asyncio(way: str, moment: str, face:
 async def test_leaving_a_run_with_a_type_on_trio(way: str, moment: str, face: str) -> None:
     """The same on trio."""
     await leave_and_check(way, moment, face, output=list[int] | str)
+
+
+async def leave_and_check_traces(way: str, moment: str, face: str) -> None:
+    """Leave a run that is traced: every span ends under its parent, and none of them as an error."""
+    with traced() as traces:
+        await leave_and_check(way, moment, face, middleware=[traces.middleware()])
+    assert not any(map(has_failed, traces.begun))
+    first, *_ = traces.named("invoke_agent")
+    assert (first.attributes or {})["aswarm.stop"] == "cancelled"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS))
+async def test_leaving_a_traced_run_on_asyncio(way: str, moment: str, face: str) -> None:
+    """`otel` changes nothing of it; no span is left open or current, and OpenTelemetry logs nothing."""
+    await leave_and_check_traces(way, moment, face)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+@pytest.mark.parametrize(("way", "moment", "face"), pairs(ANYIO_WAYS))
+async def test_leaving_a_traced_run_on_trio(way: str, moment: str, face: str) -> None:
+    """The same on trio."""
+    await leave_and_check_traces(way, moment, face)
+
+
+@pytest.mark.asyncio
+@pytest.mark.heavy
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("way", WAYS)
+async def test_leaving_a_traced_run_in_every_way_to_run(way: str, moment: str, face: str) -> None:
+    """The whole matrix."""
+    await leave_and_check_traces(way, moment, face)
 
 
 @pytest.mark.asyncio

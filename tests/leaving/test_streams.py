@@ -7,7 +7,7 @@ import gc
 import logging
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,10 @@ from leave_at_events import EVENTS, Held
 from leave_points import Api, check_continues, check_kept, scene_of
 from loopback import Reply, serve, sse
 from run_scenes import BOUND, USER, Scene, nothing_left_behind, settle, until
+from traces import traced
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Response
+from aswarm.middleware import Middleware
 from aswarm.testing import Answer
 
 
@@ -176,10 +178,10 @@ async def after_collection(scene: Scene, left: list[_State]) -> Response:
 WAYS = (by_break, by_aclose, by_exception, by_closing_own_generator, by_dropping, by_dropping_a_cycle)
 
 
-async def leave_and_check(way: Way, held_event: str, api: Api = "chat") -> None:
+async def leave_and_check(way: Way, held_event: str, api: Api = "chat", middleware: Sequence[Middleware] = ()) -> None:
     """Read up to the event, leave, and check what is left."""
     face, make_held, moment = EVENTS[held_event]
-    async with scene_of(moment, api) as scene, nothing_left_behind():
+    async with scene_of(moment, api, middleware) as scene, nothing_left_behind():
         response = await way(scene, face, make_held())
         left_at = min(scene.left_at, anyio.current_time())
         await until(lambda: scene.server.open_now == 0)
@@ -247,6 +249,18 @@ OVER_RESPONSES = [
 async def test_leaving_at_an_event_over_the_responses_api(way: Way, held_event: str) -> None:
     """The same over the other API of OpenAI."""
     await leave_and_check(way, held_event, "responses")
+
+
+@pytest.mark.anyio
+@pytest.mark.filterwarnings("ignore:Async generator 'tests.leaving.test_streams.own_generator:ResourceWarning")
+@pytest.mark.filterwarnings("ignore:Async generator 'aswarm:ResourceWarning")
+@pytest.mark.parametrize(("way", "held_event", "anyio_backend"), OVER_RESPONSES)
+async def test_leaving_a_traced_run_at_an_event(way: Way, held_event: str) -> None:
+    """No span is left open or current, whichever task closes the run, and OpenTelemetry logs nothing."""
+    with traced() as traces:
+        await leave_and_check(way, held_event, middleware=[traces.middleware()])
+    first, *_ = traces.named("invoke_agent")
+    assert (first.attributes or {})["aswarm.stop"] == "cancelled"
 
 
 BREAKS_OUT = """

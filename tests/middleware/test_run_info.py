@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,6 +15,7 @@ from middlewares import Chunks, around_calls, passed_on
 from sources import script_of
 from ways_to_run import FACES, cancel_when, consume
 
+import aswarm
 from aswarm import (
     Agent,
     AsyncSwarm,
@@ -23,10 +26,12 @@ from aswarm import (
     ToolError,
     tool,
 )
+from aswarm._run.handlers import NO_RUN
 from aswarm.middleware import CompletionRequest, Handlers, RunInfo, Started, ToolCall, ToolHandler, ToolOutcome, retry
 from aswarm.testing import Failure, call
 
 pytestmark = pytest.mark.anyio
+LOGGING = {"debug", "info", "warning", "error", "exception", "log"}
 
 
 async def look() -> str:
@@ -274,7 +279,7 @@ async def test_a_response_does_not_depend_on_the_id() -> None:
 
 
 async def test_log_records_of_a_run_have_its_id(caplog: pytest.LogCaptureFixture) -> None:
-    """Every record of the logger `aswarm` that is about a run has the attribute `run_id`."""
+    """Every record of the logger `aswarm` that is about a run has the attributes `run_id` and `agent`."""
 
     def fail() -> str:
         raise ValueError("no")
@@ -285,11 +290,41 @@ async def test_log_records_of_a_run_have_its_id(caplog: pytest.LogCaptureFixture
     steps = [Failure(500, headers={"retry-after-ms": "1"}), [call("fail"), call("refuse"), call("gone")], "Done."]
     swarm = AsyncSwarm(script_of(steps).client(), middleware=[retry(2)])
     with caplog.at_level(logging.DEBUG, logger="aswarm"):
-        await swarm.run(Agent(functions=[fail, refuse]), "Hi", debug=True, run_id="mine")
+        await swarm.run(Agent(name="Desk", functions=[fail, refuse]), "Hi", debug=True, run_id="mine")
     records = [record for record in caplog.records if record.name == "aswarm"]
     assert len(records) > 6
     assert {getattr(record, "run_id", None) for record in records} == {"mine"}
+    assert {getattr(record, "agent", None) for record in records} == {"Desk"}
     assert {record.levelno for record in records} == {logging.DEBUG, logging.INFO, logging.ERROR}
+
+
+async def test_a_middleware_logs_with_the_fields_of_its_run(caplog: pytest.LogCaptureFixture) -> None:
+    """`run.log_fields` are the same two attributes, for the `extra=` of a record; the agent is the active one."""
+    fields: list[dict[str, Any]] = []
+
+    def note(handlers: Handlers) -> Handlers:
+        fields.append(handlers.run.log_fields)
+        handlers.run.on_end(lambda _response, _error: fields.append(handlers.run.log_fields))
+        return handlers
+
+    swarm = AsyncSwarm(script_of([call("transfer_to_b"), "I am B."]).client(), middleware=[note])
+    await swarm.run(Agent(name="A", functions=[Agent(name="B")]), "Hi", run_id="r")
+    assert fields == [{"run_id": "r", "agent": "A"}, {"run_id": "r", "agent": "B"}]
+
+
+def test_every_place_that_logs_says_which_run_it_is() -> None:
+    """Each call of the logger has `extra=`; a record that is about no run has the attributes too, as None."""
+    missing: list[str] = []
+    for path in Path(aswarm.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            is_log = ast.unparse(node.func.value) == "logger" and node.func.attr in LOGGING
+            extra = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "extra"]
+            if is_log and not (extra and ("agent" in extra[0] or not extra[0].startswith("{"))):
+                missing.append(f"{path.name}, line {node.lineno}")
+    assert missing == []
+    assert dict(NO_RUN) == {"run_id": None, "agent": None}
 
 
 async def test_log_records_of_the_items_of_a_batch_have_their_ids(caplog: pytest.LogCaptureFixture) -> None:

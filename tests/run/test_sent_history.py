@@ -13,7 +13,7 @@ from recording import USER, WHOLE, one_turn, run_of
 from response_bodies import check_body
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
-from aswarm.conversations import Block, last, own_turns, since_handoff, without_tool_results
+from aswarm.conversations import MessageBlock, last, own_turns, since_handoff, without_tool_results
 from aswarm.testing import ScriptedModel, call, check_history
 
 Json = dict[str, Any]
@@ -74,9 +74,9 @@ async def test_each_agent_has_its_own_view() -> None:
 
 def test_the_function_is_called_once_for_each_request() -> None:
     """It gets a list of its own, and the same blocks each time."""
-    calls: list[list[Block]] = []
+    calls: list[list[MessageBlock]] = []
 
-    def spy(blocks: list[Block], agent: Agent) -> list[Block]:
+    def spy(blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:
         assert agent.name == "A"
         calls.append(blocks.copy())
         kept = blocks[-1:] if len(calls) == 1 else blocks
@@ -96,10 +96,10 @@ def test_the_function_is_called_once_for_each_request() -> None:
 
 
 def test_a_block_of_the_function_s_own_is_sent_if_it_is_valid() -> None:
-    """What a Block says is checked as messages are; a call without its answer is told as interrupted."""
+    """What a MessageBlock says is checked as messages are; a call without its answer is told as interrupted."""
 
-    def changed(blocks: list[Block], _agent: Agent) -> list[Block]:
-        note = Block({"role": "user", "content": "A note."})
+    def changed(blocks: list[MessageBlock], _agent: Agent) -> list[MessageBlock]:
+        note = MessageBlock({"role": "user", "content": "A note."})
         return [note, *(replace(block, answers=[]) for block in blocks)]
 
     state = run_of(USER, agent=Agent(name="A", functions=[look], history=changed))
@@ -110,14 +110,14 @@ def test_a_block_of_the_function_s_own_is_sent_if_it_is_valid() -> None:
     assert messages[-1]["content"] == "not run: interrupted"
 
 
-async def _coroutine(blocks: list[Block], agent: Agent) -> list[Block]:
+async def _coroutine(blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:
     return blocks
 
 
 class Chooser:
     """A function without a name."""
 
-    def __call__(self, blocks: list[Block], agent: Agent) -> list[Block]:
+    def __call__(self, blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:
         """No block."""
         return []
 
@@ -143,13 +143,19 @@ LOOSE: Any = {"role": "user", "content": "Hi"}
             Chooser(),
             r"function Chooser\(\) of the agent 'A' left out the last message of the user, or changed it.*: 'Hi'$",
         ),
-        (lambda blocks, _a: [Block({"role": "user", "content": "changed"})], "left out the last message of the user"),
         (
-            lambda blocks, _a: [*blocks, Block({"role": "nobody"})],
+            lambda blocks, _a: [MessageBlock({"role": "user", "content": "changed"})],
+            "left out the last message of the user",
+        ),
+        (
+            lambda blocks, _a: [*blocks, MessageBlock({"role": "nobody"})],
             "a block that cannot be sent: .*has the role 'nobody'",
         ),
-        (lambda blocks, _a: [*blocks, Block("text")], "a block that cannot be sent: a Block has a message"),  # type: ignore[arg-type]
-        (lambda blocks, _a: [*blocks, Block(LOOSE, "text")], "and a list of tool messages"),  # type: ignore[arg-type]
+        (
+            lambda blocks, _a: [*blocks, MessageBlock("text")],
+            "a block that cannot be sent: a MessageBlock has a message",
+        ),  # type: ignore[arg-type]
+        (lambda blocks, _a: [*blocks, MessageBlock(LOOSE, "text")], "and a list of tool messages"),  # type: ignore[arg-type]
     ],
 )
 def test_a_function_that_cannot_be_used_is_named(function: Callable[..., Any], text: str) -> None:
@@ -184,7 +190,7 @@ def test_results_give_way_to_a_note() -> None:
         {"role": "tool", "tool_call_id": "b", "content": LONG},
         {"role": "tool", "tool_call_id": "c", "content": [image]},
     ]
-    block = Block({"role": "assistant", "content": None}, answers)
+    block = MessageBlock({"role": "assistant", "content": None}, answers)
     contents = [answer["content"] for answer in block.without_results.answers]
     assert contents == ["ok", *["(this earlier result is left out)"] * 2]
     assert block.without_results is block.without_results

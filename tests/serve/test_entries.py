@@ -69,6 +69,7 @@ def test_the_log_of_a_run_has_its_events_in_order() -> None:
         "run_id": "run0",
         "conversation": "chat",
         "agent": "A",
+        "before": 0,
         "messages": [USER],
         "resume": False,
         "calls": [],
@@ -177,9 +178,9 @@ def test_a_request_as_sent_has_its_tools_only_when_they_change() -> None:
     agent.functions = [look]
     logged_by(agent, [call("look"), call("look"), "Done."], maker, middleware=[watch])
     assert [sorted(entry.fields) for entry in found] == [
-        ["instructions", "model", "settings", "tools"],
-        ["instructions", "model", "settings", "tools"],
-        ["instructions", "model", "settings"],
+        ["instructions", "message_count", "model", "settings", "tools"],
+        ["instructions", "message_count", "model", "settings", "tools"],
+        ["instructions", "message_count", "model", "settings"],
     ]
     assert found[0].fields["instructions"] == "Be kind."
     assert found[0].fields["settings"]["temperature"] == 0

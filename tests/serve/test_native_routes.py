@@ -191,6 +191,24 @@ async def test_answers_to_calls_are_decisions(workshop: Workshop) -> None:
         assert (await it.ann.post("/conversations/none/runs", json=answers)).status_code == 404
 
 
+async def test_a_history_without_an_answer_is_continued() -> None:
+    """After the answer of a tool, or a message of the user, the model is asked again; after its answer it is 409."""
+    async with served([call("look", number=1), "One.", "Two.", Failure(400), "Three."]) as it:
+        await it.ended(await it.say())
+        await it.ann.post("/conversations/c/fork", json={"after": 3, "id": "d"})
+        continued = await it.ann.post("/conversations/d/runs", json={"continue": True})
+        state = await it.ended(continued.json()["run"])
+        assert state["result"]["response"]["text"] == "Two."
+        assert len((await it.ann.get("/conversations/d")).json()["messages"]) == 4
+        refused = await it.ann.post("/conversations/d/runs", json={"continue": True})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "nothing_new")
+        assert (await it.ended(await it.say(conversation="e")))["status"] == "failed"
+        again = await it.ann.post("/conversations/e/runs", json={"continue": True})
+        assert (await it.ended(again.json()["run"]))["result"]["response"]["text"] == "Three."
+        both = await it.ann.post("/conversations/e/runs", json={"continue": True, "text": "Hi!"})
+        assert both.status_code == 422
+
+
 async def test_users_see_nothing_of_each_other() -> None:
     """The run and the conversation of another user are 404 on every route; lists are empty."""
     async with served(LONG) as it:

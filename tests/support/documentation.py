@@ -59,6 +59,7 @@ NOT_RUN = (
     "python -m nox ",
     "pip ",
     "export ",
+    "opentelemetry-instrument ",
     "git ",
     "cd ",
     "python examples/",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from run_scenes import (
 )
 
 from aswarm import Agent, AsyncSwarm, Response
+from aswarm.middleware import Middleware
 from aswarm.testing import Answer, call, check_history
 
 # --- moments ----------------------------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ MOMENTS: dict[str, Moment] = {
 
 
 @asynccontextmanager
-async def scene_of(moment: Moment, api: Api = "chat") -> AsyncIterator[Scene]:
+async def scene_of(moment: Moment, api: Api = "chat", middleware: Sequence[Middleware] = ()) -> AsyncIterator[Scene]:
     """The scene of a moment, over one of the APIs. The first request gets its speech, every other one "done"."""
     speeches = dict(enumerate([moment.speech, moment.inner or says(Answer("done"))], 1))
 
@@ -173,7 +174,12 @@ async def scene_of(moment: Moment, api: Api = "chat") -> AsyncIterator[Scene]:
 
     deeds = Deeds()
     async with serve(reply) as server, client_of(server) as client:
-        scene = Scene(server, AsyncSwarm(client, api=api), deeds, Agent(name="first", functions=deeds.tools()))
+        scene = Scene(
+            server,
+            AsyncSwarm(client, api=api, middleware=middleware),
+            deeds,
+            Agent(name="first", functions=deeds.tools()),
+        )
         if moment is MOMENTS["between turns"]:
             scene.agent.instructions = scene.instructions
         deeds.token.acquire_on_behalf_of_nowait(scene)

@@ -18,6 +18,7 @@ from contextlib import suppress
 from functools import partial
 
 from aswarm._errors import ConfigurationError
+from aswarm._run.handlers import NO_RUN
 from aswarm._runtime.forks import PerProcess
 
 logger = logging.getLogger("aswarm")
@@ -48,7 +49,9 @@ class EventLoopThread:
                 self._loop.run_forever()
             except BaseException:
                 # SystemExit and KeyboardInterrupt leave a task through the loop. A run takes its own to its caller.
-                logger.exception("a task that a function started and left behind raised what ends an event loop")
+                logger.exception(
+                    "a task that a function started and left behind raised what ends an event loop", extra=NO_RUN
+                )
         self._loop.close()
 
     # --- from any thread ---

@@ -114,7 +114,8 @@ async def _close(stream: ClassicStream | EventStream) -> None:
     try:
         await stream.aclose()
     except Exception:
-        logger.exception("a run that was dropped could not be closed cleanly", extra={"run_id": stream.run_id})
+        fields = {"run_id": stream.run_id, "agent": stream.response.agent.name}
+        logger.exception("a run that was dropped could not be closed cleanly", extra=fields)
 
 
 class SyncClassicStream(_SyncStream[ClassicStream], Generator[ClassicEvent, None, None]):

@@ -25,7 +25,7 @@ from typing import Any
 import anyio
 
 from aswarm._errors import CompletionError, ConfigurationError, StreamInterrupted
-from aswarm._run.handlers import Handlers, Middleware
+from aswarm._run.handlers import Handlers, Middleware, RunInfo
 from aswarm._runtime.backend import PerLoop, current_loop
 from aswarm._wire.accumulator import provider_error
 from aswarm._wire.failures import classify, give_up, is_retryable_status
@@ -53,7 +53,7 @@ class _Pending:
     body: Mapping[str, Any]
     size: int
     retries: int
-    run_id: str
+    run: RunInfo
     rejections: Rejections = field(default_factory=Rejections)
     failures: int = 0
     has_begun: bool = False
@@ -128,7 +128,7 @@ class RateLimiter:
         self, handlers: Handlers, retries: int, request: CompletionRequest
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         retries = retries if request.max_retries is None else request.max_retries
-        pending = self._pending(request, retries, handlers.run.id)
+        pending = self._pending(request, retries, handlers.run)
         request = replace(request, max_retries=0)
         while True:
             admission = await self._admitted(pending)
@@ -150,9 +150,9 @@ class RateLimiter:
                 self._ended(pending, admission, reported)
             await anyio.sleep(seconds)
 
-    def _pending(self, request: CompletionRequest, retries: int, run_id: str) -> _Pending:
+    def _pending(self, request: CompletionRequest, retries: int, run: RunInfo) -> _Pending:
         size = size_of(request.body) if self._counts_tokens else 0
-        return _Pending(next(self._numbers), request.body, size, retries, run_id)
+        return _Pending(next(self._numbers), request.body, size, retries, run)
 
     def _begun(self, pending: _Pending, admission: Admission, chunk: Mapping[str, Any]) -> None:
         if error := chunk.get("error"):
@@ -188,7 +188,7 @@ class RateLimiter:
         rejections = pending.rejections
         self._rejected(pending, admission, error)
         if rejections.are_enough:
-            give_up(error, pending.run_id)
+            give_up(error, pending.run.id)
             return None
         if rejections.yields and (queue := self._queues.get(current_loop())):
             pending.number = max(pending.number, queue.number_behind(_YIELDS_TO))
@@ -203,8 +203,8 @@ class RateLimiter:
             for observer in self._observers:
                 observer.paused()
         level = logging.WARNING if seconds >= _LONG_PAUSE else logging.INFO
-        run_id = {"run_id": pending.run_id}
-        logger.log(level, "all runs of this swarm pause for %.1f s: %s", seconds, error, extra=run_id)
+        fields = pending.run.log_fields
+        logger.log(level, "all runs of this swarm pause for %.1f s: %s", seconds, error, extra=fields)
 
     def _ended(self, pending: _Pending, admission: Admission, reported: object) -> None:
         with self._lock:

@@ -48,7 +48,8 @@ class BudgetControl:
         self._admitted: set[ToolCall] = set()  # the calls of this turn that may run
         self._kept_back: set[ToolCall] = set()  # those of them whose handoff was refused
         self._model = ""
-        self._log_fields = {"run_id": run_id}
+        self._run_id = run_id
+        self._agent = agent
         self._has_warned = False
 
     @property
@@ -123,7 +124,7 @@ class BudgetControl:
             self._has_warned = True
             logger.warning(
                 "a completion came without a count of its tokens, so the limits tokens and cost of the budget cannot hold",
-                extra=self._log_fields,
+                extra={"run_id": self._run_id, "agent": self._agent.name},
             )
 
     def _prices(self, usage: Usage, model: str | None = None) -> list[tuple[Spending, Decimal]]:
@@ -173,6 +174,7 @@ class BudgetControl:
 
     def end_turn(self, calls: Iterable[ToolCall], agent: Agent, target: Agent | None) -> None:
         """Learn from the calls that have run. `agent` made them, `target` takes over."""
+        self._agent = target or agent
         ran = self._admitted - self._kept_back
         work = [call for call in calls if call in ran and not _hands_over(call)]
         for call in work:

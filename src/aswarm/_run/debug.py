@@ -18,7 +18,7 @@ from aswarm._tools.conversion import parse_arguments
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.request import CompletionRequest
 
-from .handlers import Handlers, Middleware, RunInfo, Started
+from .handlers import NO_RUN, Handlers, Middleware, RunInfo, Started
 from .plan import ToolCall, ToolOutcome
 from .state import recorded_form
 
@@ -70,7 +70,7 @@ def call_text(call: ToolCall) -> str:
 def debug_print(*parts: object, run: RunInfo | None = None) -> None:
     """Print one line as Swarm does, with the time in front, and log it. There are colours only at a terminal."""
     text = " ".join(map(str, parts))
-    logger.debug("%s", text, extra={} if run is None else {"run_id": run.id})
+    logger.debug("%s", text, extra=NO_RUN if run is None else run.log_fields)
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
     line = f"\033[97m[\033[90m{now}\033[97m]\033[90m {text}\033[0m" if has_colours() else f"[{now}] {text}"
     print(line)  # noqa: T201 - printing is its purpose

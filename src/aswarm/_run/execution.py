@@ -87,7 +87,7 @@ class ToolCaller:
         self._function_runner = function_runner
         self._on_error = on_error
         self._run = run
-        self._log_fields = {"run_id": run_id}
+        self._run_id = run_id
 
     async def __call__(self, call: ToolCall, context: dict[str, Any], started: Started, /) -> ToolOutcome:
         """Carry out one call; see `ToolHandler`. The current task must be the call's own."""
@@ -127,7 +127,7 @@ class ToolCaller:
             value = await carry_out(tool, arguments, context, started)
             result = as_result(value)
         if result.value[:1] == "<":
-            self._log_default_text(tool, value, result.value)
+            self._log_default_text(call, tool, value, result.value)
         return ToolOutcome(result.value, result)
 
     async def _run_in_slot(
@@ -152,7 +152,7 @@ class ToolCaller:
             merge_changes(context, before, own)
         return value
 
-    def _log_default_text(self, tool: Tool[..., Any], value: object, text: str) -> None:
+    def _log_default_text(self, call: ToolCall, tool: Tool[..., Any], value: object, text: str) -> None:
         """Log once for each class and tool that the model is told a text such as `<Order object at 0x7f...>`."""
         returned: object = value.value if isinstance(value, Result) else value
         kind = type(returned)
@@ -166,15 +166,18 @@ class ToolCaller:
             tool.schema.name,
             text,
             kind.__qualname__,
-            extra=self._log_fields,
+            extra=self._log_fields(call),
         )
+
+    def _log_fields(self, call: ToolCall) -> dict[str, Any]:
+        return {"run_id": self._run_id, "agent": call.agent.name}
 
     async def _failed(self, call: ToolCall, error: Exception, text: str | None = None) -> ToolOutcome:
         hide_header_values(error)
         text = sendable(text or _text_for_model(error))
         foreseen = isinstance(error, ToolError)
         level = logging.INFO if foreseen else logging.ERROR
-        logger.log(level, "tool %s: %s", call.name, text, exc_info=not foreseen, extra=self._log_fields)
+        logger.log(level, "tool %s: %s", call.name, text, exc_info=not foreseen, extra=self._log_fields(call))
         if self._on_error is not None:
             failure = ToolFailure(text, error, call.id, call.name, call.arguments, call.agent)
             text = await _rewritten(self._on_error, call, failure)

@@ -18,8 +18,9 @@ from aswarm._runtime.backend import HiddenGenerators
 from aswarm._usage import Usage
 from aswarm._wire.request import CompletionRequest
 
+from .current_call import OuterRun
 from .plan import ToolCall, ToolOutcome
-from .state import RunState
+from .state import EndCallback, RunState
 
 CompletionHandler: TypeAlias = Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]
 # Awaited, because a middleware may have to record that a function runs before it does.
@@ -42,10 +43,13 @@ class ToolHandler(Protocol):
 class RunInfo:
     """What a middleware may know about its run. A live view: each attribute is read from the running run."""
 
-    __slots__ = ("_id", "_state", "_tool_call")
+    __slots__ = ("_id", "_outer_run", "_state", "_tool_call")
 
-    def __init__(self, run_id: str, state: RunState, tool_call: ToolCall | None = None) -> None:
+    def __init__(
+        self, run_id: str, state: RunState, tool_call: ToolCall | None = None, outer_run: OuterRun | None = None
+    ) -> None:
         self._id = run_id
+        self._outer_run = outer_run
         self._tool_call = tool_call
         self._state = state
 
@@ -77,6 +81,30 @@ class RunInfo:
         self._state.spending.add(usage)
         if self._state.budget is not None:
             self._state.budget.add_price(usage, model)
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """The id of the run and the name of its agent, for `logger.info(..., extra=run.log_fields)`."""
+        return self._state.log_fields
+
+    def on_end(self, callback: EndCallback) -> None:
+        """Have `callback(response, error)` called once, when the run ends in any way.
+
+        `response` says why: its `stop` is "error" where there is an `error`, an `AswarmError`, and "cancelled" where the run
+        was left early. Called on the event loop of the run, before its caller gets the response or the error, and after all
+        handlers have ended. The callback must not block. The first that was added is the first that is called, so that of
+        the innermost middleware. What it raises is logged.
+        """
+        self._state.end_callbacks += (callback,)
+
+
+# The fields of a log record that is about no run: a format with `%(run_id)s` works for it too.
+NO_RUN: Mapping[str, None] = {"run_id": None, "agent": None}
+
+
+def outer_run(info: RunInfo) -> OuterRun | None:
+    """What middleware of ours needs to begin a run inside this one; None where a test has made the handlers."""
+    return info._outer_run  # noqa: SLF001 - of this module
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aswarm._agent import Agent
-from aswarm._errors import AswarmError, RunError, error_of_run
+from aswarm._errors import AswarmError, error_of_run
 from aswarm._events import CompletionDelta, CompletionFinished, HandedOff, LoopEvent, RunFinished, TurnStarted
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.failures import hide_header_values
@@ -62,18 +62,21 @@ class Loop:
             yield RunFinished(state.finish(stop))
         except Exception as error:
             if isinstance(error, AswarmError) and error.response is None:
-                _attach_response(error, state)
+                state.finish("error", error)
                 raise
             # An error of other code, or of a run inside this one, which keeps its own response.
             hide_header_values(error)
             wrapped = error_of_run(error)
-            _attach_response(wrapped, state)
-            raise wrapped from wrapped.__cause__ or error
+            state.finish("error", wrapped)
+            raise wrapped from wrapped.__cause__
+        finally:
+            if state.end_callbacks:  # the run was left early
+                state.report_end()
 
     async def _complete(self, handlers: Handlers) -> AsyncGenerator[LoopEvent, None]:
         state, agent = self.state, self.state.agent
         if state.turns == MAX_TURNS and self.options.max_turns == math.inf:
-            logger.warning(_MANY_TURNS, MAX_TURNS, extra={"run_id": state.id})
+            logger.warning(_MANY_TURNS, MAX_TURNS, extra=state.log_fields)
         state.check_tools()
         instructions = await self.instruct(agent, state.context)
         async with aclosing(handlers.complete(state.request(instructions, self.request_settings))) as chunks:
@@ -103,9 +106,3 @@ class Loop:
                 yield event
         if (handoff := state.end_turn()) is not None:
             yield HandedOff(*handoff)
-
-
-def _attach_response(error: AswarmError, state: RunState) -> None:
-    if isinstance(error, RunError):
-        error.partial = state.partial
-    error.response = state.finish("error")

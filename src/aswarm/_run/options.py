@@ -16,6 +16,8 @@ from aswarm._decisions import Decisions
 from aswarm._errors import ConfigurationError
 from aswarm._output import Output
 
+from .spending import Spending
+
 # The limit where a caller gives none and does not watch each run: a batch, evals, the command line. A run that is not
 # limited is logged once when it has made so many completions.
 MAX_TURNS = 100
@@ -25,7 +27,10 @@ Messages = str | list[Any] | tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a caller passed to `run`, `run_and_stream` or `stream`. `max_turns` counts completions."""
+    """What a caller passed to `run`, `run_and_stream` or `stream`. `max_turns` counts completions.
+
+    `around`: what the run around this one has used, where that cannot be known from the call that this one begins in.
+    """
 
     agent: Agent
     messages: Messages
@@ -38,6 +43,7 @@ class RunOptions:
     run_id: str | None = None
     budget: Budget | None = None
     output: Output[Any] | None = None
+    around: Spending | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.max_turns, int | float) and self.max_turns >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]

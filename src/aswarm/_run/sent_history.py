@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from aswarm._agent import Agent
-from aswarm._blocks import Block
+from aswarm._blocks import MessageBlock
 from aswarm._errors import ConfigurationError
 from aswarm._json import is_array, shown
 from aswarm._messages import Message, message_blocks
@@ -51,8 +51,8 @@ class SentHistory:
         self._known[id(agent)] = agent, known
         return messages, known
 
-    def _checked(self, chosen: object, where: str) -> list[Block]:
-        if not (is_array(chosen) and all(isinstance(block, Block) for block in chosen)):
+    def _checked(self, chosen: object, where: str) -> list[MessageBlock]:
+        if not (is_array(chosen) and all(isinstance(block, MessageBlock) for block in chosen)):
             if inspect.iscoroutine(chosen):
                 chosen.close()  # else Python warns that it was never awaited
             raise ConfigurationError(
@@ -70,8 +70,8 @@ class SentHistory:
         return list(chosen)
 
 
-def _blocks_of(messages: Sequence[Message]) -> list[Block]:
-    return [Block(head, answers) for head, answers in message_blocks(messages) if head]
+def _blocks_of(messages: Sequence[Message]) -> list[MessageBlock]:
+    return [MessageBlock(head, answers) for head, answers in message_blocks(messages) if head]
 
 
 def _name_of(function: object) -> str:

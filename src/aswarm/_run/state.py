@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 from aswarm._agent import Agent, Response, StopReason, UnknownCall, asked_for
 from aswarm._context import copy_containers, plain_dict
 from aswarm._decisions import Decisions, OpenCall, open_call, waiting_entries
-from aswarm._errors import ConfigurationError
+from aswarm._errors import AswarmError, ConfigurationError, RunError
 from aswarm._json import is_object, shown
 from aswarm._messages import WAITING, Message, match_answers, message_blocks, normalize, open_calls, to_wire
 from aswarm._output import Output
@@ -45,6 +45,9 @@ from .typed_answers import TypedAnswers, is_settled
 
 logger = logging.getLogger("aswarm")
 
+# Called with the response and the error of a run that has ended; None if it ended without an error.
+EndCallback: TypeAlias = Callable[[Response, AswarmError | None], None]
+
 # What an assistant message always has, in this order.
 _FIRST_KEYS: Message = {"role": None, "content": None, "sender": None, "tool_calls": None}
 
@@ -55,6 +58,7 @@ class RunState:
     `agent`: the active agent. `context`: the run's own copy of the context variables. `calls`: the calls of the current
     turn, or the open calls that a resumed run begins with. `stop`: why the run ended; "cancelled" until that is known.
     `budget`: what the budgets let it do; None without a budget. `is_cut`: the deadline of a budget cut the current completion.
+    `end_callbacks`: called once, in this order, when the run ends.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class RunState:
         is_limited = spending is not None and any(each.budget for each in spending.chain())
         self.budget = BudgetControl(self.spending, agent, self.id) if is_limited else None
         self.is_cut = self.may_be_cut = False
+        self.end_callbacks: tuple[EndCallback, ...] = ()
         self.stop: StopReason = "cancelled"
         self.turns = 0
         self.accumulator: Accumulator | None = None
@@ -300,7 +305,7 @@ class RunState:
                 "resume has decisions on calls that the run did not reach, because another call of the turn waits: %s. They "
                 "are open as before; pass these decisions together with one on the call that waits",
                 named_ids(lost),
-                extra={"run_id": self.id},
+                extra=self.log_fields,
             )
 
     def end_turn(self) -> tuple[Agent, Agent] | None:
@@ -336,12 +341,33 @@ class RunState:
         """What has happened so far, as a valid `Response`; the same object each time once the run has ended."""
         return self._response or self._snapshot(copy_containers(self.context))
 
-    def finish(self, stop: StopReason) -> Response:
-        """End the run. Nothing is recorded after this."""
+    def finish(self, stop: StopReason, error: AswarmError | None = None) -> Response:
+        """End the run; an error gets the response. Nothing is recorded after this."""
         self.stop = stop
         self.has_ended = True
         self._response = self._snapshot(self.context)
+        if error is not None:
+            error.response = self._response
+        if isinstance(error, RunError):
+            error.partial = self.partial
+        if self.end_callbacks:
+            self.report_end(error)
         return self._response
+
+    def report_end(self, error: AswarmError | None = None) -> None:
+        """Call the callbacks. One that fails is logged: neither the other ones nor the run may fail because of it."""
+        callbacks, self.end_callbacks = self.end_callbacks, ()
+        response = self.response
+        for callback in callbacks:
+            try:
+                callback(response, error)
+            except Exception:
+                logger.exception("a callback of on_end failed", extra=self.log_fields)
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """What each log record about this run has beside its text."""
+        return {"run_id": self.id, "agent": self.agent.name}
 
     def _snapshot(self, context: dict[str, Any]) -> Response:
         # A plain dict, because a subclass may refuse to be read or changed, and nothing may replace a cancellation.

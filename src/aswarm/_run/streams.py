@@ -164,17 +164,17 @@ class _Reading(Generic[E]):
             raise RuntimeError("this run is being read by another task; read and close it in one task at a time")
 
 
-def _close_dropped(reading: _Reading[Any], run_id: str, spawn: Callable[[Work], object]) -> None:
+def _close_dropped(reading: _Reading[Any], state: RunState, spawn: Callable[[Work], object]) -> None:
     with suppress(RuntimeError):  # the event loop is closed
-        spawn(functools.partial(_close_and_log, reading, run_id))
+        spawn(functools.partial(_close_and_log, reading, state))
 
 
-async def _close_and_log(reading: _Reading[Any], run_id: str) -> None:
+async def _close_and_log(reading: _Reading[Any], state: RunState) -> None:
     try:
         await reading.close()
     except Exception:
         # No caller is left. An exception that leaves a system task of trio ends the whole program.
-        logger.exception("a run that was dropped could not be closed cleanly", extra={"run_id": run_id})
+        logger.exception("a run that was dropped could not be closed cleanly", extra=state.log_fields)
 
 
 class _Stream(Generic[E]):
@@ -211,7 +211,7 @@ class _Stream(Generic[E]):
     async def _step(self, step: Callable[[], Awaitable[E]]) -> E:
         reading = self._reading
         if self._when_dropped is None:
-            self._when_dropped = weakref.finalize(self, _close_dropped, reading, self._state.id, task_spawner())
+            self._when_dropped = weakref.finalize(self, _close_dropped, reading, self._state, task_spawner())
             self._when_dropped.atexit = False
         reading.check_idle()
         reading.is_running = True

@@ -199,7 +199,8 @@ class ResponseReader:
         yield from self._unstreamed(output)
         check_hosted_calls(output)
         ending = _ending(response, has_calls=self._call_count > 0)
-        yield {"choices": [{"index": 0, "delta": {OUTPUT_ITEMS: output}, **ending}], "usage": _usage(response)}
+        choice = {"index": 0, "delta": {OUTPUT_ITEMS: output}, **ending}
+        yield {**_source(response), "choices": [choice], "usage": _usage(response)}
 
     def _unstreamed(self, output: Sequence[Mapping[str, Any]]) -> Iterator[Chunk]:
         """The text and the calls that only the final output has, after others of their type were streamed."""
@@ -241,7 +242,13 @@ def _whole(response: Mapping[str, Any]) -> Chunk:
     check_hosted_calls(response["output"])
     message = message_of(response["output"])
     ending = _ending(response, has_calls="tool_calls" in message)
-    return {"choices": [{"index": 0, "message": message, **ending}], "usage": _usage(response)}
+    choice = {"index": 0, "message": message, **ending}
+    return {**_source(response), "choices": [choice], "usage": _usage(response)}
+
+
+def _source(response: Mapping[str, Any]) -> Chunk:
+    """What a completion says of where it comes from; traces show it."""
+    return {key: response[key] for key in ("id", "model") if key in response}
 
 
 def _failure(response: Mapping[str, Any]) -> Chunk | None:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from aswarm._rate_limits.rate_limiter import RateLimiter
+from aswarm._run.handlers import NO_RUN
 from aswarm._runtime.backend import BackgroundTask
 
 from ._item import AnyOutcome
@@ -118,4 +119,4 @@ class Batch(AsyncIterator[AnyOutcome]):
             if error is None and self._runner.has_lost_journal:
                 raise
             # A reader that leaves early needs no further items, and how many had been read by then is chance.
-            logger.warning("the batch failed after its reader had left: %s", failure, exc_info=True)
+            logger.warning("the batch failed after its reader had left: %s", failure, exc_info=True, extra=NO_RUN)

@@ -52,7 +52,7 @@ def serve_until_stopped(
 
         from aswarm.serve import Service, bearer, everything, local_only  # noqa: PLC0415 - it needs starlette
     except ModuleNotFoundError as error:
-        raise SetupError(f"serving needs {error.name}: python -m pip install 'aswarm[serve]'") from error
+        raise SetupError(f"serving needs {error.name}: install the extra aswarm[serve]") from error
     try:
         service = Service(
             swarm,

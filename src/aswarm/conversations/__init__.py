@@ -21,7 +21,7 @@ imported once a store is opened. The functions for `Agent(history=...)`, such as
 """
 
 from aswarm import _public
-from aswarm._blocks import Block
+from aswarm._blocks import MessageBlock
 
 from ._conversation import Conversation
 from ._history import HistoryFunction, last, own_turns, since_handoff, without_tool_results
@@ -32,7 +32,6 @@ from ._sqlite import SQLiteStore
 from ._store import Change, Conflict, ConversationSummary, Store, Stored
 
 __all__ = [
-    "Block",
     "Change",
     "Conflict",
     "Conversation",
@@ -40,6 +39,7 @@ __all__ = [
     "ConversationSummary",
     "HistoryFunction",
     "MemoryStore",
+    "MessageBlock",
     "PostgresStore",
     "SQLiteStore",
     "Store",

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from aswarm._agent import Agent
-from aswarm._blocks import Block
+from aswarm._blocks import MessageBlock
 from aswarm._errors import ConfigurationError
 
 # What `Agent(history=...)` takes: it gets the blocks of the whole history and the agent, and returns the blocks to send.
-HistoryFunction: TypeAlias = Callable[[list[Block], Agent], Sequence[Block]]
+HistoryFunction: TypeAlias = Callable[[list[MessageBlock], Agent], Sequence[MessageBlock]]
 _INSTRUCTIONS = ("system", "developer")
 
 
@@ -39,7 +39,7 @@ class _Last:
     n: int
     step: int
 
-    def __call__(self, blocks: list[Block], agent: Agent) -> list[Block]:  # noqa: ARG002 - the form of each such function
+    def __call__(self, blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:  # noqa: ARG002 - the form of each such function
         leading = _leading(blocks)
         more = len(blocks) - leading - self.n
         if more <= 0:
@@ -49,7 +49,7 @@ class _Last:
         return [*blocks[:leading], *([] if asked == start else [blocks[asked]]), *blocks[start:]]
 
 
-def since_handoff(blocks: list[Block], agent: Agent) -> list[Block]:
+def since_handoff(blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:
     """A history function that sends what came after the last message of another agent: since this agent has taken over.
 
     Besides that, it sends the messages of the user that the other agent had not answered, and the system messages that the
@@ -59,7 +59,7 @@ def since_handoff(blocks: list[Block], agent: Agent) -> list[Block]:
     if (other := next(others, None)) is None:
         return blocks
     since = blocks[other + 1 :]
-    asked: list[Block] = []
+    asked: list[MessageBlock] = []
     begins_with = next((block.role for block in since if not _is_instruction(block)), None)
     if _has_calls(blocks[other]) or begins_with != "user":
         end = next((at for at in range(other, -1, -1) if blocks[at].role == "user"), -1) + 1
@@ -68,7 +68,7 @@ def since_handoff(blocks: list[Block], agent: Agent) -> list[Block]:
     return [*blocks[: _leading(blocks)], *asked, *since]
 
 
-def own_turns(blocks: list[Block], agent: Agent) -> list[Block]:
+def own_turns(blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:
     """A history function that sends the messages of this agent alone, with the results of its calls, and the user's messages.
 
     A message of the user is left out if another agent has answered it, and this one had no part in that. Agents are told
@@ -76,7 +76,7 @@ def own_turns(blocks: list[Block], agent: Agent) -> list[Block]:
     """
     turns = list(_turns(blocks))
     newest = max((at for at, (asked, _) in enumerate(turns) if any(each.role == "user" for each in asked)), default=0)
-    sent: list[Block] = []
+    sent: list[MessageBlock] = []
     for position, (asked, written) in enumerate(turns):
         own = [block for block in written if _is_own(block, agent)]
         answered_by_another = not own and not all(map(_has_calls, written))
@@ -102,7 +102,7 @@ class _WithoutToolResults:
     keep: int
     step: int
 
-    def __call__(self, blocks: list[Block], agent: Agent) -> list[Block]:  # noqa: ARG002 - as above
+    def __call__(self, blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:  # noqa: ARG002 - as above
         with_results = [at for at, block in enumerate(blocks) if block.answers]
         left_out = max(0, len(with_results) - self.keep) // self.step * self.step
         for at in with_results[:left_out]:
@@ -115,31 +115,31 @@ def _check(what: str, number: object) -> None:
         raise ConfigurationError(f"{what} takes a whole number from 1, not {number!r}")
 
 
-def _is_instruction(block: Block) -> bool:
+def _is_instruction(block: MessageBlock) -> bool:
     return block.role in _INSTRUCTIONS
 
 
-def _is_written(block: Block) -> bool:
+def _is_written(block: MessageBlock) -> bool:
     return block.role == "assistant"
 
 
-def _is_own(block: Block, agent: Agent) -> bool:
+def _is_own(block: MessageBlock, agent: Agent) -> bool:
     return block.sender in (None, agent.name)
 
 
-def _leading(blocks: Sequence[Block]) -> int:
+def _leading(blocks: Sequence[MessageBlock]) -> int:
     """How many system messages the history begins with."""
     return next((at for at, block in enumerate(blocks) if not _is_instruction(block)), len(blocks))
 
 
-def _has_calls(block: Block) -> bool:
+def _has_calls(block: MessageBlock) -> bool:
     return bool(block.message.get("tool_calls"))
 
 
-def _turns(blocks: list[Block]) -> Iterator[tuple[list[Block], list[Block]]]:
+def _turns(blocks: list[MessageBlock]) -> Iterator[tuple[list[MessageBlock], list[MessageBlock]]]:
     """What was asked (messages of the user and the system), and what agents wrote after it."""
-    asked: list[Block] = []
-    written: list[Block] = []
+    asked: list[MessageBlock] = []
+    written: list[MessageBlock] = []
     for block in blocks:
         if written and not _is_written(block):
             yield asked, written

@@ -126,9 +126,8 @@ class RecordedRun:
             if error is None:
                 raise
             if error is not failure:  # the exception of the run is more important
-                logger.exception(
-                    "the conversation %r could not be written", self._where.id, extra={"run_id": self._state.id}
-                )
+                fields = self._state.log_fields
+                logger.exception("the conversation %r could not be written", self._where.id, extra=fields)
         finally:
             self._place.release()
 

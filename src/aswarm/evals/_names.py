@@ -10,6 +10,7 @@ import logging
 
 from aswarm._agent import Agent
 from aswarm._errors import ConfigurationError
+from aswarm._run.handlers import NO_RUN
 from aswarm._tools.toolbox import tools_of
 from aswarm.graph import agent_graph
 
@@ -39,7 +40,7 @@ class FunctionNames:
         for name, text in texts.items():
             if (id(agent), name) not in self._logged:
                 self._logged.add((id(agent), name))
-                logger.warning("the case %r expects %r; %s", str(case), name, text)
+                logger.warning("the case %r expects %r; %s", str(case), name, text, extra=NO_RUN)
         return "; ".join(texts.values())
 
 

@@ -34,6 +34,8 @@ on another one; to ask twice, it passes on `request.copy()`. `call.arguments` ma
 not known: the call is then in `Response.unknown_calls`. `call.is_repeatable` says whether it may run again. What a handler
 raises ends the run, as a RunError with the partial response; `anyio`'s cancellation is passed on.
 
+`handlers.run.on_end(callback)` is for what ends with the run, however it ends; `handlers.run.log_fields` for log records.
+
 Ready-made: `retry`, `fallback`, `cache`, `record` and `replay`, `redact`, `clip_results`, `summarise`.
 """
 

@@ -16,7 +16,7 @@ import anyio.to_thread
 from pydantic_core import to_jsonable_python
 
 from aswarm._errors import ConfigurationError
-from aswarm._run.handlers import Handlers, Middleware
+from aswarm._run.handlers import Handlers, Middleware, RunInfo
 from aswarm._wire.request import CompletionRequest
 from aswarm._wire.whole import as_one_chunk, whole_message
 
@@ -50,7 +50,7 @@ def cache(store: Store = None) -> Middleware:
     def wrap(handlers: Handlers) -> Handlers:
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
             key = blake2b(json.dumps(asked_by(request.body)).encode(), digest_size=16).hexdigest()
-            if (known := await _tried(_completion, kept, key)) is not None:
+            if (known := await _tried(handlers.run, _completion, kept, key)) is not None:
                 yield known
                 return
             received: list[Mapping[str, Any]] = []
@@ -61,7 +61,7 @@ def cache(store: Store = None) -> Middleware:
             completion = as_one_chunk(received)
             if completion["choices"][0].get("finish_reason") not in _CUT:
                 value = json.dumps({**completion, "usage": None}, default=to_jsonable_python)
-                await _tried(kept.put, key, value)
+                await _tried(handlers.run, kept.put, key, value)
 
         return replace(handlers, complete=complete)
 
@@ -77,12 +77,12 @@ async def _completion(kept: _Memory | _File, key: str) -> Mapping[str, Any] | No
     return cast("Mapping[str, Any]", completion)
 
 
-async def _tried(access: Callable[..., Awaitable[T]], *arguments: Any) -> T | None:
+async def _tried(run: RunInfo, access: Callable[..., Awaitable[T]], *arguments: Any) -> T | None:
     """The value, or None if the store fails: without its cache a run goes on."""
     try:
         return await access(*arguments)
     except Exception as error:  # noqa: BLE001 - of any store
-        logger.warning("the cache failed: %s: %s", type(error).__name__, error)
+        logger.warning("the cache failed: %s: %s", type(error).__name__, error, extra=run.log_fields)
         return None
 
 

@@ -64,7 +64,7 @@ def fallback(*alternatives: Any) -> Middleware:
                         _add_notes(error, failed)
                         raise
                     failed.append(f"asked before: {error}")
-                    logger.warning("asking another model after: %s", error, extra={"run_id": handlers.run.id})
+                    logger.warning("asking another model after: %s", error, extra=handlers.run.log_fields)
 
         return replace(handlers, complete=complete)
 

@@ -86,8 +86,8 @@ class Retries:
                     if has_begun or not self._goes_again(attempt, error, handlers.run.id):
                         raise
                     seconds = _wait_after(attempt, error)
-                    run_id = {"run_id": handlers.run.id}
-                    logger.info("%sasking again in %.1f s after: %s", self._label, seconds, error, extra=run_id)
+                    fields = handlers.run.log_fields
+                    logger.info("%sasking again in %.1f s after: %s", self._label, seconds, error, extra=fields)
                 else:
                     return
                 await anyio.sleep(seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import anyio
@@ -22,7 +22,7 @@ class Draining:
             scope.cancel()
 
     @contextmanager
-    def interrupts(self) -> Iterator[None]:
+    def interrupts(self) -> Generator[None]:
         """A block that ends early when draining begins."""
         with anyio.CancelScope() as scope:
             if self.is_set:

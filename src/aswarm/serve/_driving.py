@@ -8,16 +8,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from urllib.parse import quote
 
 from aswarm._agent import Agent, Response
 from aswarm._decisions import Decision
 from aswarm._errors import AswarmError, ConfigurationError
-from aswarm._events import RunFinished
+from aswarm._events import CompletionFinished, RunFinished, TurnStarted
 from aswarm._messages import Message
 from aswarm._run.streams import EventStream
 from aswarm._swarm import AsyncSwarm
+from aswarm._wire.request import CompletionRequest
 from aswarm.conversations import Conversation, Store, Stored
 from aswarm.conversations._recorded_run import with_new
 from aswarm.graph._find import reachable_agents
@@ -52,7 +53,10 @@ def conversation_id(key: str) -> str:
 
 def agents_by_name(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> dict[str, Agent]:
     """The agents that clients may name. Raises ConfigurationError for none, and for two of one name."""
-    listed = [agents] if isinstance(agents, Agent) else list(agents.values() if isinstance(agents, Mapping) else agents)
+    if isinstance(agents, Agent):
+        listed = [agents]
+    else:
+        listed = [*cast("Mapping[str, Agent]", agents).values()] if isinstance(agents, Mapping) else [*agents]
     found = {agent.name: agent for agent in listed}
     if not found or len(found) < len(listed):
         raise ConfigurationError("agents must be a list of at least one Agent, and each needs a name of its own")
@@ -134,6 +138,8 @@ class Driver:
         self._maker = EntryMaker()
         self._run: EventStream | None = None
         self._finished: RunFinished | None = None
+        self._requests: list[CompletionRequest] = []  # those that have no entry yet
+        self._is_in_turn = False  # whether the last turn of the log waits for its completion
 
     async def load(self, last_run: str | None) -> Entry:
         """Load the conversation, and make the first entry. Raises ConversationNotFound and AnswersRefused.
@@ -158,7 +164,7 @@ class Driver:
         )
 
     def _resumed(self, stored: Stored, last_run: str | None) -> Mapping[int, Decision] | Literal[True] | None:
-        """What the run resumes with: decisions; True for a history whose last message is of the user; None for new messages."""
+        """What the run resumes with: decisions; True for a history without an answer at its end; None for new messages."""
         new = self._new
         if self._messages:
             return None
@@ -172,22 +178,37 @@ class Driver:
             raise AnswersRefused(error.message, error.code, error.status) from error
         if found:
             return found
-        if stored.messages and stored.messages[-1]["role"] == "user":
+        last = stored.messages[-1]["role"] if stored.messages else None
+        if last == "user" or (new.continues and last == "tool" and not stored.waiting):
             return True
         raise AnswersRefused("the request has nothing that the conversation does not have already", "nothing_new", 409)
 
     async def drive(self, add: Callable[[Entry], None]) -> None:
         """Run to the end. `add` gets the entries but the last ones. Raises what the run raises."""
-        on_request = (lambda request: add(self._maker.request(request))) if self._drivers.logs_requests else None
-        run_extras.set(RunExtras(self._new.tools, on_request))
+
+        def log_request(request: CompletionRequest) -> None:
+            self._requests.append(request)
+            self._add_requests(add)
+
+        run_extras.set(RunExtras(self._new.tools, log_request if self._drivers.logs_requests else None))
         async with self._stream() as run:
             self._run = run
             async for event in run:
                 if isinstance(event, RunFinished):
                     self._finished = event
-                else:
-                    for entry in self._maker.event(event, self._response):
-                        add(entry)
+                    continue
+                for entry in self._maker.event(event, self._response):
+                    add(entry)
+                if isinstance(event, TurnStarted | CompletionFinished):
+                    self._is_in_turn = isinstance(event, TurnStarted)
+                    self._add_requests(add)
+
+    def _add_requests(self, add: Callable[[Entry], None]) -> None:
+        """Add the requests of the turn that the log is in. A request may be noticed before the event of its turn is read."""
+        if self._is_in_turn:
+            for request in self._requests:
+                add(self._maker.request(request))
+            self._requests.clear()
 
     def _stream(self) -> AbstractAsyncContextManager[EventStream]:
         new, chat, limits = self._new, self._chat, self._drivers.limits

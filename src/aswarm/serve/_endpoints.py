@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from aswarm._errors import AswarmError
 from aswarm._messages import text_of
+from aswarm._run.handlers import NO_RUN
 
 from ._auth import user_of
 from ._http import Refusal, error_response, refusal_of
@@ -39,10 +40,10 @@ def endpoint(
         except (AswarmError, RequestError) as error:
             refusal = refusal_of(error)
             if refusal.status == 503:  # noqa: PLR2004 - the service cannot, whatever the client does
-                logger.warning("a request was refused: %s", error)
+                logger.warning("a request was refused: %s", error, extra=NO_RUN)
             return refuse(refusal)
         except Exception:
-            logger.exception("an endpoint has failed: %s %s", request.method, request.url.path)
+            logger.exception("an endpoint has failed: %s %s", request.method, request.url.path, extra=NO_RUN)
             return refuse(_FAILED)
 
     return answer
@@ -79,6 +80,7 @@ async def new_run(
         asked.must_fit,
         asked.regenerate,
         asked.agent if agent is None else agent,
+        continues=asked.continues,
         key=idempotency_key(request),
         context_variables=None if service.context is None else await service.context(request),
         client_context={key: value for key, value in (asked.state or {}).items() if key in service.client_context},

@@ -5,12 +5,13 @@
 
 The entry of an event has what `event.to_dict()` gives, and the fields below. The entries that are no events are
 
-    RunStarted        {run_id, conversation, agent, messages, resume, calls, context_variables}
+    RunStarted        {run_id, conversation, agent, before, messages, resume, calls, context_variables}
     RunFailed         {error: {type, message, public_message, status_code?}, response?}
     RunStopped        {reason, response?}
     ContextChanged    {agent, changes, removed, by}          `by`: ids of the calls that ended since the last one
     MessagesRecorded  {start, messages}                      what the history says where the entries alone say less
-    RequestSent       {model, instructions, settings, tools?}  `tools` only if they are not those of the request before
+    RequestSent       {model, instructions, settings, message_count, tools?}
+                                                             `tools` only if they are not those of the request before
 
     ToolCallDelta, ToolCallStarted, ToolProgress, ToolCallFinished, CallWaiting   {..., call_id?}
     ToolCallStarted   {..., repeatable?, may_continue?}
@@ -19,7 +20,7 @@ The entry of an event has what `event.to_dict()` gives, and the fields below. Th
     CompletionFinished {..., call_ids?, external?}           the public ids of the calls, if one is not its own id; the
                                                              indexes of calls of external tools
 
-`messages` of RunStarted are the new messages of the user. `calls` are the open calls that a resumed run begins with:
+`messages` of RunStarted are the new messages of the user, and `before` is how many the conversation has before them. `calls` are the open calls that a resumed run begins with:
 `{index, id, name, arguments, call_id?, kind?}`. Each of `response.waiting` has its `call_id?` and `kind?` too.
 
 `call_id` is the public id of a call, and stands there only if it is not its `id`: providers use ids again in one

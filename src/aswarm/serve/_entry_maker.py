@@ -100,6 +100,7 @@ class EntryMaker:
             "run_id": run_id,
             "conversation": conversation,
             "agent": agent.name,
+            "before": len(self._history),
             "messages": jsonable(list(messages)),
             "resume": jsonable(resume),
             "calls": self._open_calls(calls, agent, self._history),
@@ -139,6 +140,7 @@ class EntryMaker:
             "model": body["model"],
             "instructions": jsonable(system[0] if system else None),
             "settings": jsonable({key: value for key, value in body.items() if key not in hidden}),
+            "message_count": len(body["messages"]) - len(system),
         }
         tools = jsonable(body.get("tools") or [])
         if tools != self._tools:

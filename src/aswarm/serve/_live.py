@@ -19,7 +19,7 @@ class LiveEntries:
 
     def __init__(self) -> None:
         self.ended = anyio.Event()
-        self._first = 0  # the number of the oldest entry that is here
+        self._first: int = 0  # the number of the oldest entry that is here
         self._entries: list[Entry] = []
         self._news: anyio.Event | None = None
 
@@ -102,5 +102,5 @@ class LiveRun(LiveEntries):
         """Note that a lot is in the log: its entries need not stay here."""
         self._written, self.bytes = lot.last + 1, self.bytes + len(lot.data)
         unneeded = max(0, min(self._written - self._first, len(self._entries)) - _KEPT)
-        self._first += unneeded
+        self._first = self._first + unneeded
         del self._entries[:unneeded]

@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import Self
 
 import anyio
-import anyio.abc
 
 from aswarm._agent import Agent
+from aswarm._run.handlers import NO_RUN
 from aswarm._swarm import AsyncSwarm
 from aswarm.conversations import MemoryStore, Store
 
@@ -206,7 +206,8 @@ class LocalRuns:
                     await driver.drive(partial(self._add, live))
                 except Exception as failure:
                     error = failure
-                    logger.warning("the run %s has ended with an error", live.record.id, exc_info=failure)
+                    fields = live.record.log_fields
+                    logger.warning("the run %s has ended with an error", live.record.id, exc_info=failure, extra=fields)
             reason = live.reason or "time limit"
         finally:
             with anyio.CancelScope(shield=True):
@@ -271,7 +272,7 @@ class LocalRuns:
         await self._access.call(self._log.forget_conversation, user, conversation)
 
     @contextmanager
-    def reading(self, record: RunRecord) -> Iterator[None]:
+    def reading(self, record: RunRecord) -> Generator[None]:
         """See `Runs.reading`."""
         live = self._live.get(record.id)
         if live is None:
@@ -288,7 +289,7 @@ class LocalRuns:
                 self._mark_unread(live)
 
     @contextmanager
-    def _reading_foreign(self, record: RunRecord) -> Iterator[None]:
+    def _reading_foreign(self, record: RunRecord) -> Generator[None]:
         if record.on_disconnect == "finish" or not record.is_running:
             yield
             return
@@ -365,12 +366,12 @@ class LocalRuns:
 
 
 @contextmanager
-def _logged(what: str) -> Iterator[None]:
+def _logged(what: str) -> Generator[None]:
     """Log what the database raises: the next attempt may succeed."""
     try:
         yield
     except sqlite3.Error:
-        logger.exception(what)
+        logger.exception(what, extra=NO_RUN)
 
 
 def _ending(last: Entry) -> Ending:

@@ -10,7 +10,7 @@ import os
 import socket
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -109,7 +109,7 @@ class RunLog:
         self._connection.close()
 
     @contextmanager
-    def _writing(self) -> Iterator[Any]:
+    def _writing(self) -> Generator[Any]:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield self._rows
@@ -223,7 +223,7 @@ class RunLog:
         return [Lot(*row) for row in rows if row[1] > after], status == [("running",)]
 
     @contextmanager
-    def _reading(self) -> Iterator[Any]:
+    def _reading(self) -> Generator[Any]:
         self._connection.execute("BEGIN")
         try:
             yield self._rows

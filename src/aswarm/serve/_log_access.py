@@ -15,6 +15,8 @@ from typing import ParamSpec, TypeVar
 import anyio
 import anyio.to_thread
 
+from aswarm._run.handlers import NO_RUN
+
 from ._entries import Entry
 from ._live import LiveRun
 from ._log import Ending, Lot, RunLog
@@ -59,7 +61,7 @@ class LogAccess:
             try:
                 await self._write(runs)
             except sqlite3.Error:
-                logger.exception("the log of runs cannot be written; another attempt follows")
+                logger.exception("the log of runs cannot be written; another attempt follows", extra=NO_RUN)
                 self._unwritten |= runs
                 self._dirty.set()
                 await anyio.sleep(_SECONDS_AFTER_FAILURE)
@@ -79,7 +81,9 @@ class LogAccess:
             try:
                 return await self._write({live}, last, ending)
             except sqlite3.Error:
-                logger.exception("the end of the run %s cannot be written", live.record.id)
+                logger.exception(
+                    "the end of the run %s cannot be written", live.record.id, extra=live.record.log_fields
+                )
                 await anyio.sleep(_SECONDS_AFTER_FAILURE)
         return None
 

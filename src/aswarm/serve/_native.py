@@ -49,14 +49,19 @@ def native_request(body: object) -> ClientRequest:
     """What the body of `POST /conversations/{c}/runs` asks for. Raises RequestError with the place of the fault.
 
     `{"text": "..."}`, or `{"answers": [{"call", "approve" | "content", "arguments"?, "reason"?, "run"?}]}`; and `agent`.
+    Or `{"continue": true}`: the model goes on from the history as it is.
     """
     data = an_object(body, "body")
     answers = [_answer(each, f"answers[{at}]") for at, each in enumerate(a_list(data.get("answers"), "answers"))]
-    if bool(answers) is (data.get("text") is not None):
-        raise RequestError(422, "invalid_request", "the body must have either text or answers", param="text")
+    continues = a_flag(data.get("continue", False), "continue")
+    if [bool(answers), data.get("text") is not None, continues].count(True) != 1:
+        raise RequestError(
+            422, "invalid_request", "the body must have either text or answers, or continue", param="text"
+        )
     return ClientRequest(
-        messages=[] if answers else [NewMessage(a_text(data["text"], "text"))],
+        messages=[NewMessage(a_text(data["text"], "text"))] if data.get("text") is not None else [],
         answers=answers,
+        continues=continues,
         agent=an_optional_text(data.get("agent"), "agent"),
     )
 

@@ -16,6 +16,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from aswarm._run.handlers import NO_RUN
+
 from ._driving import HELPER
 from ._endpoints import check_length, endpoint, idempotency_key, new_run
 from ._entries import Entry
@@ -70,7 +72,9 @@ def _refuse(refusal: Refusal) -> Response:
 async def _complete(service: Service, request: Request, user: str) -> Response:
     asked = chat_request(await read_json(request, service.limits.body))
     if asked.ignored:
-        logger.info("a request of Chat Completions has settings without effect: %s", ", ".join(asked.ignored))
+        logger.info(
+            "a request of Chat Completions has settings without effect: %s", ", ".join(asked.ignored), extra=NO_RUN
+        )
     try:
         run = Run(service.runs, await service.runs.start(await _new_run(service, request, user, asked)))
     except AgentNotFound as error:

@@ -83,6 +83,7 @@ class ClientRequest:
     `must_fit`: an answer about a call that is not open is an error; otherwise it is old history, and left out. `tools`: those
     of the client. `state`: what the client takes for the state; only keys that the service allows are of use.
     `conversation`, `run_id`, `agent`: the client's, None if it names none. `regenerate`: the last answer is to be made again.
+    `continues`: the model goes on from the history as it is.
     `protocol_version`: for wires that have one.
     """
 
@@ -95,6 +96,7 @@ class ClientRequest:
     run_id: str | None = None
     agent: str | None = None
     regenerate: bool = False
+    continues: bool = False
     protocol_version: str | None = None
 
 

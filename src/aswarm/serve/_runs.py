@@ -54,12 +54,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """What a run begins with. It has `messages` or `answers`, or is `regenerate`.
+    """What a run begins with. It has `messages` or `answers`, or is `regenerate` or `continues`.
 
     `user` owns the run and the conversation. `messages`: the new user messages; for a run without a conversation the
     whole history. `answers`: about the calls that the conversation has left open. `must_fit`: an answer about a call that is
     not open is refused; otherwise it is left out, and messages that the conversation ends with already are left out too.
-    `regenerate`: the answer to the last message of the user is made again.
+    `regenerate`: the answer to the last message of the user is made again. `continues`: the model is asked with the history as it
+    is, which ends with a message of the user or with the answer of a tool.
     `agent`: the name of the agent that a new conversation begins with, or None for the first one.
     `run_id`: the id of the run, or None for a new one. `key`: an idempotency key of the user. `context_variables`: of a
     new conversation. `client_context`: set before the run. `tools`: those of the client.
@@ -79,9 +80,10 @@ class NewRun:
     tools: Sequence[ClientTool] = ()
     on_disconnect: DisconnectPolicy = "finish"
     while_running: WhileRunning = "refuse"
+    continues: bool = False
 
     def __post_init__(self) -> None:
-        if not (self.messages or self.answers or self.regenerate):
+        if not (self.messages or self.answers or self.regenerate or self.continues):
             raise ConfigurationError("a new run needs a message or an answer to an open call")
         if self.conversation is None and not self.messages:
             raise ConfigurationError("a run without a conversation needs messages")
@@ -90,7 +92,7 @@ class NewRun:
     def digest(self) -> str:
         """A hash of what the run is asked to do: equal for a request that is sent again."""
         answers = [asdict(answer) for answer in self.answers]
-        asked = [self.conversation, list(self.messages), answers, self.regenerate, self.agent]
+        asked = [self.conversation, list(self.messages), answers, self.regenerate, self.continues, self.agent]
         return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -115,6 +117,11 @@ class RunRecord:
     last: int = -1
     key: str | None = None
     is_new: bool = field(default=False, compare=False)
+
+    @property
+    def log_fields(self) -> dict[str, str | None]:
+        """What each log record about this run has beside its text."""
+        return {"run_id": self.id, "agent": self.agent}
 
     @property
     def is_running(self) -> bool:

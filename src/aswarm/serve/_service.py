@@ -48,7 +48,9 @@ class Service:
     `local_only` are ready-made. `store`: of the conversations; a path is that of an SQLite file, None is memory. `runs`: where the
     runs are, by default `LocalRuns`.
 
-    `wires`: those of other protocols that are served beside the native routes: "agui", "vercel", "openai". `page`: whether the page to try the agents is served; it may see everything.
+    `wires`: those of other protocols that are served beside the native routes: "agui", "vercel", "openai". `page`: whether
+    the page to try the agents is served at the root. It is for developers: `show` is then `everything` by default. `prices`:
+    dollars for a million tokens of input and of output, by model, for the costs on the page; genai-prices knows other models.
     `context`: the context variables of a new conversation, from the request. `client_context`: the context variables that a
     client may see, and set where its protocol has a state. `show`: what readers get of an entry, by default the answers and the
     calls, without context variables and error texts; `everything` shows all. `tell_error`: the text of an error for readers.
@@ -73,6 +75,7 @@ class Service:
         runs: Runs | None = None,
         wires: Collection[WireName] = (),
         page: bool = False,
+        prices: Mapping[str, tuple[float, float]] | None = None,
         context: ContextHook | None = None,
         client_context: Collection[str] = (),
         show: Show | None = None,
@@ -99,7 +102,8 @@ class Service:
         self.page = page
         self.context = context
         self.client_context = frozenset(client_context)
-        self.show = show or answers_with(client_context)
+        self.show = show or (everything if page else answers_with(client_context))
+        self.prices = dict(prices or {})
         self.heartbeat = heartbeat
         self.on_disconnect: DisconnectPolicy = on_disconnect
         self.while_running: WhileRunning = while_running
@@ -117,7 +121,7 @@ class Service:
         self._local = LocalRuns(swarm, self.store, agents=agents, limits=limits, tell_error=tell_error)
         self.drivers = self._local.drivers
         self.drivers.helper = helper
-        self.drivers.logs_requests = show is everything
+        self.drivers.logs_requests = self.show is everything
         self._given_runs = runs
         self._runs: Runs | None = None
         self._app = self._make_app()

@@ -1,0 +1,85 @@
+"""A guard of answers, as middleware: nothing of an answer is shown before its check has seen all of it.
+
+Decides which completions are answers. One with a call is none: it is passed on from its first call on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from aswarm._messages import text_of
+from aswarm._run.handlers import Handlers, Middleware
+from aswarm._usage import Usage
+from aswarm._wire.accumulator import Accumulator, Completion
+from aswarm._wire.request import CompletionRequest
+
+from ._check import Check, OnError, guarding
+from ._checked import CheckedAnswer
+from ._input import Chunk, Chunks, said
+from ._verdicts import Block, Replace, Say, refusal
+
+_AnswerVerdict: TypeAlias = Block | Say | Replace | None
+_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+
+
+def hold_answer(
+    check: Callable[[CheckedAnswer], _AnswerVerdict | Awaitable[_AnswerVerdict]], *, on_error: OnError = "block"
+) -> Middleware:
+    """Middleware that holds each answer back, with its reasoning, until a check has seen all of it.
+
+    None lets it pass, and its chunks follow at once. `Block(reason)` ends the run with `Blocked`; neither the history nor a
+    reader gets the answer. `Say(text)` and `Replace(text)` put a text in its place. The tokens of the completion count
+    in any case.
+
+    A completion with calls is no answer: what came before its first call is then shown, and is not judged. So is a call of
+    `final_answer`: use `Output(check=...)` for answers with a type.
+
+    `on_error="pass"`: a check that raises is logged and lets pass; by default it blocks. A plain check is called on the
+    event loop and must not block it. Raises ConfigurationError for other values. The run raises it if the check returns
+    anything else.
+    """
+    judged = Check(check, "an answer", (Block, Say, Replace), _is_text, on_error)
+
+    def wrap(handlers: Handlers) -> Handlers:
+        async def complete(request: CompletionRequest) -> Chunks:
+            messages, held, accumulator = [*request.body["messages"]], list[Chunk](), Accumulator()
+            async with aclosing(handlers.complete(request)) as chunks:
+                async for chunk in chunks:
+                    held.append(chunk)
+                    if _has_calls(accumulator.feed(chunk)):
+                        for each in held:
+                            yield each
+                        async for later in chunks:
+                            yield later
+                        return
+            completion = accumulator.finish()
+            text = text_of(completion.message["content"])
+            checked = CheckedAnswer(text, completion.message, messages, request.agent, handlers.run)
+            match await judged.judge(checked):
+                case Block(reason):
+                    raise refusal(judged.name, reason)
+                case Say(text) | Replace(text):
+                    yield said(text, _usage(completion))
+                case _:
+                    for each in held:
+                        yield each
+
+        return replace(handlers, complete=complete)
+
+    return guarding(wrap)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _has_calls(delta: Mapping[str, Any] | None) -> bool:
+    return delta is not None and bool(delta["tool_calls"])
+
+
+def _usage(completion: Completion) -> Mapping[str, Any]:
+    usage: Usage = completion.usage
+    return {**usage.details, **{key: getattr(usage, key) for key in _COUNTS}}

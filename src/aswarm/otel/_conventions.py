@@ -1,0 +1,73 @@
+"""The names of OpenTelemetry's semantic conventions for generative AI, in the version that the schema URL says.
+
+The conventions are in development, and later versions rename some of these. Another version means another URL and other
+names in this file. Names of aswarm itself begin with `aswarm.`.
+"""
+
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.1"
+
+# --- operations -------------------------------------------------------------------------------------------------------
+
+CHAT = "chat"
+EXECUTE_TOOL = "execute_tool"
+INVOKE_AGENT = "invoke_agent"
+
+# --- attributes of spans ----------------------------------------------------------------------------------------------
+
+OPERATION_NAME = "gen_ai.operation.name"
+PROVIDER_NAME = "gen_ai.provider.name"
+CONVERSATION_ID = "gen_ai.conversation.id"
+AGENT_NAME = "gen_ai.agent.name"
+ERROR_TYPE = "error.type"
+
+REQUEST_MODEL = "gen_ai.request.model"
+REQUEST_STREAM = "gen_ai.request.stream"
+REQUEST_CHOICE_COUNT = "gen_ai.request.choice.count"
+REQUEST_FREQUENCY_PENALTY = "gen_ai.request.frequency_penalty"
+REQUEST_MAX_TOKENS = "gen_ai.request.max_tokens"
+REQUEST_PRESENCE_PENALTY = "gen_ai.request.presence_penalty"
+REQUEST_SEED = "gen_ai.request.seed"
+REQUEST_STOP_SEQUENCES = "gen_ai.request.stop_sequences"
+REQUEST_TEMPERATURE = "gen_ai.request.temperature"
+REQUEST_TOP_P = "gen_ai.request.top_p"
+OUTPUT_TYPE = "gen_ai.output.type"
+
+RESPONSE_FINISH_REASONS = "gen_ai.response.finish_reasons"
+RESPONSE_ID = "gen_ai.response.id"
+RESPONSE_MODEL = "gen_ai.response.model"
+RESPONSE_TIME_TO_FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
+USAGE_INPUT_TOKENS = "gen_ai.usage.input_tokens"
+USAGE_OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+USAGE_CACHE_READ = "gen_ai.usage.cache_read.input_tokens"
+USAGE_CACHE_CREATION = "gen_ai.usage.cache_creation.input_tokens"
+USAGE_REASONING = "gen_ai.usage.reasoning.output_tokens"
+
+TOOL_NAME = "gen_ai.tool.name"
+TOOL_TYPE = "gen_ai.tool.type"
+TOOL_CALL_ID = "gen_ai.tool.call.id"
+
+# --- attributes with content ------------------------------------------------------------------------------------------
+
+SYSTEM_INSTRUCTIONS = "gen_ai.system_instructions"
+INPUT_MESSAGES = "gen_ai.input.messages"
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+TOOL_DEFINITIONS = "gen_ai.tool.definitions"
+TOOL_CALL_ARGUMENTS = "gen_ai.tool.call.arguments"
+TOOL_CALL_RESULT = "gen_ai.tool.call.result"
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+OPERATION_DURATION = "gen_ai.client.operation.duration"
+TIME_TO_FIRST_CHUNK = "gen_ai.client.operation.time_to_first_chunk"
+TOKEN_USAGE = "gen_ai.client.token.usage"  # noqa: S105 - the name of a metric
+TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - the name of an attribute
+SECONDS_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+TOKENS_BUCKETS = tuple(4**power for power in range(14))
+
+# --- names of aswarm, for which the conventions have none -------------------------------------------------------------
+
+RUN_ID = "aswarm.run.id"
+STOP = "aswarm.stop"  # of a run: `Response.stop`; of a completion or a call that did not end by itself: why
+HANDOFF = "aswarm.handoff"
+HANDOFF_SOURCE = "aswarm.handoff.source"
+HANDOFF_TARGET = "aswarm.handoff.target"

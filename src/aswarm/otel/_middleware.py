@@ -1,0 +1,185 @@
+"""`otel`: the middleware, and one run that it traces.
+
+Decides which span is the parent of which: that of the run for its completions and tool calls, that of a tool call for
+the run that its function starts, and the current span of the caller for a run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from opentelemetry.context import create_key, get_current, get_value, set_value
+from opentelemetry.metrics import MeterProvider
+from opentelemetry.trace import TracerProvider
+
+from aswarm._agent import Agent, Response
+from aswarm._errors import AswarmError, ConfigurationError, Hold
+from aswarm._run.handlers import Handlers, Middleware, RunInfo, Started
+from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._tools.conversion import sendable
+from aswarm._wire.request import CompletionRequest
+
+from . import _conventions as names
+from ._completion import TracedCompletion
+from ._content import content_of_call, content_of_outcome, content_of_request
+from ._requests import model_of, settings_of
+from ._telemetry import Attributes, Operation, Telemetry
+from ._within import SpanScope, Within
+
+Conversation: TypeAlias = str | Callable[[RunInfo], object]
+_CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_CAPTURING = frozenset({"true", "1", "span_only", "span_and_event"})
+_CONVERSATION = create_key("aswarm-conversation")
+_END: Any = object()
+
+
+def otel(
+    *,
+    content: bool | None = None,
+    conversation: Conversation = "conversation_id",
+    provider: str = "openai",
+    tracer_provider: TracerProvider | None = None,
+    meter_provider: MeterProvider | None = None,
+) -> Middleware:
+    """Middleware that makes spans and metrics of runs, by the conventions of OpenTelemetry for generative AI.
+
+    A run is a span `invoke_agent`, with a span `chat` for each completion and a span `execute_tool` for each tool call. A
+    run that a function starts is below the span of its call. A handoff is an event of the run's span. Metrics: the
+    duration of all three in seconds, the seconds to the first chunk of a stream, and tokens. Each span has the id of the
+    run as `aswarm.run.id`. A run that is left early is no error; `aswarm.stop` says why a run ended.
+
+    `content`: whether spans have messages, arguments, results and texts of errors; by default only if the environment
+    variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT asks for it. `conversation`: the context variable with the id
+    of the conversation, or a function from `RunInfo` to the id or None; a run inside a tool has that of the run around
+    it, if it has none of its own. `provider`: `gen_ai.provider.name`. `tracer_provider`, `meter_provider`: by default the
+    global ones.
+
+    Put it first: a middleware that stands before it is not in the spans, and one after it, such as `retry`, is inside a
+    `chat` span. Raises ConfigurationError if `conversation` is neither a text nor a function.
+    """
+    if not (isinstance(conversation, str) or callable(conversation)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            "conversation must be the name of a context variable, or a function from RunInfo to the id of the "
+            f"conversation, not {type(conversation).__name__}"
+        )
+    if content is None:
+        content = os.environ.get(_CAPTURE, "").strip().lower() in _CAPTURING
+    telemetry = Telemetry(tracer_provider, meter_provider, content=content)
+
+    def wrap(handlers: Handlers) -> Handlers:
+        traced = _TracedRun(telemetry, handlers, provider, _id_of_conversation(conversation, handlers.run))
+        handlers.run.on_end(traced.end)
+        return replace(handlers, complete=traced.complete, call_tool=traced.call_tool)
+
+    return wrap
+
+
+def _id_of_conversation(conversation: Conversation, run: RunInfo) -> str | None:
+    found = run.context_variables.get(conversation) if isinstance(conversation, str) else conversation(run)
+    found = get_value(_CONVERSATION) if found is None else found
+    return None if found is None else sendable(str(found))
+
+
+class _TracedRun:
+    """The spans of one run."""
+
+    def __init__(self, telemetry: Telemetry, handlers: Handlers, provider: str, conversation: str | None) -> None:
+        run = handlers.run
+        self._telemetry = telemetry
+        self._handlers = handlers
+        self._provider: Attributes = {names.PROVIDER_NAME: provider}
+        self._common: Attributes = {names.RUN_ID: sendable(run.id)}
+        parent = get_current()
+        if conversation is not None:
+            self._common[names.CONVERSATION_ID] = conversation
+            parent = set_value(_CONVERSATION, conversation, parent)
+        self._agent = run.agent
+        name = sendable(run.agent.name)
+        measured = {**self._provider, names.AGENT_NAME: name}
+        attributes = {**measured, **self._common}
+        self._operation = Operation(telemetry, (names.INVOKE_AGENT, name), parent, measured, attributes)
+        self._completion: TracedCompletion | None = None
+
+    # --- completions ---
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        """The same chunks, in a span of their own."""
+        operation = self._begin_chat(request)
+        scope = SpanScope(operation.context)
+        self._completion = completion = TracedCompletion(operation, stream=request.stream)
+        try:
+            async with aclosing(self._handlers.complete(request)) as chunks:
+                while (chunk := await Within(anext(chunks, _END), scope)) is not _END:
+                    completion.read(chunk)
+                    yield chunk
+        except BaseException as error:
+            completion.end(error)
+            raise
+        completion.end()
+
+    def _begin_chat(self, request: CompletionRequest) -> Operation:
+        self._follow(request.agent)
+        model = model_of(request)
+        measured = {**self._provider, **({names.REQUEST_MODEL: model} if model else {})}
+        asked_by = {names.AGENT_NAME: sendable(request.agent.name)}
+        attributes = {**measured, **self._common, **asked_by, **settings_of(request)}
+        operation = Operation(self._telemetry, (names.CHAT, model), self._operation.context, measured, attributes)
+        content = operation.content(content_of_request, request)
+        operation.span.set_attributes(content)
+        if self._completion is None:  # what the run was asked
+            self._operation.span.set_attributes({**measured, **content})
+        return operation
+
+    def _follow(self, agent: Agent) -> None:
+        """Add an event if this agent has taken over."""
+        if agent is not self._agent:
+            source, target = sendable(self._agent.name), sendable(agent.name)
+            self._operation.span.add_event(names.HANDOFF, {names.HANDOFF_SOURCE: source, names.HANDOFF_TARGET: target})
+            self._agent = agent
+
+    # --- tool calls ---
+
+    async def call_tool(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        """The same outcome, in a span of its own."""
+        operation = self._begin_call(call)
+        try:
+            outcome = await Within(self._handlers.call_tool(call, context, started), SpanScope(operation.context))
+        except Hold:
+            operation.end({names.STOP: "waiting"})
+            raise
+        except BaseException as error:
+            operation.end({}, error)
+            raise
+        # A middleware may return anything, and the run reports it.
+        failure = outcome.error if isinstance(outcome, ToolOutcome) else None  # pyright: ignore[reportUnnecessaryIsInstance]
+        operation.end(operation.content(content_of_outcome, outcome), failure)
+        return outcome
+
+    def _begin_call(self, call: ToolCall) -> Operation:
+        name = sendable(call.name)
+        attributes: Attributes = {
+            **self._common,
+            names.AGENT_NAME: sendable(call.agent.name),
+            names.TOOL_NAME: name,
+            names.TOOL_TYPE: "function",
+            names.TOOL_CALL_ID: sendable(call.id),
+        }
+        # The model may make up any name: metrics have only those of functions that are there.
+        measured = {**self._provider, **({} if call.tool is None else {names.TOOL_NAME: name})}
+        operation = Operation(
+            self._telemetry, (names.EXECUTE_TOOL, name), self._operation.context, measured, attributes
+        )
+        operation.span.set_attributes(operation.content(content_of_call, call))
+        return operation
+
+    # --- the end ---
+
+    def end(self, response: Response, error: AswarmError | None) -> None:
+        """End the span of the run."""
+        self._follow(response.agent)
+        outcome = self._completion.outcome if self._completion else {}
+        self._operation.end({names.STOP: response.stop, **outcome}, error)

@@ -1,0 +1,252 @@
+// The conversation: messages, turns of agents, their calls, handoffs; and the box to write in.
+
+import { Call, took } from "./calls.js";
+import { historyView, textOf, together } from "./fold.js";
+import { serverNow } from "./api.js";
+import { activeRun, cost, forkFacts, go, href, hue, inspect, lastRun, modelOf, openCalls, resume, runsInOrder, say, state, stop, update } from "./state.js";
+import { clock, count, dollars, duration, Markdown, plural } from "./text.js";
+import { Component, html, useEffect, useRef } from "./vendor/htm-preact.js";
+
+const forkable = () => state.id !== null && !activeRun();
+const dialog = (kind, more) => update({ dialog: { kind, ...more } });
+
+function User({ text, index }) {
+	return html`<div class="message user" tabindex=-1 data-item role=group aria-label=You>
+		<div class=bubble>${text}<//>
+		<div class=actions>
+			${index !== undefined && html`<button disabled=${!forkable()} onClick=${() => dialog("edit", { keep: index, text })}>Edit and resend<//>`}
+		<//>
+	<//>`;
+}
+
+function Calls({ calls }) {
+	return together(calls).map((group) => {
+		if (group.length === 1) return html`<${Call} call=${group[0]} key=${group[0].index} />`;
+		const begun = group.filter((call) => call.started);
+		const start = Math.min(...begun.map((call) => call.started));
+		const stops = begun.map((call) => call.ended ?? (call.state === "running" ? serverNow() : call.started));
+		const whole = Math.max(Math.max(...stops) - start, 1);
+		const span = (call) => ({ left: ((call.started - start) / whole) * 100, width: ((took(call) || 0) / whole) * 100 });
+		return html`<section class=group aria-label=${plural(group.length, "call") + " that ran together"}>
+			<p class=label>${plural(group.length, "call")} together${begun.length ? html` <span class=time>${duration(whole)}<//>` : ""}</p>
+			<div class=row>${group.map((call) => html`<${Call} key=${call.index} call=${call} span=${begun.length > 1 && span(call)} />`)}<//>
+		<//>`;
+	});
+}
+
+export function figures(turn) {
+	const price = cost(modelOf(turn), turn.usage);
+	return [
+		turn.doneAt && turn.at ? duration(turn.doneAt - turn.at) : null,
+		turn.usage?.total_tokens ? `${count(turn.usage.prompt_tokens)} in, ${count(turn.usage.completion_tokens)} out` : null,
+		price === null ? null : dollars(price),
+	].filter(Boolean);
+}
+
+function Turn({ turn }) {
+	const isWriting = !turn.done;
+	const decided = turn.resumed && (turn.decisions ? "continues with your decisions" : "continues");
+	const canCopy = turn.message && turn.start !== undefined;
+	return html`<section class=${`turn ${hue(turn.agent)}`} data-item tabindex=-1 aria-label=${`${turn.agent || "Assistant"}${turn.number ? `, turn ${turn.number}` : ""}`}
+			data-turn=${`${turn.run}-${turn.number}`}>
+		<header class=who>
+			<span class=avatar aria-hidden=true>${(turn.agent || "A")[0]}<//>
+			<h3>${turn.agent || "Assistant"}<//>
+			<span class=meta>${decided || (turn.past ? "" : figures(turn).join(" · "))}<//>
+			<span class=grow><//>
+			<div class=actions>
+				${turn.stop !== undefined && html`<button disabled=${!forkable()} onClick=${() => dialog("fork", { keep: turn.stop })}>Fork<//>`}
+				${canCopy && html`<button onClick=${() => dialog("case", { turn })}>Eval case<//>`}
+			<//>
+		<//>
+		${turn.reasoning && html`<details class=reasoning open=${isWriting && !turn.text}><summary>Reasoning<//><p>${turn.reasoning}</p><//>`}
+		${turn.text && html`<${Markdown} text=${turn.text} />`}
+		${turn.refusal && html`<p class=refusal><span class=label>Refusal<//> ${turn.refusal}</p>`}
+		${isWriting && !turn.calls.length && html`<p class=thinking><span class=sr>The model is working<//><i></i><i></i><i></i></p>`}
+		${turn.calls.length > 0 && html`<div class=calls><${Calls} calls=${turn.calls} /><//>`}
+	<//>
+	${turn.handoff && html`<${Handoff} ...${turn.handoff} />`}`;
+}
+
+export const Pill = ({ name }) => html`<span class=${`pill ${hue(name)}`}>${name}<//>`;
+
+const Handoff = ({ source, target }) => html`<div class=handoff role=separator aria-label=${`${source} hands off to ${target}`}>
+	<${Pill} name=${source} /><span class=arrow aria-hidden=true><//><${Pill} name=${target} /><//>`;
+
+const STOPS = {
+	max_turns: "The run has had as many turns as it may have.",
+	budget: "The budget of the run is used up.",
+};
+
+function Ending({ view }) {
+	if (view.error)
+		return html`<div class="ending bad" role=group aria-label=Error><h4>The run failed<//>
+			<p><code>${view.error.type}<//>${view.error.status_code ? ` · status ${view.error.status_code}` : ""}</p>
+			<p class=pre>${view.error.message || view.error.public_message}</p><//>`;
+	if (view.status === "stopped") {
+		const unknown = view.turns.flatMap((turn) => turn.calls).filter((call) => call.state === "unknown");
+		return html`<div class="ending warn" role=group aria-label=Stopped><h4>Stopped<//>
+			<p>${view.reason === "cancelled" ? "You stopped the run." : `The run was stopped: ${view.reason}.`}
+			${unknown.length ? ` The outcome of ${plural(unknown.length, "call")} is unknown: ${unknown.map((call) => call.name).join(", ")}.` : " No call was cut in the middle."}</p><//>`;
+	}
+	const why = STOPS[view.response?.stop];
+	return why ? html`<div class="ending warn"><p>${why}</p><//>` : null;
+}
+
+class Run extends Component {
+	shouldComponentUpdate(next) {
+		return next.view.isRunning || next.view.version !== this.drawn || next.mark !== this.props.mark;
+	}
+
+	render({ view }) {
+		this.drawn = view.version;
+		if (!view.turns.length && !view.asked.length && view.status === "loading") return html`<p class=thinking><i></i><i></i><i></i></p>`;
+		return html`<div class=${`run ${state.selected === view.id ? "selected" : ""}`} data-run=${view.id}>
+			${view.asked.map((message, at) => message.role === "user" && html`<${User} text=${textOf(message.content)} index=${view.before + at} />`)}
+			${view.turns.map((turn) => html`<${Turn} key=${turn.number} turn=${turn} />`)}
+			<${Ending} view=${view} />
+			<footer class=run-foot>
+				<span>${view.started ? clock(view.started) : ""}<//>
+				${view.ended && html`<span>${duration(view.ended - view.started)}<//>`}
+				${view.usage?.total_tokens > 0 && html`<span>${count(view.usage.total_tokens)} tokens<//>`}
+				<span class=grow><//>
+				<a href=${href(null, view.id)}>${view.id.slice(0, 8)}</a>
+				${view.response && html`<button onClick=${() => dialog("test", { view })}>Copy as test<//>`}
+				<button onClick=${() => inspect({ selected: view.id })}>Inspect<//>
+			<//>
+		<//>`;
+	}
+}
+
+function Past({ messages, start }) {
+	const blocks = historyView(messages, start);
+	let agent = null;
+	return html`<div class=past>${blocks.map((block) => {
+		if (!block.turn) return html`<${User} text=${textOf(block.user.content)} index=${block.index} />`;
+		const before = agent;
+		agent = block.turn.agent;
+		const handoff = before && agent && before !== agent && html`<${Handoff} source=${before} target=${agent} />`;
+		return html`${handoff}<${Turn} turn=${block.turn} />`;
+	})}<//>`;
+}
+
+// Runs in order, with the messages between them whose logs are not there.
+export function segments() {
+	const found = [];
+	const messages = state.stored?.messages || [];
+	let at = 0;
+	const runs = runsInOrder();
+	for (const [index, view] of runs.entries()) {
+		if (view.status === "loading") {
+			found.push({ view });
+			at = Infinity;
+			continue;
+		}
+		if (view.before > at && messages.length) found.push({ messages: messages.slice(at, view.before), start: at });
+		found.push({ view });
+		at = view.isRunning ? Infinity : view.response ? view.end : (runs[index + 1]?.before ?? Infinity);
+	}
+	if (messages.length > at) found.push({ messages: messages.slice(at), start: at });
+	return found;
+}
+
+function ForkNote() {
+	const made = state.forks[state.id];
+	if (!made || !state.stored) return null;
+	const { reused } = forkFacts(made.keep);
+	return html`<div class="ending note"><h4>A fork<//>
+		<p>It has the first ${plural(made.keep, "message")} of <a href=${href(made.from)}>${state.titles[made.from] || made.from}</a>.
+		${reused.length ? ` ${plural(reused.length, "answer")} of tools ${reused.length === 1 ? "is" : "are"} reused and did not run again: ${names(reused)}.` : " It reuses no answers of tools."}</p><//>`;
+}
+
+export const names = (calls) => {
+	const counted = new Map();
+	calls.forEach((call) => counted.set(call.name, (counted.get(call.name) || 0) + 1));
+	return [...counted].map(([name, number]) => (number > 1 ? `${name} (${number} times)` : name)).join(", ");
+};
+
+function Welcome() {
+	const examples = Object.values(state.graphs)[0]?.agents || [];
+	return html`<div class=welcome>
+		<h2>Talk to your agents<//>
+		<p>Write a message below. You see each turn, each call and each handoff as it happens.</p>
+		<div class=cards role=radiogroup aria-label="The agent that begins">
+			${state.agents.map((name) => {
+				const node = examples.find((each) => each.name === name) || state.graphs[name]?.agents[0];
+				return html`<button role=radio aria-checked=${state.agent === name} class=${`card ${hue(name)}`} onClick=${() => (update({ agent: name }), focusBox())}>
+					<span class=avatar aria-hidden=true>${name[0]}<//><b>${name}</b>
+					<small>${node?.model}<//><span class=tools>${node?.functions.join(", ") || "no functions of its own"}<//><//>`;
+			})}
+		<//>
+		<p class=keys><kbd>Enter<//> sends <kbd>/<//> to write <kbd>?<//> all keys</p>
+	<//>`;
+}
+
+export function Chat() {
+	const log = useRef(null);
+	const follows = useRef(true);
+	const seen = useRef(0);
+	const parts = segments();
+	if (seen.current !== state.jump) (seen.current = state.jump), (follows.current = true);
+	const isEmpty = !parts.length && !state.isLoading;
+	useEffect(() => {
+		if (follows.current && log.current) log.current.scrollTop = log.current.scrollHeight;
+	});
+	useEffect(() => {
+		follows.current = true;
+	}, [state.id, state.only]);
+	const scrolled = ({ target }) => {
+		const now = target.scrollHeight - target.scrollTop - target.clientHeight < 80;
+		follows.current = now;
+	};
+	const mark = [state.decisions, state.selected, Boolean(activeRun()), state.sending].map((each) => JSON.stringify(each)).join() + lastRun()?.id;
+	return html`<main class=chat id=chat aria-label=Conversation>
+		<div class=log ref=${log} onScroll=${scrolled} tabindex=0 role=log aria-live=off aria-label=Messages>
+			<div class=column>
+				${state.isLoading && html`<p class=thinking><i><//><i><//><i><//><//>`}
+				${isEmpty && !state.only && state.id === null && html`<${Welcome} />`}
+				<${ForkNote} />
+				${parts.map((part) => (part.view ? html`<${Run} key=${part.view.id} view=${part.view} mark=${mark} />` : html`<${Past} key=${`m${part.start}`} ...${part} />`))}
+			<//>
+		<//>
+		${!state.only && html`<${Box} />`}
+	<//>`;
+}
+
+export const focusBox = () => document.getElementById("box")?.focus();
+
+function Box() {
+	const box = useRef(null);
+	const running = activeRun();
+	const open = openCalls().length;
+	const stalled = !running && !open && !state.sending && ["user", "tool"].includes(state.stored?.messages.at(-1)?.role);
+	const send = async () => {
+		const text = state.draft.trim();
+		if (!text || running || state.sending) return;
+		update({ draft: "" });
+		if (!(await say(text))) update({ draft: state.draft || text });
+	};
+	useEffect(() => {
+		box.current.style.height = "auto";
+		box.current.style.height = `${Math.min(box.current.scrollHeight + 2, 220)}px`;
+	}, [state.draft]);
+	const keys = (event) => {
+		if (event.key === "Enter" && !event.shiftKey && !event.isComposing) event.preventDefault(), send();
+	};
+	const hint = open ? `${plural(open, "call")} ${open === 1 ? "waits" : "wait"} for you. A new message answers ${open === 1 ? "it" : "them"} as not run.` : "";
+	return html`<div class=composer>
+		${state.notice && html`<div class=${`notice ${state.notice.kind}`} role=alert><span>${state.notice.text}<//>
+			<button class=icon aria-label="Close this notice" onClick=${() => update({ notice: null })}>✕<//><//>`}
+		${stalled && html`<p class=hint>The last message has no answer. <button class=link onClick=${resume}>Let the model continue<//><//>`}
+		${hint && html`<p class="hint warn">${hint}</p>`}
+		<div class=box>
+			<label class=sr for=box>Message<//>
+			<textarea id=box ref=${box} rows=1 value=${state.draft} placeholder=${state.id === null && state.agent ? `Message ${state.agent}` : "Message"}
+				onInput=${(event) => update({ draft: event.target.value })} onKeyDown=${keys}><//>
+			${running
+				? html`<button class="danger solid" onClick=${stop} disabled=${state.stopping === running.id}>${state.stopping === running.id ? "Stopping…" : "Stop"}<//>`
+				: html`<button class=primary onClick=${send} disabled=${!state.draft.trim() || state.sending}>Send<//>`}
+		<//>
+		${state.stopping && html`<p class=hint>The run stops once its calls have ended, so that it can say what they did.</p>`}
+	<//>`;
+}

@@ -1,0 +1,234 @@
+// What the log of a run says, as data to draw: turns, calls with their times, changes of the context, requests.
+
+const textOf = (content) =>
+	typeof content === "string" ? content : (content || []).map((part) => part.text || `[${part.type}]`).join("\n");
+export { textOf };
+
+export class RunView {
+	constructor(id) {
+		Object.assign(this, {
+			id, version: 0, status: "loading", before: 0, asked: [], turns: [], changes: [], context: {}, first: {}, tools: [],
+			usage: null, error: null, reason: null, response: null, started: null, ended: null, agent: null, agentBefore: null, length: 0, last: -1,
+		});
+	}
+
+	get turn() {
+		return this.turns[this.turns.length - 1];
+	}
+
+	get isRunning() {
+		return this.status === "running";
+	}
+
+	get waiting() {
+		return this.response?.stop === "waiting" || this.response?.stop === "tool_calls" ? this.response.waiting : [];
+	}
+
+	// How many messages the conversation has after this run.
+	get end() {
+		return this.before + this.asked.length + this.length;
+	}
+
+	call(entry) {
+		const calls = this.turn.calls;
+		let call = calls.find((each) => each.index === entry.index);
+		if (!call) calls.push((call = { index: entry.index, id: "", name: "", args: "", progress: [], state: "writing", at: entry.at }));
+		if (entry.id) call.id = entry.call_id || entry.id;
+		return call;
+	}
+
+	add(entry) {
+		this.version++;
+		this.last = entry.seq;
+		const turn = this.turn;
+		switch (entry.type) {
+			case "RunStarted":
+				this.status = "running";
+				Object.assign(this, { started: entry.at, agent: entry.agent, agentBefore: entry.agent, asked: entry.messages, before: entry.before });
+				this.first = this.context = entry.context_variables || {};
+				if (entry.calls.length) {
+					this.begin(entry, 0);
+					this.turn.resumed = true;
+					this.turn.done = true;
+					this.turn.decisions = entry.resume;
+					this.turn.calls = entry.calls.map((each) => ({
+						...each, id: each.call_id || each.id, args: each.arguments, progress: [], state: "ready", at: entry.at,
+					}));
+				}
+				break;
+			case "TurnStarted":
+				this.begin(entry, entry.turn);
+				break;
+			case "RequestSent":
+				if (entry.tools) this.tools = entry.tools;
+				turn.requests.push({ ...entry, tools: this.tools });
+				break;
+			case "ReasoningDelta":
+				this.touch(entry).reasoning += entry.text;
+				break;
+			case "TextDelta":
+				this.touch(entry).text += entry.text;
+				break;
+			case "RefusalDelta":
+				this.touch(entry).refusal += entry.text;
+				break;
+			case "ToolCallDelta": {
+				this.touch(entry);
+				const call = this.call(entry);
+				call.name += entry.name || "";
+				call.args += entry.arguments || "";
+				break;
+			}
+			case "CompletionFinished":
+				this.completed(entry);
+				break;
+			case "ToolCallStarted":
+				Object.assign(this.call(entry), { name: entry.name, args: entry.arguments, state: "running", started: entry.at });
+				break;
+			case "ToolProgress":
+				this.call(entry).progress.push(entry.value);
+				break;
+			case "ToolCallFinished": {
+				const { name, content, error, handoff, still_running: stillRunning } = entry;
+				Object.assign(this.call(entry), { name, content, error, handoff, stillRunning, ended: entry.at, state: error ? "error" : "done" });
+				break;
+			}
+			case "CallWaiting": {
+				const { name, kind, reason, data } = entry;
+				Object.assign(this.call(entry), { name, kind, reason, data, args: entry.arguments, state: "waiting" });
+				break;
+			}
+			case "ContextChanged":
+				this.changed(entry);
+				break;
+			case "HandedOff":
+				turn.handoff = { source: entry.source, target: entry.target, at: entry.at };
+				this.agent = entry.target;
+				break;
+			case "RunFinished":
+			case "RunFailed":
+			case "RunStopped":
+				this.finish(entry);
+				break;
+		}
+	}
+
+	begin(entry, number) {
+		this.agent = entry.agent;
+		this.turns.push({ number, agent: entry.agent, at: entry.at, requests: [], reasoning: "", text: "", refusal: "", calls: [], run: this.id });
+	}
+
+	touch(entry) {
+		this.turn.firstAt ??= entry.at;
+		return this.turn;
+	}
+
+	completed(entry) {
+		const turn = this.turn;
+		const message = entry.message;
+		Object.assign(turn, { done: true, doneAt: entry.at, usage: entry.usage, finish: entry.finish_reason, message });
+		turn.text = textOf(message.content) || turn.text;
+		turn.refusal = message.refusal || turn.refusal;
+		(message.tool_calls || []).forEach((each, index) => {
+			const call = this.call({ index, id: each.id, call_id: entry.call_ids?.[index], at: entry.at });
+			const made = each.function || each.custom || {};
+			Object.assign(call, { name: made.name || call.name, args: made.arguments ?? made.input ?? call.args });
+			if (call.state === "writing") call.state = "ready";
+		});
+	}
+
+	changed(entry) {
+		const rows = Object.entries(entry.changes).map(([key, after]) => ({
+			key, after, before: this.context[key], isNew: !(key in this.context),
+		}));
+		rows.push(...entry.removed.map((key) => ({ key, before: this.context[key], removed: true })));
+		const by = this.turns.flatMap((turn) => turn.calls).filter((call) => entry.by.includes(call.id));
+		this.changes.push({ agent: entry.agent, at: entry.at, turn: this.turn?.number ?? 0, by, rows, run: this.id });
+		this.context = { ...this.context, ...entry.changes };
+		entry.removed.forEach((key) => delete this.context[key]);
+	}
+
+	finish(entry) {
+		const response = entry.response || null;
+		this.status = { RunFinished: "finished", RunFailed: "failed", RunStopped: "stopped" }[entry.type];
+		Object.assign(this, { ended: entry.at, response, error: entry.error || null, reason: entry.reason || null });
+		if (response) {
+			this.agent = response.agent || this.agent;
+			this.context = response.context_variables || this.context;
+			this.usage = response.usage;
+			this.length = response.messages.length;
+			this.place(response.messages);
+		}
+		this.settle(response);
+	}
+
+	// The calls that have no answer when the run ends.
+	settle(response) {
+		const unknown = new Set((response?.unknown_calls || []).map((call) => call.id));
+		for (const turn of this.turns) {
+			turn.done = true;
+			for (const call of turn.calls) {
+				if (unknown.has(call.id) || call.state === "running") call.state = "unknown";
+				else if (call.state === "writing") call.state = "cut";
+				else if (call.state === "ready") call.state = this.waiting.length ? "open" : "skipped";
+			}
+		}
+		for (const open of this.waiting) {
+			const call = this.turns.flatMap((turn) => turn.calls).reverse().find((each) => each.id === (open.call_id || open.id));
+			if (call) Object.assign(call, { state: "waiting", kind: open.kind, reason: open.reason ?? call.reason, data: open.data ?? call.data });
+		}
+	}
+
+	// Where the messages of each turn stand in the conversation: a fork may keep everything before `stop`.
+	place(messages) {
+		const base = this.before + this.asked.length;
+		let turn = this.turns[0]?.resumed ? this.turns[0] : null;
+		if (turn) turn.start = turn.stop = base;
+		const rest = this.turns.filter((each) => !each.resumed && each.message);
+		messages.forEach((message, at) => {
+			if (message.role === "assistant") {
+				turn = rest.shift() || turn;
+				if (turn) turn.start ??= base + at;
+			}
+			if (turn) turn.stop = base + at + 1;
+		});
+	}
+}
+
+// Messages whose log is not there, for instance those of a fork, in the same form.
+export function historyView(messages, start) {
+	const blocks = [];
+	let turn = null;
+	messages.forEach((message, at) => {
+		const index = start + at;
+		if (message.role === "assistant") {
+			turn = {
+				number: 0, agent: message.sender || "", requests: [], reasoning: message.reasoning_content || "", text: textOf(message.content), past: true,
+				refusal: message.refusal || "", done: true, message, start: index, stop: index + 1, calls: [],
+			};
+			turn.calls = (message.tool_calls || []).map((each, number) => ({
+				index: number, id: each.id, name: each.function?.name || "", args: each.function?.arguments || "", progress: [], state: "open", past: true,
+			}));
+			blocks.push({ turn });
+		} else if (message.role === "tool") {
+			const call = turn?.calls.find((each) => each.id === message.tool_call_id && each.content === undefined);
+			if (call) Object.assign(call, { content: textOf(message.content), state: "done", message: index });
+			if (turn) turn.stop = index + 1;
+		} else if (message.role === "user") {
+			blocks.push({ user: message, index });
+		}
+	});
+	return blocks;
+}
+
+// Calls in groups: those whose times overlap ran together.
+export function together(calls) {
+	const groups = [];
+	for (const call of calls) {
+		const group = groups[groups.length - 1];
+		const overlaps = group && call.started && group.some((each) => each.started && call.started < (each.ended ?? Infinity));
+		if (overlaps || (group && !call.started && !group[0].started)) group.push(call);
+		else groups.push([call]);
+	}
+	return groups;
+}

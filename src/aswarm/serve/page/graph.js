@@ -1,0 +1,84 @@
+// The agents and their handoffs, drawn in rows by their distance from the first agent; the active agent is lit.
+
+import { hue, lastRun, state } from "./state.js";
+import { html } from "./vendor/htm-preact.js";
+
+const WIDTH = 360;
+const GAP = 64;
+const LINE = 16;
+
+function rows(graph) {
+	const depth = new Map([[graph.agents[0].id, 0]]);
+	for (const queue = [graph.agents[0].id]; queue.length; ) {
+		const id = queue.shift();
+		for (const { source, target } of graph.handoffs)
+			if (source === id && target && !depth.has(target)) depth.set(target, depth.get(id) + 1), queue.push(target);
+	}
+	const found = [];
+	for (const node of graph.agents) {
+		const at = depth.get(node.id) ?? 0;
+		// No more than two nodes side by side, so that names can be read.
+		(found[at] ||= []).push(node);
+	}
+	return found.flatMap((row) => Array.from({ length: Math.ceil(row.length / 2) }, (_, at) => row.slice(at * 2, at * 2 + 2)));
+}
+
+function layout(graph) {
+	const boxes = new Map();
+	let top = 12;
+	for (const row of rows(graph)) {
+		const width = row.length === 1 ? 190 : 160;
+		const gap = (WIDTH - 20 - row.length * width) / (row.length + 1);
+		const height = Math.max(...row.map((node) => 44 + Math.min(node.functions.length, 6) * LINE));
+		row.forEach((node, at) => boxes.set(node.id, { node, x: 10 + gap * (at + 1) + width * at, y: top, width, height }));
+		top += height + GAP;
+	}
+	return { boxes, height: top - GAP + 40 };
+}
+
+// A handoff leaves a box to one side of its middle and comes in at the other, so that the way back stands beside it.
+function path(from, to) {
+	const down = from.y < to.y;
+	const [side, level] = [from.x < to.x || down ? -14 : 14, from.y === to.y];
+	const x1 = from.x + from.width / 2 + side;
+	const x2 = to.x + to.width / 2 + side;
+	const y1 = down || level ? from.y + from.height + 3 : from.y - 3;
+	const y2 = down ? to.y - 3 : to.y + to.height + 3;
+	const [c1, c2] = level ? [y1 + 34, y2 + 34] : [(y1 + y2) / 2, (y1 + y2) / 2];
+	return `M${x1} ${y1}C${x1} ${c1} ${x2} ${c2} ${x2} ${y2}`;
+}
+
+const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+
+export function Graph() {
+	const names = Object.keys(state.graphs);
+	const view = lastRun();
+	const active = view?.agent || state.stored?.agent || (state.id === null ? state.agent : null);
+	const start = names.find((name) => state.graphs[name].agents.some((node) => node.name === active)) || names[0];
+	const graph = state.graphs[start];
+	if (!graph) return html`<p class=empty>No agents.</p>`;
+	const { boxes, height } = layout(graph);
+	const running = new Set((view?.isRunning ? view.turns.flatMap((turn) => turn.calls) : []).filter((call) => call.state === "running").map((call) => call.name));
+	const taken = new Set((view?.turns || []).flatMap((turn) => (turn.handoff ? [`${turn.handoff.source}>${turn.handoff.target}`] : [])));
+	const name = (id) => boxes.get(id)?.node.name ?? "an agent that only a call shows";
+	const pairs = new Map();
+	graph.handoffs.forEach((each) => {
+		const key = `${each.source}>${each.target}`;
+		const known = pairs.get(key);
+		pairs.set(key, known ? { ...known, certain: known.certain || each.certain, functions: [...known.functions, each.function] } : { ...each, functions: [each.function] });
+	});
+	return html`<svg class=graph viewBox=${`0 0 ${WIDTH} ${height}`} role=img aria-label=${`${boxes.size} agents. ${active ? `${active} is active.` : ""}`}>
+			<defs><marker id=tip viewBox="0 0 8 8" refX="7" refY="4" markerUnits="userSpaceOnUse" markerWidth="8" markerHeight="8" orient=auto-start-reverse><path d="M0 0 8 4 0 8z" /><//><//>
+			${[...pairs.values()].filter((each) => each.target && boxes.has(each.target) && each.source !== each.target).map((each) => html`<path
+				class=${`edge ${each.certain ? "" : "maybe"} ${taken.has(`${name(each.source)}>${name(each.target)}`) ? "taken" : ""}`} marker-end="url(#tip)"
+				d=${path(boxes.get(each.source), boxes.get(each.target))}><title>${each.functions.join(", ")}<//><//>`)}
+			${[...boxes.values()].map(({ node, x, y, width, height: tall }) => html`<g class=${`node ${hue(node.name)} ${node.name === active ? "active" : ""} ${node.name === active && view?.isRunning ? "working" : ""}`}>
+				<rect x=${x} y=${y} width=${width} height=${tall} rx=10 />
+				<text class=title x=${x + 12} y=${y + 20}>${short(node.label, width > 170 ? 22 : 18)}<//>
+				<text class=model x=${x + 12} y=${y + 35}>${short(node.model || "", width > 170 ? 26 : 21)}<//>
+				${node.functions.slice(0, 6).map((each, at) => html`<text class=${`function ${running.has(each) && node.name === active ? "running" : ""}`} x=${x + 12} y=${y + 52 + at * LINE}>
+					${at === 5 && node.functions.length > 6 ? `and ${node.functions.length - 5} more` : short(each, width > 170 ? 24 : 20)}<//>`)}</g>`)}
+		<//>
+		<details class=tool><summary>Handoffs (${graph.handoffs.length})<//><ul class=plain>${graph.handoffs.map((each) => html`<li><b>${name(each.source)}</b> to <b>${name(each.target)}</b>
+			by <code>${each.function}<//>${each.certain ? "" : " (maybe)"}<//>`)}<//><//>`;
+}

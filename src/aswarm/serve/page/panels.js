@@ -1,0 +1,197 @@
+// The panels beside the conversation: timeline, context, requests, tokens, agents, messages.
+
+import { serverNow } from "./api.js";
+import { Pill } from "./chat.js";
+import { took, STATES } from "./calls.js";
+import { difference, count, dollars, duration, Json, Payload, plural } from "./text.js";
+import { Graph } from "./graph.js";
+import { textOf } from "./fold.js";
+import { activeRun, cost, hue, modelOf, runsInOrder, setPanel, shownRun, state, update } from "./state.js";
+import { html, useState } from "./vendor/htm-preact.js";
+
+const PANELS = { timeline: "Timeline", context: "Context", requests: "Requests", tokens: "Tokens", graph: "Agents", messages: "History" };
+
+const Empty = ({ children }) => html`<p class=empty>${children}</p>`;
+
+export function show(selector) {
+	update({ place: "chat" });
+	requestAnimationFrame(() => {
+		const found = document.querySelector(selector);
+		found?.scrollIntoView({ block: "center", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+		found?.focus?.({ preventScroll: true });
+	});
+}
+
+// --- timeline ---
+
+function Timeline() {
+	const view = shownRun();
+	if (!view?.started) return html`<${Empty}>The timeline shows when each agent worked: turns, calls and handoffs of a run.<//>`;
+	const stop = Math.max(view.ended ?? serverNow(), view.started + 1);
+	const whole = stop - view.started;
+	const place = (from, to) => ({ left: `${((from - view.started) / whole) * 100}%`, width: `${Math.max(((to - from) / whole) * 100, 0.6)}%` });
+	const ticks = [0, 0.25, 0.5, 0.75, 1];
+	return html`<div class=timeline>
+		<div class=axis aria-hidden=true>${ticks.map((at) => html`<span style=${{ left: `${at * 100}%` }}>${at ? duration(whole * at) : "0"}<//>`)}<//>
+		<ol>${view.turns.map((turn) => html`<${TimelineTurn} turn=${turn} place=${place} view=${view} />`)}<//>
+		<p class=sum>${view.isRunning ? "Running for" : "Took"} ${duration(whole)} · ${plural(view.turns.filter((turn) => turn.number).length, "turn")} · ${plural(
+			view.turns.reduce((sum, turn) => sum + turn.calls.length, 0), "call")}</p>
+	<//>`;
+}
+
+function TimelineTurn({ turn, place, view }) {
+	const until = turn.doneAt ?? view.ended ?? serverNow();
+	const first = turn.firstAt ? turn.firstAt - turn.at : null;
+	const go = () => show(`[data-turn="${turn.run}-${turn.number}"]`);
+	const goTo = (call) => show(`[data-call="${CSS.escape(call.id)}"]`);
+	return html`<li class=${hue(turn.agent)}>
+		${!turn.resumed && html`<button class=bar-row onClick=${go} title=${first === null ? "" : `first token after ${duration(first)}`}>
+			<span class=name><b>${turn.agent}</b> <i>turn ${turn.number}</i><//><span class=time>${duration(until - turn.at)}<//>
+			<span class=lane aria-hidden=true><i class="bar model" style=${place(turn.at, until)}></i>
+				${first !== null && html`<i class=tick style=${{ left: place(turn.firstAt, turn.firstAt).left }}></i>`}<//><//>`}
+		${turn.calls.map((call) => html`<button class=${`bar-row call-row is-${call.state}`} onClick=${() => goTo(call)}>
+			<span class=name>${call.name}${call.state !== "done" ? html` <i>${STATES[call.state]}</i>` : ""}<//>
+			<span class=time>${Number.isNaN(took(call)) ? "" : duration(took(call))}<//>
+			<span class=lane aria-hidden=true>${call.started && html`<i class="bar act" style=${place(call.started, call.ended ?? (call.state === "running" ? serverNow() : (view.ended ?? call.started)))}></i>`}<//>
+		<//>`)}
+	<//>
+		${turn.handoff && html`<li class=handoff-bar><${Pill} name=${turn.handoff.source} /><span class=arrow aria-hidden=true><//>
+			<span class=sr>hands off to<//><${Pill} name=${turn.handoff.target} /><//>`}`;
+}
+
+// --- context ---
+
+const asText = (value) => (value === undefined ? "" : JSON.stringify(value, null, 2));
+
+function Difference({ row }) {
+	const lines = row.isNew ? asText(row.after).split("\n").map((line) => ["+", line])
+		: row.removed ? asText(row.before).split("\n").map((line) => ["-", line]) : difference(asText(row.before), asText(row.after));
+	return html`<div class=diff><b>${row.key}</b>${row.isNew && html` <i>new</i>`}${row.removed && html` <i>removed</i>`}
+		<pre tabindex=0>${lines.map(([mark, line]) => html`<span class=${mark === "+" ? "plus" : mark === "-" ? "minus" : ""}>${`${mark} ${line}\n`}<//>`)}<//><//>`;
+}
+
+function Context() {
+	const runs = runsInOrder();
+	const view = shownRun();
+	const now = view?.status === "loading" || !view ? state.stored?.context_variables : view.context;
+	const changes = runs.flatMap((run) => run.changes);
+	if (!now || (!Object.keys(now).length && !changes.length))
+		return html`<${Empty}>No context variables yet. When a tool sets one, you see here which one, when, and what was there before.<//>`;
+	return html`<h3 class=label>Now<//>
+		${Object.keys(now).length ? html`<${Json} value=${now} />` : html`<p class=dim>No variable is set.</p>`}
+		<h3 class=label>Changes<//>
+		${changes.length === 0 && html`<p class=dim>None in the runs that are shown.</p>`}
+		${[...changes].reverse().map((change) => html`<section class=${`change ${hue(change.agent)}`}>
+			<header><${Pill} name=${change.agent} /> <span>${change.turn ? `turn ${change.turn}` : "resumed"}<//><span class=grow><//>
+				${change.by.length ? change.by.map((call) => html`<button class="link mono" onClick=${() => show(`[data-call="${CSS.escape(call.id)}"]`)}>${call.name}<//>`) : html`<span class=dim>by the run<//>`}<//>
+			${change.rows.map((row) => html`<${Difference} row=${row} />`)}<//>`)}`;
+}
+
+// --- requests ---
+
+function Tool({ tool }) {
+	const made = tool.function || tool.custom || tool;
+	const properties = made.parameters?.properties || {};
+	const required = made.parameters?.required || [];
+	return html`<details class=tool><summary><code>${made.name || tool.type}<//>
+			<span>${Object.keys(properties).map((name) => (required.includes(name) ? name : `${name}?`)).join(", ")}<//><//>
+		${made.description && html`<p>${made.description}</p>`}<${Json} value=${made.parameters ?? made} /><//>`;
+}
+
+function Requests() {
+	const view = shownRun();
+	const sent = (view?.turns || []).flatMap((turn) => turn.requests.map((request) => ({ request, turn })));
+	const [chosen, choose] = useState(null);
+	if (!sent.length)
+		return html`<${Empty}>${view && view.turns.length ? "The log of this run has no requests: the service does not show them." : "Each request to a model stands here as it was sent: instructions, settings, tools."}<//>`;
+	const at = sent.findIndex(({ request }) => request.seq === chosen);
+	const { request, turn } = sent[at < 0 ? sent.length - 1 : at];
+	const settings = Object.entries(request.settings);
+	return html`<div class=picker role=group aria-label=Request>${sent.map((each) => html`<button aria-pressed=${each.request === request} class=${hue(each.turn.agent)}
+			onClick=${() => choose(each.request.seq)}><i class=swatch aria-hidden=true></i>${each.turn.agent} <i>${each.turn.number}</i><//>`)}<//>
+		<dl class=facts><div><dt>Model<//><dd class=mono>${request.model}<//><//>
+			<div><dt>Messages<//><dd>${plural(request.message_count ?? 0, "message")}${request.message_count !== undefined && turn.start !== undefined && request.message_count < turn.start ? ` of ${turn.start} in the history` : ""}<//><//>
+			${settings.map(([key, value]) => html`<div><dt>${key}<//><dd class=mono>${typeof value === "string" ? value : JSON.stringify(value)}<//><//>`)}<//>
+		<h3 class=label>Instructions<//>
+		${request.instructions ? html`<div class=instructions tabindex=0>${textOf(request.instructions)}<//>` : html`<p class=dim>None.</p>`}
+		<h3 class=label>Tools (${request.tools.length})<//>
+		${request.tools.map((tool) => html`<${Tool} tool=${tool} />`)}
+		<h3 class=label>Messages sent<//>
+		<${Sent} request=${request} turn=${turn} />`;
+}
+
+function Sent({ request, turn }) {
+	const all = (state.stored?.messages || []).slice(0, turn.start ?? undefined);
+	if (turn.start === undefined || all.length !== request.message_count)
+		return html`<p class=dim>${turn.start === undefined ? "They can be shown when the run has ended." : "The agent's history function, or middleware, sent other messages than the history has."}</p>`;
+	return html`<details class=tool><summary>${plural(all.length, "message")} of the history<//><${Payload} text=${JSON.stringify(all)} label=Messages /><//>`;
+}
+
+// --- tokens ---
+
+function Tokens() {
+	const turns = runsInOrder().flatMap((view) => view.turns).filter((turn) => turn.usage);
+	if (!turns.length) return html`<${Empty}>Tokens and costs of each turn and of each agent stand here, once a model has answered.<//>`;
+	const rows = turns.map((turn) => ({ agent: turn.agent, turn: turn.number, usage: turn.usage, model: modelOf(turn), cost: cost(modelOf(turn), turn.usage) }));
+	const total = (list) => ({
+		input: list.reduce((sum, row) => sum + row.usage.prompt_tokens, 0),
+		cached: list.reduce((sum, row) => sum + (row.usage.details?.prompt_tokens_details?.cached_tokens || 0), 0),
+		output: list.reduce((sum, row) => sum + row.usage.completion_tokens, 0),
+		cost: list.some((row) => row.cost === null) ? null : list.reduce((sum, row) => sum + row.cost, 0),
+	});
+	const agents = [...new Set(rows.map((row) => row.agent))];
+	const all = total(rows);
+	const most = Math.max(...rows.map((row) => row.usage.total_tokens), 1);
+	const money = (value) => (value === null ? "–" : dollars(value));
+	return html`<div class=totals><div><b>${count(all.input + all.output)}</b><span>tokens<//><//><div><b>${all.input ? Math.round((all.cached / all.input) * 100) : 0} %</b><span>of input cached<//><//>
+			<div><b>${money(all.cost)}</b><span>${all.cost === null ? "price not known" : "cost"}<//><//><//>
+		<h3 class=label>By agent<//>
+		<div class=scroll><table class=figures><thead><tr><th scope=col>Agent<//><th scope=col>In<//><th scope=col>Cached<//><th scope=col>Out<//><th scope=col>Cost<//><//><//>
+		<tbody>${agents.map((agent) => {
+			const sum = total(rows.filter((row) => row.agent === agent));
+			return html`<tr class=${hue(agent)}><th scope=row><i class=swatch aria-hidden=true></i>${agent}<//><td>${count(sum.input)}<//><td>${count(sum.cached)}<//><td>${count(sum.output)}<//><td>${money(sum.cost)}<//><//>`;
+		})}<//><//><//>
+		<h3 class=label>By turn<//>
+		<ol class=turn-tokens>${rows.map((row) => html`<li class=${hue(row.agent)}><span class=name>${row.agent} <i>turn ${row.turn}</i><//>
+			<span class=time>${count(row.usage.total_tokens)}${row.cost === null ? "" : ` · ${dollars(row.cost)}`}<//>
+			<span class=lane aria-hidden=true><i class="bar model" style=${{ left: 0, width: `${(row.usage.prompt_tokens / most) * 100}%` }}></i>
+			<i class="bar out" style=${{ left: `${(row.usage.prompt_tokens / most) * 100}%`, width: `${(row.usage.completion_tokens / most) * 100}%` }}></i><//><//>`)}<//>
+		<p class=dim>Counts are those of the provider. The lighter part of a bar is output.</p>`;
+}
+
+// --- messages ---
+
+function Messages() {
+	const messages = state.stored?.messages || [];
+	if (!messages.length) return html`<${Empty}>The history as the service keeps it. You can fork it after any message.<//>`;
+	const busy = Boolean(activeRun());
+	return html`<ol class=messages>${messages.map((message, at) => html`<li class=${`role-${message.role}`}>
+		<header><b>${message.role}</b><span class=dim>${message.sender || message.tool_name || ""}<//><span class=grow><//><span class=dim>${at + 1}<//>
+			<button disabled=${busy} aria-label=${`Fork after message ${at + 1}`} onClick=${() => update({ dialog: { kind: "fork", keep: at + 1 } })}>Fork<//><//>
+		${textOf(message.content) && html`<${Payload} text=${textOf(message.content)} label=${`Message ${at + 1}`} />`}
+		${(message.tool_calls || []).map((call) => html`<p class="mono callline">${call.function?.name}(${call.function?.arguments})</p>`)}<//>`)}<//>`;
+}
+
+const DRAWN = { timeline: Timeline, context: Context, requests: Requests, tokens: Tokens, graph: Graph, messages: Messages };
+
+export function Panels() {
+	const names = Object.keys(PANELS);
+	const Panel = DRAWN[state.panel] || Timeline;
+	const keys = (event) => {
+		const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+		if (!step) return;
+		const next = names[(names.indexOf(state.panel) + step + names.length) % names.length];
+		setPanel(next);
+		requestAnimationFrame(() => document.getElementById(`tab-${next}`)?.focus());
+	};
+	const runs = runsInOrder().filter((view) => view.started);
+	const scoped = ["timeline", "requests"].includes(state.panel) && runs.length > 1;
+	return html`<aside class=panels aria-label=Inspector>
+		<div class=tabs role=tablist aria-label=Panels onKeyDown=${keys}>${names.map((name) => html`<button role=tab id=${`tab-${name}`} aria-selected=${state.panel === name}
+			aria-controls=panel tabindex=${state.panel === name ? 0 : -1} onClick=${() => setPanel(name)}>${PANELS[name]}<//>`)}<//>
+		<div class=panel id=panel role=tabpanel aria-labelledby=${`tab-${state.panel}`} tabindex=0>
+			${scoped && html`<label class=scope>Run <select onChange=${(event) => update({ selected: event.target.value })}>
+				${runs.map((view, at) => html`<option value=${view.id} selected=${view === shownRun()}>${at + 1}: ${(textOf(view.asked.find((each) => each.role === "user")?.content || "") || "decisions").slice(0, 40)}<//>`)}<//><//>`}
+			<${Panel} />
+		<//><//>`;
+}

@@ -1,0 +1,203 @@
+"""`judge`: an agent as a check, in a run of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from guarded import WAYS, Scene
+
+from aswarm import Agent, AsyncSwarm, Budget, ConfigurationError, Image, Swarm
+from aswarm.guards import Block, Blocked, CheckedInput, guard_input, guard_tool, hold_answer, judge
+from aswarm.middleware import redact
+from aswarm.testing import Answer, Failure, Request, ScriptedModel, Step, call
+
+pytestmark = pytest.mark.anyio
+JUDGE = Agent(name="Judge", model="small", instructions="Block homework.")
+PASS, NO = '{"reason": "fine", "block": false}', '{"reason": "homework", "block": true}'
+
+
+def is_of_judge(request: Request) -> bool:
+    return "Block homework." in str(request.messages[0]["content"])
+
+
+def model_of(verdict: Step, *answers: Step) -> ScriptedModel:
+    """A model that gives this verdict as the judge, and these answers otherwise."""
+    left = list(answers)
+    return ScriptedModel(lambda request: verdict if is_of_judge(request) else left.pop(0))
+
+
+def material(model: ScriptedModel) -> Any:
+    """What the judge was given."""
+    [request] = [each for each in model.requests if is_of_judge(each)]
+    return json.loads(request.messages[-1]["content"].partition("\n\n")[2])
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("parallel", [True, False])
+async def test_an_agent_judges_an_input(way: str, parallel: bool) -> None:
+    """Its reason is that of the block. Its tokens are part of the usage of the run, also of one that it has blocked."""
+    guard = guard_input(judge(JUDGE), parallel=parallel)
+    model = model_of(PASS, "Hello")
+    response = await Scene().read(AsyncSwarm(model.client(), middleware=[guard]), way, agent=Agent())
+    assert (response.text, response.usage.total_tokens, response.usage.requests) == ("Hello", 30, 2)
+    blocked = AsyncSwarm(model_of(NO, "Hello").client(), middleware=[guard])
+    with pytest.raises(Blocked, match=r"the check judge\(Judge\) has blocked the run: homework$") as caught:
+        await Scene().read(blocked, way, agent=Agent())
+    assert caught.value.response is not None
+    assert caught.value.response.usage.requests == 1
+
+
+async def test_what_the_judge_is_given() -> None:
+    """The conversation as material, without the instructions of the other agent and the bytes of images."""
+    model = model_of(PASS, "Hello")
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "Look:"}, Image(b"...").part]},
+        {"role": "assistant", "content": "Yes"},
+        {"role": "user", "content": "And?"},
+    ]
+    swarm = AsyncSwarm(model.client(), middleware=[guard_input(judge(JUDGE), parallel=False)])
+    await swarm.run(Agent(model="large"), messages, model_override="other")
+    assert material(model)["conversation"] == [
+        {"role": "user", "content": "Look: [image]"},
+        {"role": "assistant", "content": "Yes"},
+        {"role": "user", "content": "And?"},
+    ]
+    assert [request.body["model"] for request in model.requests] == ["small", "other"]
+    assert "tools" not in model.requests[0].body
+
+
+async def work(x: str) -> str:
+    """Work."""
+    return f"did {x}"
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda check: guard_tool(before=check), {"call": "work", "arguments": {"x": "a"}}),
+        (lambda check: guard_tool(after=check), {"call": "work", "arguments": '{"x": "a"}', "result": "did a"}),
+    ],
+)
+async def test_an_agent_judges_calls_and_results(make: Callable[[Any], Any], expected: Any) -> None:
+    """In any guard; its budget and usage are those of the run."""
+    model = model_of(NO, call("work", x="a"), "Done")
+    response = await AsyncSwarm(model.client(), middleware=[make(judge(JUDGE))]).run(Agent(functions=[work]), "Hi")
+    assert "homework" in response.messages[1]["content"]
+    assert material(model) == expected
+    assert response.usage.requests == 3
+
+
+async def test_an_agent_judges_an_answer() -> None:
+    """It gets the conversation and the answer."""
+    model = model_of(NO, "42")
+    swarm = AsyncSwarm(model.client(), middleware=[hold_answer(judge(JUDGE))])
+    with pytest.raises(Blocked, match="homework"):
+        await swarm.run(Agent(), "What is 6 * 7?")
+    assert [each["content"] for each in material(model)["answer"]] == ["42"]
+    assert [each["content"] for each in material(model)["conversation"]] == ["What is 6 * 7?"]
+
+
+@pytest.mark.parametrize("verdict", ["I think so", Answer("", extra={"refusal": "No."}), Failure(500)])
+async def test_no_verdict_closes(verdict: Any) -> None:
+    """An answer of another form, a refusal, a failure of the provider."""
+    model = model_of(verdict, "Hello")
+    with pytest.raises(Blocked, match="the check failed"):
+        await AsyncSwarm(model.client(), middleware=[guard_input(judge(JUDGE))]).run(Agent(), "Hi")
+
+
+async def test_a_judge_uses_the_middleware_but_no_guard() -> None:
+    """A guard of the judge would ask the judge. A secret that is redacted does not reach it."""
+    asked: list[str] = []
+    model = model_of(PASS, "Hello")
+
+    def other(checked: CheckedInput) -> None:
+        asked.append(checked.agent.name)
+
+    swarm = AsyncSwarm(model.client(), middleware=[guard_input(judge(JUDGE)), guard_input(other), redact(r"\d{4}")])
+    await swarm.run(Agent(), "My card is 4111")
+    assert asked == ["Agent"]
+    assert material(model)["conversation"][0]["content"] == "My card is [redacted]"
+
+
+async def test_a_check_may_run_an_agent_on_the_same_swarm() -> None:
+    """It is not guarded, so that it does not call itself without end; the next run is guarded again."""
+    count = 0
+
+    async def check(checked: CheckedInput) -> Block | None:
+        nonlocal count
+        count += 1
+        return Block((await swarm.run(JUDGE, checked.text)).text)
+
+    swarm = AsyncSwarm(ScriptedModel(lambda request: "yes").client(), middleware=[guard_input(check)])
+    for number in (1, 2):
+        with pytest.raises(Blocked, match="yes"):
+            await swarm.run(Agent(), "Hi")
+        assert count == number
+
+
+async def test_the_budget_of_the_run_holds_for_its_judge() -> None:
+    """Its completions count; a judge that is not admitted has given no verdict."""
+    model = model_of(PASS, "Hello")
+    swarm = AsyncSwarm(model.client(), middleware=[guard_input(judge(JUDGE), parallel=False)], budget=Budget(turns=2))
+    response = await swarm.run(Agent(), "Hi")
+    assert (response.text, response.usage.requests) == ("Hello", 2)
+    with pytest.raises(Blocked, match="the check failed: OutputError"):
+        await swarm.run(Agent(), "Hi", budget=Budget(turns=1))
+
+
+async def test_a_judge_may_have_functions_and_instructions_of_the_context() -> None:
+    """It is then asked by a function; what it changes in the context is its own."""
+    looked: list[str] = []
+
+    async def look_up(context_variables: dict[str, Any]) -> str:
+        looked.append(context_variables.pop("user"))
+        return "nothing"
+
+    agent = Agent(name="Judge", instructions=lambda context: f"Block homework. {context['user']}", functions=[look_up])
+    steps = iter([call("look_up"), call("final_answer", reason="no", block=True)])
+    model = ScriptedModel(lambda request: next(steps) if is_of_judge(request) else "Hello")
+    swarm = AsyncSwarm(model.client(), middleware=[guard_input(judge(agent, mode="tool"))])
+    with pytest.raises(Blocked, match="no") as caught:
+        await swarm.run(Agent(), "Hi", {"user": "ada"})
+    assert looked == ["ada"]
+    assert caught.value.response is not None
+    assert caught.value.response.context_variables == {"user": "ada"}
+
+
+async def test_a_mistake_is_found_when_the_judge_is_made() -> None:
+    """Another value than an agent, and another mode than there is."""
+    with pytest.raises(ConfigurationError, match="takes an Agent"):
+        judge("Judge")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="mode"):
+        judge(JUDGE, mode="loud")  # type: ignore[arg-type]
+
+
+async def test_a_run_inside_a_tool_is_judged_for_its_own_usage() -> None:
+    """The judge's tokens count for the inner run and for the outer one."""
+
+    async def ask() -> str:
+        return (await swarm.run(Agent(name="Inner"), "inside")).text
+
+    seen: list[str] = []
+    check = judge(JUDGE)
+
+    async def counted(checked: CheckedInput) -> Block | None:
+        seen.append(checked.text)
+        return await check(checked)
+
+    model = model_of(PASS, call("ask"), "inner", "Done")
+    swarm = AsyncSwarm(model.client(), middleware=[guard_input(counted, parallel=False)])
+    response = await swarm.run(Agent(functions=[ask]), "outside")
+    assert seen == ["outside", "inside"]
+    assert response.usage.requests == 5
+
+
+def test_a_swarm_without_await_is_guarded_too() -> None:
+    """A block is an exception in the thread of the caller; a judge works."""
+    swarm = Swarm(model_of(NO, "Hello").client(), middleware=[guard_input(judge(JUDGE))])
+    with pytest.raises(Blocked, match="homework"):
+        swarm.run(Agent(), [{"role": "user", "content": "Hi"}])
+    swarm.close()

@@ -1,0 +1,325 @@
+"""Guards at every moment: left early, with any timing, many at once; and what they cost, counted and not timed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from guarded import GUARDS, WAYS, Scene, steps
+from hypothesis import given
+from hypothesis import strategies as st
+
+import aswarm
+from aswarm import Agent, AsyncSwarm, CompletionError, Response
+from aswarm.guards import Block, Blocked, Halt, Replace, Say, guard_input, guard_tool, hold_answer
+from aswarm.testing import Answer, ScriptedModel, check_history, check_middleware
+
+BACKENDS = ["asyncio", "trio"]
+GUARD = pytest.mark.parametrize("guard", GUARDS)
+VERDICTS: dict[str, Any] = {"pass": None, "block": Block("no"), "say": Say("No."), "fails": ValueError("boom")}
+
+
+def slow(verdict: Any) -> Callable[[Any], Any]:
+    """A check that needs some steps of the event loop."""
+
+    async def check(_: Any) -> Any:
+        await steps(3)
+        if isinstance(verdict, Exception):
+            raise verdict
+        return verdict
+
+    return check
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+@GUARD
+@pytest.mark.parametrize("is_async", [True, False])
+def test_all_of_them_may_be_left_at_any_moment(guard: str, is_async: bool, backend: str) -> None:
+    """`check_middleware` finds nothing, with plain and async checks."""
+    check_middleware(GUARDS[guard](slow(None) if is_async else lambda _: None), backends=[backend])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("verdict", [Say("No."), Replace("Other")])
+def test_a_guard_that_does_not_use_the_completion_may_be_left_at_any_moment(verdict: Any, backend: str) -> None:
+    """Also while the completion that nothing needs is closed."""
+    check_middleware(guard_input(slow(verdict)), backends=[backend])
+    check_middleware(hold_answer(slow(Say("No."))), backends=[backend])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_guards_in_guards_may_be_left_at_any_moment(backend: str) -> None:
+    """All of them around each other."""
+
+    def all_of_them(handlers: Any) -> Any:
+        for make in GUARDS.values():
+            handlers = make(slow(None))(handlers)
+        return handlers
+
+    check_middleware(all_of_them, backends=[backend])
+
+
+# --- left at each step of the event loop ------------------------------------------------------------------------------
+
+
+class Tracked(Scene):
+    """A scene that counts the checks that are running."""
+
+    checking = 0
+
+    def check(self, verdict: Any = None, count: float = 3) -> Callable[[Any], Any]:
+        inner = super().check(verdict, count)
+
+        async def check(checked: Any) -> Any:
+            self.checking += 1
+            try:
+                return await inner(checked)
+            finally:
+                self.checking -= 1
+
+        return check
+
+
+async def left_after(count: int, scene: Tracked, middleware: Any, way: str) -> bool:
+    """Whether the run was left after so many steps; False if it had ended."""
+    has_ended = False
+
+    async def read() -> None:
+        nonlocal has_ended
+        with suppress(Blocked):
+            await scene.run(middleware, way=way)
+        has_ended = True
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(read)
+        await steps(count)
+        was_left = not has_ended
+        group.cancel_scope.cancel()
+    assert (scene.checking, scene.open_streams) == (0, 0)
+    return was_left
+
+
+@pytest.mark.anyio
+@GUARD
+@pytest.mark.parametrize("verdict", VERDICTS)
+@pytest.mark.parametrize("way", ["run", "run(stream=True)", "stream"])
+async def test_a_run_is_left_after_each_step(guard: str, verdict: str, way: str) -> None:
+    """Its check has ended, its stream is closed: at once, wherever it was."""
+    count = 0
+    while True:
+        scene = Tracked()
+        middleware = GUARDS[guard](scene.check(VERDICTS[verdict]))
+        if not await left_after(count, scene, middleware, way):
+            break
+        count += 1
+    assert count > 3
+
+
+@pytest.mark.asyncio
+@GUARD
+@pytest.mark.parametrize("verdict", VERDICTS)
+async def test_a_task_is_cancelled_after_each_step(guard: str, verdict: str, nothing_left: list[Any]) -> None:
+    """A plain `task.cancel()` of asyncio, which is delivered once, also before the task has begun."""
+    for count in range(60):
+        scene = Tracked()
+        task = asyncio.ensure_future(scene.run(GUARDS[guard](scene.check(VERDICTS[verdict])), way="stream"))
+        await steps(count)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert (scene.checking, scene.open_streams) == (0, 0)
+
+
+@pytest.mark.asyncio
+@GUARD
+async def test_a_plain_function_in_a_thread_may_be_a_check(guard: str, nothing_left: list[Any]) -> None:
+    """What blocks is called in a thread by the check itself; a run that is left waits for it."""
+
+    async def check(_: Any) -> None:
+        await anyio.to_thread.run_sync(time.sleep, 0.02)
+
+    scene = Scene()
+    assert (await scene.run(GUARDS[guard](check))).text == "It is done."
+    for seconds in (0.0, 0.005, 0.01):
+        with anyio.move_on_after(seconds):
+            await Scene().run(GUARDS[guard](check))
+
+
+# --- any timing -------------------------------------------------------------------------------------------------------
+
+
+async def outcome(scene: Scene, middleware: list[Any], way: str) -> tuple[Any, ...]:
+    """What a run has led to."""
+    response: Response | None
+    try:
+        response, kind = await scene.run(*middleware, way=way), "response"
+    except Blocked as error:
+        response, kind = error.response, f"blocked: {error.reason}"
+    except CompletionError as error:
+        response, kind = error.response, "failed"
+    assert response is not None
+    check_history(response.messages, allow_open=True)
+    contents = [(message["role"], message["content"]) for message in response.messages]
+    return kind, response.stop, contents, scene.worked
+
+
+def expected(verdicts: list[Any], fails: bool) -> tuple[Any, ...]:
+    """The same, as guards of inputs from the outside in would have it without any time."""
+    for verdict in verdicts:
+        if isinstance(verdict, Block):
+            return "blocked: no", "error", [], 0
+        if isinstance(verdict, Exception):
+            return "blocked: the check failed: ValueError: boom", "error", [], 0
+        if isinstance(verdict, Say):
+            return "response", "answer", [("assistant", "No.")], 0
+    if fails:
+        return "failed", "error", [], 0
+    return "response", "answer", [("assistant", "Let me see."), ("tool", "worked"), ("assistant", "It is done.")], 1
+
+
+COUNTS = st.sampled_from([0, 1, 2, 5, 20, 60])
+LAYERS = st.lists(
+    st.tuples(st.sampled_from([*VERDICTS.values()]), COUNTS, st.booleans()),
+    min_size=1,
+    max_size=3,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+@given(layers=LAYERS, before=COUNTS, between=COUNTS, fails=st.booleans(), way=st.sampled_from(WAYS))
+def test_timing_decides_nothing(
+    backend: str, layers: list[tuple[Any, int, bool]], before: int, between: int, fails: bool, way: str
+) -> None:
+    """Whatever is ready first, the outcome is that of the verdicts; nothing is seen or run before the last of them."""
+    scene = Tracked(before, between, CompletionError("broken") if fails else None)
+    # The outermost that does not pass decides; those inside it may be asked and not heard.
+    middleware = [guard_input(scene.check(verdict, count), parallel=parallel) for verdict, count, parallel in layers]
+    found = anyio.run(outcome, scene, middleware, way, backend=backend)
+    assert found == expected([verdict for verdict, _, _ in layers], fails)
+    assert (scene.checking, scene.open_streams) == (0, 0)
+    if found[0].startswith("blocked"):
+        assert scene.seen == []
+    if all(verdict is None for verdict, _, _ in layers) and not fails:
+        assert scene.log.index("worked") > len(layers)  # all verdicts, and the first request, came before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+@given(
+    first=st.sampled_from([None, Block("no"), Halt("no"), Say("No."), ValueError("boom")]),
+    last=st.sampled_from([None, Block("no"), Halt("no"), Say("No."), ValueError("boom")]),
+    counts=st.tuples(COUNTS, COUNTS),
+    way=st.sampled_from(WAYS),
+)
+def test_a_call_that_is_not_let_pass_does_not_run(
+    backend: str, first: Any, last: Any, counts: tuple[int, int], way: str
+) -> None:
+    """Whatever the checks around it say and however long they take; the history is valid, and the result not seen."""
+    scene = Tracked()
+    guard = guard_tool(scene.check(first, counts[0]), scene.check(last, counts[1]))
+    kind, _, contents, worked = anyio.run(outcome, scene, [guard], way, backend=backend)
+    assert worked == (first is None)
+    decisive = last if first is None else first
+    assert kind.startswith("blocked") == isinstance(decisive, Halt | ValueError)
+    assert ("worked" in str(contents) + str(scene.seen)) == (first is None and last is None)
+    assert scene.checking == 0
+
+
+# --- many at once -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("parallel", [True, False])
+async def test_a_hundred_runs_at_once_have_a_verdict_each(parallel: bool) -> None:
+    """One guard, one swarm: each run is judged by its own text, and no verdict reaches another run."""
+    scene = Scene(calls=())
+
+    async def check(checked: Any) -> Any:
+        number = int(checked.text)
+        await steps(number % 7 * 10)
+        return [None, Block(checked.text), Say(checked.text), Replace(f"{checked.text}!")][number % 4]
+
+    swarm = AsyncSwarm(scene, middleware=[guard_input(check, parallel=parallel)])
+    found: dict[int, str] = {}
+
+    async def run(number: int) -> None:
+        try:
+            found[number] = (await swarm.run(Agent(), str(number))).text
+        except Blocked as error:
+            found[number] = f"blocked: {error.reason}"
+
+    async with anyio.create_task_group() as group:
+        for number in range(100):
+            group.start_soon(run, number)
+    expected = {0: "It is done.", 1: "blocked: {}", 2: "{}", 3: "It is done."}
+    assert found == {number: expected[number % 4].format(number) for number in range(100)}
+    assert scene.open_streams == 0
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+PACKAGE = str(Path(aswarm.__file__).parent)
+# Frames of aswarm that begin or go on; as measured, and a little. The request is copied once, for the check.
+PER_RUN = {"input": 145, "before a call": 50, "after a call": 50, "answer": 140}
+PER_CHUNK = {"input": 0, "before a call": 0, "after a call": 0, "answer": 9}
+
+
+async def counted(length: int, middleware: list[Any]) -> int:
+    """The frames of the second of two equal runs with a call and a streamed answer of so many chunks."""
+    scene = Scene()
+    answers = [Answer(calls=scene.calls), Answer("x" * length)] * 2
+    swarm = AsyncSwarm(ScriptedModel(answers, cut=1).client(), middleware=middleware)
+    agent, count = scene.agent(), 0
+
+    def profile(frame: Any, event: str, _: object) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code.co_filename.startswith(PACKAGE)
+
+    for is_counted in (False, True):
+        gc.collect()
+        gc.disable()
+        sys.setprofile(profile if is_counted else None)
+        try:
+            async with swarm.stream(agent, "Hi") as run:
+                async for _ in run:
+                    pass
+        finally:
+            sys.setprofile(None)
+            gc.enable()
+    return count
+
+
+def nothing(handlers: Any) -> Any:
+    """Middleware that does nothing: what any middleware costs is no cost of a guard."""
+    return handlers
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+@pytest.mark.parametrize("guard", PER_RUN)
+async def test_a_guard_costs_a_bounded_number_of_calls(guard: str) -> None:
+    """For each run, and for each chunk, beside another middleware."""
+    extra: dict[int, int] = {}
+    for length in (20, 220):
+        plain = await counted(length, [nothing])
+        extra[length] = await counted(length, [GUARDS[guard](slow(None))]) - plain
+    assert extra[20] <= PER_RUN[guard] + 20 * PER_CHUNK[guard]
+    assert (extra[220] - extra[20]) / 200 <= PER_CHUNK[guard]
+
+
+def test_importing_aswarm_imports_no_guard() -> None:
+    """A program without guards has none of it in memory."""
+    code = "import aswarm, aswarm.middleware, sys; print([name for name in sys.modules if 'guards' in name])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

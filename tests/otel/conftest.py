@@ -1,0 +1,15 @@
+"""The traces of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from traces import Traces, traced
+
+
+@pytest.fixture
+def traces() -> Iterator[Traces]:
+    """Traces that are checked when the test has ended: nothing is open, current or logged."""
+    with traced() as recorded:
+        yield recorded

@@ -1,0 +1,159 @@
+"""What spans and metrics say of requests and answers, and that no value is one that OpenTelemetry would warn of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sources import script_of
+from traces import Traces
+
+from aswarm import Agent, AsyncSwarm
+from aswarm.middleware import CompletionRequest
+from aswarm.otel._requests import model_of, settings_of
+from aswarm.testing import RawAnswer, ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+
+class Source:
+    """A source of these chunks."""
+
+    def __init__(self, *chunks: Any) -> None:
+        self._chunks = chunks
+
+    async def complete(self, request: object) -> Any:
+        for chunk in self._chunks:
+            yield chunk
+
+
+def settings(**body: Any) -> dict[str, Any]:
+    return dict(settings_of(CompletionRequest(Agent(), {"messages": [], **body})))
+
+
+def test_the_settings_of_a_request_are_attributes() -> None:
+    """By the names of the conventions; one choice is not said."""
+    assert settings(temperature=1, max_completion_tokens=5, n=1, stop="END", stream=True) == {
+        "gen_ai.request.temperature": 1.0,
+        "gen_ai.request.max_tokens": 5,
+        "gen_ai.request.stop_sequences": ["END"],
+        "gen_ai.request.stream": True,
+    }
+    assert settings(n=2, response_format={"type": "json_schema"}) == {
+        "gen_ai.request.choice.count": 2,
+        "gen_ai.output.type": "json",
+    }
+
+
+def test_settings_of_other_types_are_left_out() -> None:
+    """OpenTelemetry would log a warning, or an exporter would fail."""
+    odd: dict[str, Any] = {"temperature": "hot", "top_p": None, "seed": 2**70, "max_tokens": True, "stop": [7, None]}
+    assert settings(**odd, response_format="json") == {}
+    assert model_of(CompletionRequest(Agent(), {"model": object()})) == ""
+
+
+async def test_the_answer_says_its_model_its_end_and_its_tokens(traces: Traces) -> None:
+    """The parts of the tokens too, where the provider counts them."""
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 20,
+        "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 10},
+        "completion_tokens_details": {"reasoning_tokens": 15},
+    }
+    choice = {"message": {"role": "assistant", "content": "Hi."}, "finish_reason": "stop"}
+    source = Source({"id": "c-1", "model": "m-2026", "choices": [choice], "usage": usage})
+    await AsyncSwarm(source, middleware=[traces.middleware(provider="groq")], model="m").run(Agent(), "Hi")
+    found = dict(traces.one("chat").attributes or {})
+    del found["aswarm.run.id"]
+    assert found == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "groq",
+        "gen_ai.agent.name": "Agent",
+        "gen_ai.request.model": "m",
+        "gen_ai.response.id": "c-1",
+        "gen_ai.response.model": "m-2026",
+        "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.output_tokens": 20,
+        "gen_ai.usage.cache_read.input_tokens": 60,
+        "gen_ai.usage.cache_creation.input_tokens": 10,
+        "gen_ai.usage.reasoning.output_tokens": 15,
+    }
+    (sent, received) = sorted(traces.points("gen_ai.client.token.usage"), key=lambda point: -point.sum)
+    assert (sent.sum, sent.attributes["gen_ai.token.type"]) == (100, "input")
+    assert (received.sum, received.attributes["gen_ai.token.type"]) == (20, "output")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_over_the_responses_api_says_the_same(traces: Traces, stream: bool) -> None:
+    """Its id, its model and its tokens."""
+    model = ScriptedModel(["Hi."], api="responses")
+    swarm = AsyncSwarm(model.client(), api="responses", middleware=[traces.middleware()])
+    async with swarm.stream(Agent(), "Hi", deltas=stream) as run:
+        async for _ in run:
+            pass
+    found = dict(traces.one("chat").attributes or {})
+    assert found["gen_ai.response.id"]
+    assert found["gen_ai.response.model"] == "scripted"
+    assert (found["gen_ai.usage.input_tokens"], found["gen_ai.usage.output_tokens"]) == (10, 5)
+
+
+async def test_tokens_that_are_not_counted_are_not_said(traces: Traces) -> None:
+    """0 would be wrong. The span of a run has no tokens either: a backend adds up those of all spans."""
+    choice = {"message": {"role": "assistant", "content": "Hi."}}
+    await AsyncSwarm(Source({"choices": [choice]}), middleware=[traces.middleware()]).run(Agent(), "Hi")
+    assert not [name for span in traces.begun for name in (span.attributes or {}) if "usage" in name]
+    assert traces.points("gen_ai.client.token.usage") == []
+    assert (traces.one("chat").attributes or {})["gen_ai.response.finish_reasons"] == ("stop",)
+
+
+@pytest.mark.parametrize("chunk", [{"id": 7, "model": None, "choices": []}, {"id": "\ud800"}, {}])
+async def test_odd_values_of_a_provider_are_left_out_or_written_as_escapes(traces: Traces, chunk: Any) -> None:
+    """The run decides what is no completion."""
+    last = {"choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}]}
+    await AsyncSwarm(Source(chunk, last), middleware=[traces.middleware()]).run(Agent(), "Hi")
+    found = (traces.one("chat").attributes or {}).get("gen_ai.response.id")
+    assert found == ("\\ud800" if chunk.get("id") == "\ud800" else None)
+
+
+async def test_the_time_to_the_first_chunk_is_that_of_streams(traces: Traces) -> None:
+    """On the span and as a metric; a whole completion has none."""
+    swarm = AsyncSwarm(script_of(["Hi."] * 2).client(), middleware=[traces.middleware()])
+    await swarm.run(Agent(), "Hi")
+    async for _ in swarm.run(Agent(), "Hi", stream=True):
+        pass
+    whole, streamed = (dict(span.attributes or {}) for span in traces.named("chat"))
+    (point,) = traces.points("gen_ai.client.operation.time_to_first_chunk")
+    assert "gen_ai.response.time_to_first_chunk" not in whole
+    assert point.sum == streamed["gen_ai.response.time_to_first_chunk"] > 0
+    assert point.count == 1
+
+
+async def test_the_duration_is_that_of_runs_completions_and_calls(traces: Traces) -> None:
+    """By operation, and by agent, model or function; a name that the model made up is not an attribute."""
+
+    async def look() -> str:
+        return "sunny"
+
+    model = script_of([[call("look"), call("made_up")], "Sunny."])
+    await AsyncSwarm(model.client(), middleware=[traces.middleware()], model="m").run(Agent(functions=[look]), "Hi")
+    found = {
+        (point.attributes["gen_ai.operation.name"], point.attributes.get("gen_ai.tool.name")): point.count
+        for point in traces.points("gen_ai.client.operation.duration")
+    }
+    assert found == {
+        ("invoke_agent", None): 1,
+        ("chat", None): 2,
+        ("execute_tool", "look"): 1,
+        ("execute_tool", None): 1,
+    }
+
+
+async def test_an_error_is_in_the_metrics_too(traces: Traces) -> None:
+    """Its type is an attribute of the duration."""
+    swarm = AsyncSwarm(script_of([RawAnswer([b"data: {}\n\n"])]).client(), middleware=[traces.middleware()])
+    with pytest.raises(Exception):  # noqa: B017 - the type is that of the run
+        async for _ in swarm.run(Agent(), "Hi", stream=True):
+            pass
+    points = traces.points("gen_ai.client.operation.duration")
+    assert {point.attributes["error.type"] for point in points} == {"StreamInterrupted"}

@@ -1,0 +1,542 @@
+"""The page in Chromium, against a service in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from browser_tabs import SUPPORT, Tabs
+from cutting_proxy import CuttingProxy
+from playwright.sync_api import Page, expect
+
+from aswarm.evals import load_cases
+
+WORDS = " ".join(f"word{number}" for number in range(120))
+RUNNING = ".call.is-running"
+
+
+def say(page: Page, text: str) -> None:
+    """Write a message, and send it."""
+    page.fill("#box", text)
+    page.press("#box", "Enter")
+
+
+def wait_for_end(page: Page, runs: int = 1) -> None:
+    """Wait until the page shows so many runs, and none that goes on."""
+    page.wait_for_function(
+        "runs => document.querySelectorAll('.run-foot').length >= runs && !document.title.startsWith('●')"
+        " && !document.querySelector('.run .thinking')",
+        arg=runs,
+        timeout=30_000,
+    )
+
+
+def answer(page: Page) -> str:
+    """The text of the last turn."""
+    return page.locator(".turn .prose").last.inner_text()
+
+
+def conversation(page: Page) -> str:
+    """The id of the conversation that the page shows."""
+    return page.url.partition("#/c/")[2]
+
+
+def runs_of(service: httpx.Client, name: str) -> list[dict[str, Any]]:
+    """The runs of a conversation, the newest first."""
+    found: list[dict[str, Any]] = service.get("/runs", params={"conversation": name}).json()["runs"]
+    return found
+
+
+def entries(service: httpx.Client, run: str) -> list[dict[str, Any]]:
+    """The log of a run that has ended."""
+    text = service.get(f"/runs/{run}/events").text
+    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
+
+
+# --- reading ---
+
+
+def test_three_cuts_of_the_connection_leave_no_gap_and_no_double(tabs: Tabs, proxy: CuttingProxy) -> None:
+    """After three cuts in the middle of an answer, the page has its text once and whole."""
+    page = tabs.open()
+    say(page, "a slow answer, please")
+    for part in (100, 300, 600):
+        page.wait_for_function(
+            "least => (document.querySelector('.turn .prose')?.innerText.length || 0) > least", arg=part
+        )
+        assert proxy.cut() >= 1
+    wait_for_end(page)
+    assert answer(page) == WORDS
+    assert proxy.cuts == 3
+    assert page.locator(".turn").count() == 1
+
+
+def test_a_reload_in_the_middle_of_an_answer_shows_the_whole_answer(tabs: Tabs) -> None:
+    """After a reload the page has what was there, and follows what comes."""
+    page = tabs.open()
+    say(page, "a slow answer, please")
+    page.wait_for_function("() => document.querySelector('.turn .prose')?.innerText.length > 200")
+    page.reload()
+    expect(page.locator(".turn .prose")).to_contain_text("word20")
+    expect(page.get_by_role("button", name="Stop", exact=True)).to_be_visible()
+    wait_for_end(page)
+    assert answer(page) == WORDS
+
+
+def test_two_tabs_show_the_same_run(tabs: Tabs, service: httpx.Client) -> None:
+    """A second tab joins a run in its middle, and a run that one tab begins appears in the other one."""
+    first = tabs.open()
+    say(first, "a slow answer, please")
+    first.wait_for_function("() => document.querySelector('.turn .prose')?.innerText.length > 100")
+    second = tabs.open(f"#/c/{conversation(first)}")
+    for page in (first, second):
+        wait_for_end(page)
+        assert answer(page) == WORDS
+    say(second, "hello again")
+    wait_for_end(first, 2)
+    assert answer(first) == answer(second) == "Hello! I can look up orders, and refund them."
+    assert len(runs_of(service, conversation(first))) == 2
+
+
+def test_a_message_beside_an_active_run_shows_that_run_and_stays_in_the_box(tabs: Tabs, service: httpx.Client) -> None:
+    """The service refuses the message; the page joins the active run, says so, and keeps the text."""
+    page = tabs.open()
+    say(page, "hello")
+    wait_for_end(page)
+    page.route(re.compile("/runs$"), lambda route: route.abort() if route.request.method == "GET" else route.fallback())
+    service.post(f"/conversations/{conversation(page)}/runs", json={"text": "slow, please"}).raise_for_status()
+    say(page, "me too")
+    expect(page.get_by_role("alert")).to_contain_text("Another run of this conversation is active")
+    assert page.input_value("#box") == "me too"
+    wait_for_end(page, 2)
+    assert answer(page) == WORDS
+
+
+def test_a_run_can_be_watched_by_its_id(tabs: Tabs, service: httpx.Client) -> None:
+    """The page finds the conversation of a run whose id was given."""
+    run = service.post("/conversations/watched/runs", json={"text": "slow, please"}).json()["run"]
+    page = tabs.open()
+    page.get_by_role("button", name="Watch a run").click()
+    page.get_by_label("Id of the run").fill(run)
+    page.get_by_role("button", name="Watch", exact=True).click()
+    expect(page.locator(".turn .prose")).to_contain_text("word3")
+    wait_for_end(page)
+    assert answer(page) == WORDS
+
+
+def test_calls_that_ran_together_stand_side_by_side_with_the_times_of_the_log(
+    tabs: Tabs, service: httpx.Client
+) -> None:
+    """Three calls are one group, and each shows the time between its entries in the log, also after a reload."""
+    page = tabs.open()
+    say(page, "my orders")
+    wait_for_end(page)
+    page.reload()
+    page.wait_for_selector(".group")
+    log = entries(service, runs_of(service, conversation(page))[0]["id"])
+    calls = page.locator(".group .call")
+    assert calls.count() == 3
+    assert len({round(calls.nth(at).bounding_box()["y"]) for at in range(3)}) == 1  # type: ignore[index]
+    for name in ("look_up_order", "check_stock", "estimate_delivery"):
+        begun, ended = (
+            next(each["at"] for each in log if each["type"] == kind and each["name"] == name)
+            for kind in ("ToolCallStarted", "ToolCallFinished")
+        )
+        expect(page.locator(".group .call", has_text=name).locator(".time")).to_have_text(f"{ended - begun} ms")
+    expect(page.locator(".call.is-error")).to_contain_text("no carrier delivers to Atlantis")
+    expect(page.locator(".handoff")).to_have_text("TriageOrders")
+
+
+def test_the_page_works_below_a_path_and_asks_for_the_token(new_tabs: Any, mounted_shop: int) -> None:
+    """In an app that mounts the service, every request of the page is below that path, and has the token of the user."""
+    tabs = new_tabs()
+    page = tabs.context.new_page()
+    page.goto(f"http://127.0.0.1:{mounted_shop}/agents")
+    page.get_by_label("Token").fill("secret")
+    page.get_by_role("button", name="Continue").click()
+    page.wait_for_selector(".card")
+    say(page, "hello")
+    wait_for_end(page)
+    page.reload()
+    expect(page.locator(".turn .prose")).to_have_text("Hello! I can look up orders, and refund them.")
+    assert page.url.startswith(f"http://127.0.0.1:{mounted_shop}/agents/#/c/")
+
+
+# --- decisions ---
+
+
+def test_a_call_is_approved(tabs: Tabs) -> None:
+    """The run continues with the call, and its answer is shown."""
+    page = tabs.open()
+    say(page, "a refund, please")
+    expect(page.locator(".decision")).to_contain_text("more than an agent may refund")
+    page.get_by_role("button", name="Approve").click()
+    wait_for_end(page, 2)
+    expect(page.locator(".call").last).to_contain_text("Refunded 80.00 EUR for order 4711.")
+    assert answer(page) == "Your refund is settled."
+    expect(page.locator(".decision")).to_have_count(0)
+
+
+def test_a_call_is_denied_with_a_reason(tabs: Tabs) -> None:
+    """The function does not run, and the model is told the reason."""
+    page = tabs.open()
+    say(page, "a refund, please")
+    page.get_by_role("button", name="Deny…").click()
+    page.get_by_label("Reason for the model").fill("the order is too old")
+    page.get_by_role("button", name="Deny", exact=True).click()
+    wait_for_end(page, 2)
+    expect(page.locator(".call").last).to_contain_text("the order is too old")
+
+
+def test_the_arguments_of_a_call_are_edited(tabs: Tabs) -> None:
+    """Text that is no object is refused in place; then the function runs with the new arguments."""
+    page = tabs.open()
+    say(page, "a refund, please")
+    page.get_by_role("button", name="Edit…").click()
+    field = page.get_by_label("Arguments")
+    field.fill("[1]")
+    page.get_by_role("button", name="Approve these").click()
+    expect(page.get_by_role("alert")).to_have_text("The arguments must be a JSON object.")
+    field.fill('{"order_id": 4711, "amount": 20, "reason": "half"}')
+    page.get_by_role("button", name="Approve these").click()
+    wait_for_end(page, 2)
+    expect(page.locator(".call").last).to_contain_text("Refunded 20.00 EUR")
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "told"), [("account", "savings", "to savings"), ("label", '{"cracks": 2}', '"cracks": 2')]
+)
+def test_a_question_is_answered(tabs: Tabs, text: str, given: str, told: str) -> None:
+    """A question of a function, and a call of an external tool, get the answer that was written; also after a reload."""
+    page = tabs.open()
+    say(page, f"the {text}, please")
+    page.wait_for_selector(".decision")
+    page.reload()
+    page.get_by_label("Your answer").fill(given)
+    page.get_by_role("button", name="Answer", exact=True).click()
+    wait_for_end(page, 2)
+    expect(page.locator(".call").last).to_contain_text(told)
+
+
+def test_a_stopped_run_says_which_outcome_is_unknown(tabs: Tabs) -> None:
+    """Stop answers with what has happened: the call that was cut is marked, and named."""
+    page = tabs.open()
+    say(page, "the printer is stuck")
+    page.wait_for_selector(RUNNING)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    wait_for_end(page)
+    expect(page.locator(".call.is-unknown")).to_contain_text("outcome unknown")
+    expect(page.get_by_role("group", name="Stopped")).to_contain_text(
+        "The outcome of 1 call is unknown: print_invoice."
+    )
+
+
+def test_a_failed_run_shows_its_error(tabs: Tabs) -> None:
+    """The page of a developer shows the type and the text of the error."""
+    page = tabs.open()
+    say(page, "an error, please")
+    expect(page.get_by_role("group", name="Error")).to_contain_text("the prompt has too many tokens")
+    expect(page.get_by_role("group", name="Error")).to_contain_text("CompletionError")
+
+
+# --- forks ---
+
+
+def test_a_fork_reuses_the_answers_of_tools(tabs: Tabs, service: httpx.Client) -> None:
+    """The dialog names what is reused and what is left out; the fork has the messages, and nothing ran again for them."""
+    page = tabs.open()
+    say(page, "a refund, please")
+    page.get_by_role("button", name="Approve").click()
+    wait_for_end(page, 2)
+    before = conversation(page)
+    turn = page.locator(".turn", has_text="I look the order up.")
+    turn.hover()
+    turn.get_by_role("button", name="Fork").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(
+        "Reused: 2 answers of tools. They do not run again: transfer_to_refunds, look_up_order."
+    )
+    expect(dialog).to_contain_text("Left out: 3 messages with 1 call that ran: refund_order.")
+    dialog.get_by_role("button", name="Fork here").click()
+    expect(page.get_by_role("heading", name="A fork")).to_be_visible()
+    assert conversation(page) != before
+    assert page.locator(".call.is-done", has_text="reused").count() == 2
+    assert runs_of(service, conversation(page)) == []
+    page.get_by_role("button", name="Let the model continue").click()
+    page.get_by_role("button", name="Approve").click()
+    wait_for_end(page, 2)
+    ran = [
+        entry["name"]
+        for run in runs_of(service, conversation(page))
+        for entry in entries(service, run["id"])
+        if entry["type"] == "ToolCallStarted"
+    ]
+    assert ran == ["refund_order"]
+    assert len(service.get(f"/conversations/{before}").json()["messages"]) == 8
+
+
+def test_a_message_is_edited_and_sent_again(tabs: Tabs, service: httpx.Client) -> None:
+    """The new text begins a fork with what was before the message, and the first conversation stays."""
+    page = tabs.open()
+    say(page, "hello")
+    wait_for_end(page)
+    say(page, "hello again")
+    wait_for_end(page, 2)
+    before = conversation(page)
+    message = page.get_by_role("group", name="You").last
+    message.hover()
+    message.get_by_role("button", name="Edit and resend").click()
+    page.get_by_label("Your message").fill("my orders")
+    page.get_by_role("button", name="Fork and send").click()
+    page.wait_for_function("before => !location.hash.endsWith(before)", arg=before)
+    wait_for_end(page)
+    asked = [
+        each["content"]
+        for each in service.get(f"/conversations/{conversation(page)}").json()["messages"]
+        if each["role"] == "user"
+    ]
+    assert asked == ["hello", "my orders"]
+    assert page.locator(".group .call").count() == 3
+    assert len(service.get(f"/conversations/{before}").json()["messages"]) == 4
+
+
+def test_the_history_can_be_forked_after_any_message(tabs: Tabs) -> None:
+    """A fork in the middle of a turn leaves its calls open, and the page offers to run them."""
+    page = tabs.open()
+    say(page, "my orders")
+    wait_for_end(page)
+    page.get_by_role("tab", name="History").click()
+    page.get_by_role("button", name="Fork after message 4").click()
+    page.get_by_role("button", name="Fork here").click()
+    expect(page.get_by_role("button", name="Run it")).to_have_count(3)
+
+
+# --- panels and exports ---
+
+
+def test_the_panels_show_the_context_the_requests_the_tokens_and_the_agents(tabs: Tabs) -> None:
+    """Each panel has what the log says: who changed what, the request as sent, tokens with their costs, the active agent."""
+    page = tabs.open()
+    say(page, "context")
+    wait_for_end(page)
+    page.get_by_role("tab", name="Context").click()
+    panel = page.get_by_role("tabpanel")
+    expect(panel.locator(".change").first).to_contain_text("remember")
+    expect(panel.locator(".change").first.locator(".minus").first).to_have_text('- "Ada Lovelace"\n')
+    page.get_by_role("tab", name="Requests").click()
+    expect(panel).to_contain_text("You welcome the customers of a lamp shop")
+    expect(panel).to_contain_text("transfer_to_orders")
+    page.get_by_role("tab", name="Tokens").click()
+    expect(panel).to_contain_text("1,410")
+    # Three times 284 fresh and 128 cached tokens at 2.50 dollars, and 58 tokens of output at 10 dollars, for a million.
+    expect(panel).to_contain_text("$0.00483")
+    page.get_by_role("tab", name="Agents").click()
+    expect(panel.locator(".node.active .title")).to_have_text("Triage")
+
+
+def test_a_run_becomes_a_test_that_passes(tabs: Tabs, tmp_path: Path) -> None:
+    """The copied code is a test of the agents with a scripted model, and it passes; with a decision too."""
+    page = tabs.open()
+    say(page, "my orders")
+    wait_for_end(page)
+    say(page, "a refund, please")
+    page.get_by_role("button", name="Approve").click()
+    wait_for_end(page, 3)
+    for number in range(3):
+        page.get_by_role("button", name="Copy as test").nth(number).click()
+        expect(page.get_by_label("test_run.py")).not_to_have_value("")
+        code = page.get_by_label("test_run.py").input_value()
+        code = re.sub(r"from my_agents import (\w+) ", r"from playground import \1 ", code)
+        (tmp_path / f"test_{number}.py").write_text(code)
+        page.keyboard.press("Escape")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.fspath(SUPPORT), os.environ.get("PYTHONPATH", "")])}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+        "-k",
+        "asyncio",
+        os.fspath(tmp_path),
+    ]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert ended.returncode == 0, ended.stdout
+    assert "3 passed" in ended.stdout
+
+
+def test_a_turn_becomes_an_eval_case(tabs: Tabs, tmp_path: Path) -> None:
+    """The JSON is a file of cases that `load_cases` reads, with the conversation up to the turn."""
+    page = tabs.open()
+    say(page, "my orders")
+    wait_for_end(page)
+    turn = page.locator(".turn", has=page.locator(".group"))
+    turn.hover()
+    turn.get_by_role("button", name="Eval case").click()
+    path = tmp_path / "cases.json"
+    path.write_text(page.get_by_label("cases.json").input_value())
+    [case] = load_cases(path)
+    assert (case.function, case.arguments) == ("look_up_order", {"order_id": 4711})
+    assert [message["role"] for message in case.messages] == ["user", "assistant", "tool"]
+    page.get_by_label("Exactly these 3 calls").check()
+    path.write_text(page.get_by_label("cases.json").input_value())
+    assert load_cases(path)[0].function == ["look_up_order", "check_stock", "estimate_delivery"]
+
+
+# --- for everybody ---
+
+
+def test_everything_works_with_the_keyboard_alone(tabs: Tabs) -> None:
+    """A message, a decision, a panel, a fork and a dialog need no mouse."""
+    page = tabs.open()
+    press = page.keyboard.press
+
+    def tab_to(name: str) -> None:
+        for _ in range(80):
+            if page.evaluate("document.activeElement.textContent.trim()") == name:
+                return
+            press("Tab")
+        raise AssertionError(f"the Tab key does not reach {name!r}")
+
+    press("/")
+    page.keyboard.type("a refund, please")
+    press("Enter")
+    page.wait_for_selector(".decision")
+    press("Escape")
+    tab_to("Approve")
+    press("Enter")
+    wait_for_end(page, 2)
+    press("Escape")
+    press("2")
+    expect(page.get_by_role("tab", name="Context")).to_have_attribute("aria-selected", "true")
+    page.get_by_role("tab", name="Context").focus()
+    press("ArrowRight")
+    expect(page.get_by_role("tab", name="Requests")).to_be_focused()
+    press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    before = conversation(page)
+    press("j")
+    press("j")
+    press("f")
+    expect(page.get_by_role("dialog", name="Fork the conversation")).to_be_visible()
+    press("Enter")
+    expect(page.get_by_role("heading", name="A fork")).to_be_visible()
+    assert conversation(page) != before
+
+
+def test_a_screen_reader_is_told_what_happens(tabs: Tabs) -> None:
+    """The live region has a sentence for what happens, and neither the messages nor each piece of them are live."""
+    page = tabs.open()
+    page.evaluate(
+        "() => { window.said = []; new MutationObserver(() => window.said.push(document.querySelector('.sr[role=status]').textContent))"
+        ".observe(document.querySelector('.sr[role=status]'), {childList: true, subtree: true, characterData: true}) }"
+    )
+    say(page, "the printer is stuck")
+    page.wait_for_selector(RUNNING)
+    time.sleep(0.4)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    wait_for_end(page)
+    page.wait_for_function("() => window.said.includes('The run was stopped.')")
+    said = page.evaluate("window.said")
+    assert "Stopping the run." in said
+    assert page.get_by_role("log").get_attribute("aria-live") == "off"
+
+
+NAMELESS = """() => [...document.querySelectorAll('button, a, input, textarea, select')]
+    .filter((each) => each.offsetParent && !each.closest('label') && !(each.ariaLabel || each.textContent.trim() || each.labels?.length))
+    .map((each) => each.outerHTML.slice(0, 80))"""
+PALE = """() => {
+  const context = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
+  const rgba = (text) => {
+    context.clearRect(0, 0, 1, 1);
+    context.fillStyle = text;
+    context.fillRect(0, 0, 1, 1);
+    return [...context.getImageData(0, 0, 1, 1).data];
+  };
+  const light = ([r, g, b]) => {
+    const [x, y, z] = [r, g, b].map((each) => (each /= 255) <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !element.checkVisibility({ opacityProperty: true }) || element.closest('.sr, svg, :disabled, .past')) continue;
+    const style = getComputedStyle(element);
+    let back = null;
+    for (let each = element; each && !back; each = each.parentElement) {
+      const colour = rgba(getComputedStyle(each).backgroundColor);
+      if (colour[3] === 255) back = colour;
+    }
+    const [a, b] = [light(rgba(style.color)), light(back || [255, 255, 255])].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    const large = parseFloat(style.fontSize) >= 24;
+    if (ratio < (large ? 3 : 4.5)) found.push([walker.currentNode.data.trim().slice(0, 40), style.color, ratio.toFixed(2)]);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_contrast_and_every_control_has_a_name(new_tabs: Any, scheme: str, tmp_path: Path) -> None:
+    """Text has a contrast of 4.5 to 1 in each state and panel, dark and light; controls have names. It saves screenshots."""
+    tabs = new_tabs(color_scheme=scheme)
+    page = tabs.open()
+
+    def look(name: str) -> None:
+        page.screenshot(path=tmp_path / f"{scheme}-{name}.png")
+        assert page.evaluate(NAMELESS) == [], name
+        assert page.evaluate(PALE) == [], name
+
+    look("empty")
+    for text, name in [
+        ("my orders", "calls"),
+        ("error", "failed"),
+        ("a refund", "waiting"),
+        ("stuck", "unknown"),
+        ("context", "context"),
+    ]:
+        page.get_by_role("button", name="New conversation").click()
+        page.wait_for_selector(".card")
+        say(page, text)
+        if name == "unknown":
+            page.wait_for_selector(RUNNING)
+            page.get_by_role("button", name="Stop", exact=True).click()
+        wait_for_end(page)
+        look(name)
+    for panel in ("Timeline", "Context", "Requests", "Tokens", "Agents", "History"):
+        page.get_by_role("tab", name=panel).click()
+        look(panel.lower())
+    page.locator(".log").focus()
+    page.keyboard.press("?")
+    look("keys")
+    print(f"screenshots: {tmp_path}")
+
+
+def test_a_narrow_screen_has_everything(new_tabs: Any, tmp_path: Path) -> None:
+    """At 380 pixels nothing is wider than the screen, and the conversations and the panels are one press away."""
+    page = new_tabs(viewport={"width": 380, "height": 740}).open()
+    say(page, "my orders")
+    wait_for_end(page)
+    for place, found in [("Conversations", ".chats"), ("Inspect", ".panels"), ("Chat", ".log")]:
+        page.get_by_label("Parts of the page").get_by_role("button", name=place).click()
+        expect(page.locator(found)).to_be_visible()
+        page.screenshot(path=tmp_path / f"narrow-{place}.png")
+        assert page.evaluate("document.documentElement.scrollWidth") == 380
+        assert page.evaluate(
+            "[...document.querySelectorAll('.log, .panel, .chats')].every((each) => each.scrollWidth <= each.clientWidth)"
+        )
+    print(f"screenshots: {tmp_path}")

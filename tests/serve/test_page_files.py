@@ -1,0 +1,125 @@
+"""The page to try the agents, without a browser: its files, its routes, and what it draws."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from served import client, listening, served
+
+from aswarm import Agent, AsyncSwarm
+from aswarm.serve import Service, local_only
+from aswarm.testing import Answer, ScriptedModel, call
+
+SOURCE = Path(__file__).parents[2] / "src" / "aswarm" / "serve" / "page"
+FILES = sorted(path for path in SOURCE.rglob("*") if path.is_file())
+OWN = [path for path in FILES if path.parent.name != "vendor"]
+LICENSE = SOURCE / "vendor" / "LICENSE.txt"
+
+
+def test_the_page_is_small() -> None:
+    """All files together have less than 120 KB."""
+    assert sum(path.stat().st_size for path in FILES) < 120 * 1024
+
+
+def test_every_file_is_in_the_installed_package() -> None:
+    """The package that is imported, which is the wheel in `nox -s tests`, has each file as it is in the source."""
+    installed = files("aswarm.serve") / "page"
+    assert [
+        path.name
+        for path in FILES
+        if (installed / path.relative_to(SOURCE).as_posix()).read_bytes() != path.read_bytes()
+    ] == []
+
+
+def test_every_file_is_referenced() -> None:
+    """Another file of the page names each file, but for the first one."""
+    texts = {path: path.read_text(encoding="utf-8") for path in OWN}
+    named = {path for path in FILES for other, text in texts.items() if other != path and path.name in text}
+    assert [path.name for path in FILES if path not in named] == ["index.html"]
+
+
+def test_no_file_names_a_host() -> None:
+    """The page loads nothing from elsewhere: no file has a URL with a host, but for the names of XML namespaces."""
+    found = [
+        (path.name, url)
+        for path in FILES
+        if path != LICENSE
+        for url in re.findall(r"(?:https?:)?//[a-z0-9-]+(?:\.[a-z0-9-]+)+", path.read_text(encoding="utf-8"))
+        if not url.endswith("//www.w3.org")
+    ]
+    assert found == []
+
+
+def test_the_page_has_nothing_inline() -> None:
+    """The policy allows neither scripts nor styles in the document, and no code from text."""
+    text = (SOURCE / "index.html").read_text(encoding="utf-8")
+    assert re.findall(r"<script(?![^>]*\ssrc=)|<style|\sstyle=|\son[a-z]+=", text) == []
+    scripts = [path.read_text(encoding="utf-8") for path in OWN if path.suffix == ".js"]
+    assert [
+        word for word in ("innerHTML", "eval(", "new Function", "dangerously") if any(word in text for text in scripts)
+    ] == []
+
+
+def test_the_license_file_names_both_projects() -> None:
+    """The vendored file holds two projects, and their licences stand beside it."""
+    text = LICENSE.read_text(encoding="utf-8")
+    assert "Apache License" in text
+    assert "under the MIT License" in text
+    assert "Preact" in text
+
+
+@pytest.mark.asyncio
+async def test_the_page_is_served_with_a_strict_policy() -> None:
+    """`page=True` serves the page at the root and its files below it; they belong to no user."""
+    async with served([], page=True) as it, client(it.url, None) as stranger:
+        for place in ("/", "/page/app.js", "/page/style.css", "/page/vendor/htm-preact.js"):
+            answer = await stranger.get(place)
+            assert answer.status_code == 200, place
+            assert answer.headers["content-security-policy"].startswith("default-src 'self'; ")
+            assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "javascript" in (await stranger.get("/page/app.js")).headers["content-type"]
+        assert (await stranger.get("/")).headers["content-type"].startswith("text/html")
+        assert (await stranger.get("/page/absent.js")).status_code == 404
+        assert (await stranger.get("/page/%2e%2e/_service.py")).status_code == 404
+        assert (await stranger.get("/graph")).status_code == 401
+
+
+@pytest.mark.asyncio
+async def test_a_service_without_the_page_serves_no_file() -> None:
+    """By default there is no page."""
+    async with served([]) as it:
+        assert [(await it.ann.get(place)).status_code for place in ("/", "/page/app.js")] == [404, 404]
+
+
+@pytest.mark.asyncio
+async def test_the_graph_has_the_models_and_their_prices() -> None:
+    """A price of the service wins over that of genai-prices; a model without a known price is left out."""
+    model = ScriptedModel([])
+    prices = {"gpt-4o": (1.0, 2.0)}
+    agents = [Agent(name="A", model="gpt-4o"), Agent(name="B", model="gpt-4o-mini"), Agent(name="C", model="own-model")]
+    service = Service(AsyncSwarm(model.client()), agents=agents, auth=local_only, page=True, prices=prices)
+    async with listening(service) as url, client(url, None) as anyone:
+        graph = (await anyone.get("/graph")).json()
+    assert [graph["graphs"][name]["agents"][0]["model"] for name in "ABC"] == ["gpt-4o", "gpt-4o-mini", "own-model"]
+    assert sorted(graph["prices"]) == ["gpt-4o", "gpt-4o-mini"]
+    assert graph["prices"]["gpt-4o"] == {"input": 1.0, "cached": 1.0, "output": 2.0}
+    mini = graph["prices"]["gpt-4o-mini"]
+    assert 0 < mini["cached"] < mini["input"] < mini["output"]
+
+
+@pytest.mark.asyncio
+async def test_a_service_with_the_page_shows_everything() -> None:
+    """The log has the requests as sent, each behind the beginning of its turn."""
+    script = [call("look", number=1), Answer("All is well.")]
+    async with served(script, page=True) as it:
+        run = await it.say()
+        await it.ended(run)
+        text = (await it.ann.get(f"/runs/{run}/events")).text
+        kinds = re.findall(r'"type":"(RunStarted|TurnStarted|RequestSent|CompletionFinished)"', text)
+    turn = ["TurnStarted", "RequestSent", "CompletionFinished"]
+    assert kinds == ["RunStarted", *turn, *turn]
+    assert '"before":0' in text
+    assert '"message_count":3' in text
