@@ -100,13 +100,15 @@ def tests_any_order(session: nox.Session) -> None:
 
 @nox.session
 def kills(session: nox.Session) -> None:
-    """Batches with a journal, and conversations, that are killed at random moments; `-- ROUNDS SEED` repeats a run."""
+    """Batches with a journal, conversations and a service, killed at random moments; `-- ROUNDS SEED` repeats a run."""
     session.install(".")
     arguments = session.posargs or ["40", str(random.randrange(10_000))]
     session.log(f"rounds and seed: {' '.join(arguments)}")
     session.run("python", "tests/journal/journal_kills.py", *arguments)
     kills, seed = 5 * int(arguments[0]), arguments[1]
     session.run("python", "tests/conversations/conversation_kills.py", str(kills), seed)
+    session.install(".[serve]", "httpx")
+    session.run("python", "tests/serve/service_kills.py", arguments[0], seed, env={"PYTHONPATH": "tests/support"})
 
 
 @nox.session
@@ -218,6 +220,9 @@ def serve(session: nox.Session) -> None:
     else:
         session.warn("the clients of npm run on Node.js: they are left out")
     session.run("pytest", "tests/serve", "tests/serve/clients", *session.posargs)
+    if not session.posargs:
+        seed = str(random.randrange(10_000))
+        session.run("python", "tests/serve/service_kills.py", "20", seed, env={"PYTHONPATH": "tests/support"})
 
 
 def install_aider(session: nox.Session) -> None:

@@ -32,16 +32,18 @@ async def slow(seconds: float) -> str:
 
 
 def answer(request: Request) -> Any:
-    """Call `slow` if the user asks for it; otherwise say how many messages there were."""
+    """Call `slow`, or make a long text, if the user asks for it; otherwise say how many messages there were."""
     last = request.body["messages"][-1]
     if last["role"] == "user" and last["content"].startswith("slow "):
         return call("slow", seconds=float(last["content"].split()[1]))
+    if last["role"] == "user" and last["content"].startswith("long "):
+        return Answer("word " * int(last["content"].split()[1]))
     return Answer(f"{len(request.body['messages'])} messages.")
 
 
-def make_app() -> Service:
-    """The service, as the environment says. uvicorn and granian call it as a factory."""
-    swarm = AsyncSwarm(ScriptedModel(answer, cut=4).client())
+def make_app() -> Any:
+    """The service, as the environment says. The servers call it as a factory."""
+    swarm = AsyncSwarm(ScriptedModel(answer, cut=int(os.environ.get("SERVICE_CUT", "4"))).client())
     store = os.environ["SERVICE_STORE"]
     made = Service(
         swarm,
@@ -52,21 +54,20 @@ def make_app() -> Service:
         wires=("openai",),
     )
     assert isinstance(made._local, LocalRuns)
-    return made
+    version = os.environ.get("SERVICE_ASGI")
+
+    async def versioned(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            scope["asgi"] = {**scope["asgi"], "spec_version": version}
+        await made(scope, receive, send)
+
+    return versioned if version else made
 
 
 COMMANDS = {
-    "uvicorn": ("uvicorn", "service_process:make_app", "--factory", "--log-level", "warning", "--port"),
-    "granian": (
-        "granian",
-        "service_process:make_app",
-        "--factory",
-        "--interface",
-        "asgi",
-        "--log-level",
-        "warning",
-        "--port",
-    ),
+    "uvicorn": "uvicorn {module}:make_app --factory --log-level warning --port {port}",
+    "granian": "granian {module}:make_app --factory --interface asgi --log-level warning --port {port}",
+    "hypercorn": "hypercorn {module}:make_app() --log-level warning --bind 127.0.0.1:{port}",
 }
 
 
@@ -105,13 +106,19 @@ class ServiceProcess:
 
 
 @contextmanager
-def service_process(store: Path, *, server: str = "uvicorn", drain: float = 2) -> Iterator[ServiceProcess]:
-    """Start a process, and wait until it answers. It is killed at the end."""
+def service_process(
+    store: Path, *, server: str = "uvicorn", drain: float = 2, version: str = "", module: str = "service_process"
+) -> Iterator[ServiceProcess]:
+    """Start a process, and wait until it answers. It is killed at the end.
+
+    `version`: of ASGI that the app is told. `module`: which one has `make_app`.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    environment = {**os.environ, "SERVICE_STORE": str(store), "SERVICE_DRAIN": str(drain)}
-    command = [sys.executable, "-m", *COMMANDS[server], str(port)]
+    settings = {"SERVICE_STORE": str(store), "SERVICE_DRAIN": str(drain), "SERVICE_ASGI": version}
+    environment = {**os.environ, **settings}
+    command = [sys.executable, "-m", *COMMANDS[server].format(module=module, port=port).split()]
     process = subprocess.Popen(command, env=environment, cwd=Path(__file__).parent)
     headers = {"authorization": "Bearer token"}
     browser = httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=20, trust_env=False)

@@ -1,0 +1,176 @@
+"""Kills a service with SIGKILL at random events of its runs; after each restart it checks what is there, and goes on.
+
+    PYTHONPATH=tests/support python tests/serve/service_kills.py KILLS SEED
+
+Each process is started by uvicorn on the same SQLite file. The functions append lines to files, which outlive the process. A
+reader of the run counts events, and the process is killed after so many. In the next process the run must be closed, its log
+must continue where the reader was, without a double, the log folded must begin the history that the conversation has, and the history must agree with what the functions did.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+from service_process import ServiceProcess, service_process
+
+from aswarm import Agent, AsyncSwarm, Result
+from aswarm.serve import Entry, Service, bearer, everything, fold
+from aswarm.testing import Answer, Request, ScriptedModel, call, check_history
+
+UNKNOWN = "cancelled; its outcome is unknown"
+INTERRUPTED = "not run: interrupted"
+TURNS = 3  # with calls; one more answers
+Json = dict[str, Any]
+
+
+def append(name: str, line: str) -> None:
+    """Append a line to a file beside the store, whole or not at all."""
+    file = os.open(Path(os.environ["SERVICE_STORE"]).with_name(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(file, f"{line}\n".encode())
+    os.close(file)
+
+
+async def work(deed: str) -> str:
+    """Do something that can be seen from outside."""
+    append("begun", deed)
+    await anyio.sleep(random.random() * 0.02)
+    append("ended", deed)
+    return f"did {deed}"
+
+
+def over(deed: str) -> Result:
+    """Do something, and hand over."""
+    append("begun", deed)
+    append("ended", deed)
+    return Result(value=f"did {deed}", agent=second)
+
+
+first = Agent(name="First", functions=[work, over])
+second = Agent(name="Second", functions=[work])
+
+
+def answer(request: Request) -> Any:
+    """Two or three calls in each turn, with deeds that have names of their own; then a text."""
+    messages = request.body["messages"]
+    last_user = max(at for at, message in enumerate(messages) if message["role"] == "user")
+    turn = sum(message["role"] == "assistant" for message in messages[last_user:])
+    if turn >= TURNS:
+        return Answer("All of it is done, as you have asked.", pause=0.005)
+    names = [tool["function"]["name"] for tool in request.body["tools"]]
+    calls = [call(random.choice(names), deed=os.urandom(6).hex()) for _ in range(random.choice([2, 3]))]
+    return Answer("Now this.", calls, pause=0.005)
+
+
+def make_app() -> Service:
+    """The service of a process."""
+    swarm = AsyncSwarm(ScriptedModel(answer, cut=6).client())
+    store = os.environ["SERVICE_STORE"]
+    return Service(swarm, agents=[first, second], auth=bearer("token"), store=store, show=everything)
+
+
+def read(it: ServiceProcess, run: str, after: int, most: int | None = None) -> list[Json]:
+    """The entries of a run after one of them; at most so many."""
+    found: list[Json] = []
+    try:
+        with it.browser.stream("GET", f"/runs/{run}/events?after={after}") as stream:
+            for line in stream.iter_lines():
+                if line.startswith("data: "):
+                    found.append(json.loads(line[6:]))
+                    if len(found) == most:
+                        break
+    except httpx.HTTPError:
+        pass
+    return found
+
+
+def check(it: ServiceProcess, folder: Path, run: str, seen: list[Json]) -> str:
+    """What is there after a kill; how the run has ended."""
+    state = it.ended(run)
+    if state["status"] == "stopped":
+        assert state["reason"] == "process died", state
+    whole = read(it, run, -1)
+    rest = read(it, run, seen[-1]["seq"]) if seen else whole
+    numbers = [(entry.get("first", entry["seq"]), entry["seq"]) for entry in [*seen, *rest]]
+    assert numbers[0][0] == 0, numbers
+    # A reader may have seen what the file has not, so the entry that closes the run has a number above all of that.
+    live = numbers[:-1] if state["status"] == "stopped" else numbers
+    assert all(after[0] == before[1] + 1 for before, after in pairwise(live)), numbers
+    assert numbers[-1][0] > live[-1][1] or live is numbers, numbers
+    history = it.browser.get("/conversations/c").json()["messages"]
+    check_history(history)
+    entries = [Entry(**{key: entry.pop(key) for key in ("seq", "at", "type")}, fields=entry) for entry in whole]
+    check_log(fold(entries).messages, history, is_whole=state["status"] == "finished")
+    begun, ended = (lines(folder / name) for name in ("begun", "ended"))
+    for asked, told in calls_of(history):
+        deed = json.loads(asked["function"]["arguments"])["deed"]
+        match told:
+            case str() if told == UNKNOWN:
+                assert deed in begun, deed
+            case str() if told == INTERRUPTED:
+                assert deed not in begun, deed
+            case _:
+                assert told.endswith(f"did {deed}") or "handoff" in told or deed in ended, (deed, told)
+                assert deed in ended, deed
+    return str(state["status"])
+
+
+def check_log(folded: list[Json], history: list[Json], *, is_whole: bool) -> None:
+    """The log of the last run tells what its conversation has.
+
+    That of a killed one may miss its last 50 ms: a call of this time is told as unknown though the conversation has its answer.
+    """
+    start = max(at for at, message in enumerate(history) if message["role"] == "user")
+    kept = [(message["role"], message["content"]) for message in history[start:]]
+    told = [(message["role"], message["content"]) for message in folded]
+    if not is_whole:
+        kept = [each if each[1] in (UNKNOWN, INTERRUPTED) else real for each, real in zip(told, kept, strict=False)]
+    assert told == kept, (told, kept)
+
+
+def calls_of(history: list[Json]) -> list[tuple[Json, str]]:
+    """Every call with its answer."""
+    answers = [message for message in history if message["role"] == "tool"]
+    asked = [each for message in history for each in message.get("tool_calls") or ()]
+    assert len(asked) == len(answers)
+    return [(each, str(told["content"])) for each, told in zip(asked, answers, strict=True)]
+
+
+def lines(path: Path) -> set[str]:
+    """The lines of a file that may not be there."""
+    return set(path.read_text(encoding="utf-8").split()) if path.exists() else set()
+
+
+def main(kills: int, seed: int) -> None:
+    """Kill so many processes; the last one ends a run."""
+    rng = random.Random(seed)
+    counts: dict[str, int] = {}
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    with tempfile.TemporaryDirectory() as name:
+        folder, run, seen = Path(name), "", list[Json]()
+        for _ in range(kills):
+            with service_process(folder / "chats.sqlite", module="service_kills") as it:
+                if run:
+                    status = check(it, folder, run, seen)
+                    counts[status] = counts.get(status, 0) + 1
+                run = it.say("Go on.")
+                seen = read(it, run, -1, rng.randrange(1, 90))
+                it.kill()
+        with service_process(folder / "chats.sqlite", module="service_kills") as it:
+            check(it, folder, run, seen)
+            assert it.ended(it.say("To the end."))["status"] == "finished"
+        ended = (folder / "ended").read_text(encoding="utf-8").split()
+        assert len(ended) == len(set(ended)), "a function ran twice"
+    print(f"{kills} kills, seed {seed}: {counts}")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

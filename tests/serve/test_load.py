@@ -1,0 +1,166 @@
+"""Many runs, many readers and many users at once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import re
+import tracemalloc
+from itertools import pairwise
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from kept_runs import Workshop
+from served import client, events_of, listening, served, service
+
+from aswarm import Agent
+from aswarm.serve import Limits, bearer
+from aswarm.testing import Answer, call
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.heavy]
+
+RUNS = 1_000
+READERS = 200
+USERS = 40
+
+
+async def test_a_thousand_runs_go_on_without_readers() -> None:
+    """All wait in a function at the same time, each in less than 100 kB; then all end, and each is found with its answer."""
+    workshop = Workshop()
+    limits = Limits(runs=RUNS, runs_per_user=RUNS)
+    made = service(lambda request: answer_or_call(request, "slow"), workshop, limits=limits)
+    async with made.lifespan():
+        await (await made.start("before", conversation="before", user="ann")).cancel()
+        gc.collect()
+        tracemalloc.start()
+        runs = [await made.start(f"Number {number}", conversation=f"c{number}", user="ann") for number in range(RUNS)]
+        with anyio.fail_after(120):
+            for run in runs:
+                async for entry in run.entries():
+                    if entry.type == "ToolCallStarted":
+                        break
+            gc.collect()
+            each = tracemalloc.get_traced_memory()[0] / RUNS
+            tracemalloc.stop()
+            workshop.go.set()
+            ends = [await run.result() for run in runs]
+        assert each < 100_000  # the scripted model and its responses are in it too
+        assert [end.type for end in ends] == ["RunFinished"] * RUNS
+        assert [end.response["text"] for end in ends] == [f"Number {number}" for number in range(RUNS)]
+
+
+def answer_or_call(request: Any, name: str) -> Any:
+    """Call a function first; after it repeat what the user said."""
+    messages = request.body["messages"]
+    said = next(each["content"] for each in reversed(messages) if each["role"] == "user")
+    return Answer(said) if messages[-1]["role"] == "tool" else call(name)
+
+
+async def test_many_readers_of_one_run_get_the_same() -> None:
+    """200 connections, half of them before the answer is made, the others in its middle: all have each entry once."""
+    workshop = Workshop()
+    text = "".join(f"{number} " for number in range(400))
+    async with served([call("slow"), Answer(text)], workshop) as it:
+        run = await it.say()
+        found: list[str] = []
+
+        async def read() -> None:
+            async with client(it.url, "token-of-ann") as browser:
+                found.append((await browser.get(f"/runs/{run}/events", timeout=120)).text)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(READERS // 2):
+                group.create_task(read())
+            await workshop.began.wait()
+            await asyncio.sleep(0.2)
+            workshop.go.set()
+            for _ in range(READERS // 2):
+                group.create_task(read())
+        logs = [folded(each) for each in found]
+        assert len(logs) == READERS
+        assert all(log == logs[0] for log in logs)
+        assert logs[0][0] == text
+
+
+def folded(stream: str) -> tuple[str, list[str], int]:
+    """The text of a log, its other entries, and its last number; joined deltas and single ones give the same."""
+    entries = [json.loads(event["data"]) for event in events_of(stream) if "data" in event]
+    numbers = [(entry.get("first", entry["seq"]), entry["seq"]) for entry in entries]
+    assert all(first == last + 1 for (_, last), (first, _) in pairwise(numbers)), numbers
+    text = "".join(entry["text"] for entry in entries if entry["type"] == "TextDelta")
+    return text, [entry["type"] for entry in entries if entry["type"] != "TextDelta"], entries[-1]["seq"]
+
+
+async def test_users_under_load_see_only_their_own() -> None:
+    """40 users with four chats each on all wires at once: each stream has the words of its user and of nobody else."""
+    users = {f"token-{number}": f"user-{number}" for number in range(USERS)}
+
+    async def look(number: int) -> str:
+        """Look something up."""
+        await asyncio.sleep(0.01)
+        return f"found {number}"
+
+    def script(request: Any) -> Any:
+        messages = request.body["messages"]
+        said = [each["content"] for each in messages if each["role"] == "user"]
+        return Answer(f"You said {said[-1]}.") if messages[-1]["role"] == "tool" else call("look", number=1)
+
+    made = service(
+        script, agents=Agent(name="Boss", functions=[look]), auth=bearer(users), wires=("agui", "vercel", "openai")
+    )
+    async with listening(made) as url:
+
+        async def use(number: int) -> None:
+            async with client(url, f"token-{number}") as browser:
+                own = f"secret-of-{number}-"
+                streams = await asyncio.gather(*(ask(browser, wire, f"{own}{wire}") for wire in ASKS))
+                kept = (await browser.get("/conversations")).json()["conversations"]
+                assert len(kept) == 3  # a request of Chat Completions without the header has none
+                for each in kept:
+                    streams.append((await browser.get(f"/conversations/{each['id']}")).text)
+                    assert f"You said {own}" in streams[-1]
+                assert set(re.findall(r"secret-of-(\d+)-", "".join(streams))) == {str(number)}
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(USERS):
+                group.create_task(use(number))
+
+
+ASKS: dict[str, Any] = {
+    # All users name their conversations alike.
+    "native": lambda text: ("/conversations/c/runs", {"text": text}),
+    "agui": lambda text: (
+        "/agui/Boss",
+        {"threadId": "a", "runId": "1", "messages": [{"id": "1", "role": "user", "content": text}]},
+    ),
+    "vercel": lambda text: (
+        "/chat/Boss",
+        {"id": "v", "messages": [{"id": "1", "role": "user", "parts": [{"type": "text", "text": text}]}]},
+    ),
+    "openai": lambda text: (
+        "/v1/chat/completions",
+        {"model": "Boss", "stream": True, "messages": [{"role": "user", "content": text}]},
+    ),
+}
+
+
+async def ask(browser: httpx.AsyncClient, wire: str, text: str) -> str:
+    """The stream that answers a message on a wire. Its text, with the deltas joined, is the answer to this message."""
+    place, body = ASKS[wire](text)
+    answer = await browser.post(place, json=body, headers={"accept": "text/event-stream"}, timeout=120)
+    assert answer.status_code == 200, answer.text
+    found = [event["data"] for event in events_of(answer.text) if event.get("data", "[DONE]") != "[DONE]"]
+    said = "".join(map(words, map(json.loads, found)))
+    assert said.removeprefix('{"number": 1}') == f"You said {text}."
+    return answer.text
+
+
+def words(event: dict[str, Any]) -> str:
+    """The piece of text that an event of any wire has."""
+    if "choices" in event:
+        return event["choices"][0]["delta"].get("content") or ""
+    piece = event.get("delta") if event["type"] != "TextDelta" else event["text"]
+    return piece if isinstance(piece, str) else ""
