@@ -302,6 +302,33 @@ async def test_a_store_that_fails_begins_nothing(workshop: Workshop) -> None:
         assert (await (await place.start()).result()).type == "RunFinished"
 
 
+async def test_a_store_that_fails_is_no_request_that_was_sent_twice(workshop: Workshop) -> None:
+    """The same answers again get the known run only if the calls are answered; an error of the store is raised."""
+
+    class FailingStore(MemoryStore):
+        is_failing = False
+
+        async def load(self, conversation_id: str, /, *, until: int | None = None) -> Any:
+            if self.is_failing:
+                raise RunError("the store cannot be reached")
+            return await super().load(conversation_id, until=until)
+
+    async with (
+        FailingStore() as store,
+        AsyncSwarm(ScriptedModel([call("erase", call_id="e", name="draft"), "It is gone."]).client()) as swarm,
+        LocalRuns(swarm, store, agents=workshop.agents()) as runs,
+    ):
+        asked = await Place(runs, store).start("Erase the draft.")
+        await asked.result()
+        answered = await asked.answer(CallAnswer("e", approve=True))
+        await answered.result()
+        store.is_failing = True
+        with pytest.raises(RunError, match="reached"):
+            await asked.answer(CallAnswer("e", approve=True))
+        store.is_failing = False
+        assert (await asked.answer(CallAnswer("e", approve=True))).id == answered.id
+
+
 async def test_an_approval_is_for_the_calls_that_its_user_saw(workshop: Workshop) -> None:
     """Another writer comes between the look at the open calls and the run: its call is not run, and the run fails."""
 

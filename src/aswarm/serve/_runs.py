@@ -35,6 +35,7 @@ WhileRunning: TypeAlias = Literal["refuse", "wait", "replace"]
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How much clients may use. `body`: bytes of a request. `runs_per_user`, `runs`: runs at once, of a user and of the service.
+    So many messages of a user as `runs_per_user` may wait for an active run.
 
     `seconds`: of one run. `max_turns`: completions of one run. `log_bytes`: of the log of one run; a run that writes more is
     stopped. `kept_seconds`, `kept_runs`: for how long, and of how many ended runs, the logs can be read. `text`: characters
