@@ -375,7 +375,7 @@ class LocalRuns:
                 forgotten = anyio.current_time()
                 with _logged("old runs cannot be deleted"):
                     before = now() - int(self.limits.kept_seconds * 1000)
-                    await self._access.call(self._log.forget, before, self.limits.kept_runs)
+                    await self._access.call(self._log.forget, before, self.limits.kept_runs, self.limits.kept_bytes)
 
     async def _close_expired(self) -> bool:
         """Close the runs whose process has died. Returns whether there were any."""
