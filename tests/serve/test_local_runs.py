@@ -370,6 +370,33 @@ async def test_a_store_that_fails_begins_nothing(workshop: Workshop) -> None:
         assert (await (await place.start()).result()).type == "RunFinished"
 
 
+async def test_a_store_that_fails_is_no_request_that_was_sent_twice(workshop: Workshop) -> None:
+    """The same answers again get the known run only if the calls are answered; an error of the store is raised."""
+
+    class FailingStore(MemoryStore):
+        is_failing = False
+
+        async def load(self, conversation_id: str, /, *, until: int | None = None) -> Any:
+            if self.is_failing:
+                raise RunError("the store cannot be reached")
+            return await super().load(conversation_id, until=until)
+
+    async with (
+        FailingStore() as store,
+        AsyncSwarm(ScriptedModel([call("erase", call_id="e", name="draft"), "It is gone."]).client()) as swarm,
+        LocalRuns(swarm, store, agents=workshop.agents()) as runs,
+    ):
+        asked = await Place(runs, store).start("Erase the draft.")
+        await asked.result()
+        answered = await asked.answer(CallAnswer("e", approve=True))
+        await answered.result()
+        store.is_failing = True
+        with pytest.raises(RunError, match="reached"):
+            await asked.answer(CallAnswer("e", approve=True))
+        store.is_failing = False
+        assert (await asked.answer(CallAnswer("e", approve=True))).id == answered.id
+
+
 async def test_an_approval_is_for_the_calls_that_its_user_saw(workshop: Workshop) -> None:
     """Another writer comes between the look at the open calls and the run: its call is not run, and the run fails."""
 
@@ -622,6 +649,33 @@ async def test_reading_a_log_in_memory_lets_other_tasks_run(workshop: Workshop) 
             scope.cancel()
             await run.read()
         assert scope.cancelled_caught
+
+
+async def test_the_kept_logs_have_a_size() -> None:
+    """The newest ended runs stay that fit; a run that goes on is not deleted."""
+    log = RunLog(None, lease=10)
+    new = NewRun("ann", None, [{"role": "user", "content": "Hi!"}])
+    for name in "12345":
+        log.begin(new, name, Limits(runs_per_user=9))
+        log.append({name: Lot(0, 0, b"x" * 100)}, {} if name == "1" else {name: Ending("finished")})
+    log.forget(0, 10, 250)
+    assert {record.id for record in log.records("ann", None, 9)} == {"1", "4", "5"}
+    log.forget(0, 1, 250)
+    assert {record.id for record in log.records("ann", None, 9)} == {"1", "5"}
+    log.forget(now() + 1_000, 1, 250)
+    assert {record.id for record in log.records("ann", None, 9)} == {"1"}
+    log.close()
+
+
+async def test_a_log_that_cannot_be_written_has_a_limit_too(
+    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for the disk counts: the run is stopped before it fills the memory."""
+    limits = Limits(log_bytes=20_000)
+    async with opened(tmp_path, [Answer("x" * 20_000)], workshop, cut=4, limits=limits) as place:
+        monkeypatch.setattr("aswarm.serve._log_access._WRITE_EVERY", 60.0)
+        last = await (await place.start()).result()
+        assert (last.type, last.fields["reason"]) == ("RunStopped", "its log is too long")
 
 
 async def test_only_a_process_that_is_certainly_gone_is_dead() -> None:

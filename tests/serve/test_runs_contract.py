@@ -214,6 +214,22 @@ class _Started:
         self.run = await self.place.start("Are you there?", while_running=self.while_running)
 
 
+async def test_so_many_messages_of_a_user_may_wait(place: Open, workshop: Workshop) -> None:
+    """One more is refused; when those that waited have begun, others may wait."""
+    async with place([call("slow"), "Done.", "Yes.", "And yes."], limits=Limits(runs_per_user=1)) as it:
+        await it.start()
+        await workshop.began.wait()
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                group.start_soon(_Started(it, "wait"))
+                await anyio.sleep(0.05)
+                for while_running in ("wait", "replace"):
+                    with pytest.raises(RunLimit):
+                        await it.start("Hello?", while_running=while_running)
+                workshop.go.set()
+            await (await it.start("Hello?", while_running="wait")).result()
+
+
 async def test_a_message_may_replace_the_active_run(place: Open, workshop: Workshop) -> None:
     """With `replace` the first run is stopped, kept, and the second one begins."""
     async with place([call("slow"), "Yes."]) as it:

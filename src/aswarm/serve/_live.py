@@ -73,12 +73,19 @@ class LiveRun(LiveEntries):
         self.bytes = 0
         self._is_fenced = False
         self._written = 0  # how many entries are in the log
+        self._unwritten: list[bytes] = []  # those that are not, as JSON
 
     def cancel(self, reason: str) -> None:
         """Stop the run. The first reason counts."""
         if self.reason is None:
             self.reason = reason
             self.scope.cancel()
+
+    def add(self, entry: Entry) -> None:
+        """As above; the bytes count at once, because a log that cannot be written grows in memory."""
+        self._unwritten.append(entry.to_json())
+        self.bytes += len(self._unwritten[-1])
+        super().add(entry)
 
     def end(self) -> None:
         """As above; the run needs no reader any more."""
@@ -97,16 +104,15 @@ class LiveRun(LiveEntries):
 
     def unwritten(self, last: Entry | None = None) -> Lot | None:
         """What is to be written: the entries that are not in the log, and `last`, which readers do not see yet."""
-        entries = self._entries[self._written - self._first :]
-        if last is not None:
-            entries.append(last)
-        if not entries:
+        lines = self._unwritten if last is None else [*self._unwritten, last.to_json()]
+        if not lines:
             return None
-        return Lot(entries[0].seq, entries[-1].seq, b"\n".join(entry.to_json() for entry in entries))
+        return Lot(self._written, self._written + len(lines) - 1, b"\n".join(lines))
 
     def written(self, lot: Lot) -> None:
         """Note that a lot is in the log: its entries need not stay here."""
-        self._written, self.bytes = lot.last + 1, self.bytes + len(lot.data)
+        self._written = lot.last + 1
+        del self._unwritten[: lot.last + 1 - lot.first]
         unneeded = max(0, min(self._written - self._first, len(self._entries)) - _KEPT)
         self._first = self._first + unneeded
         del self._entries[:unneeded]

@@ -10,8 +10,9 @@ import json
 import logging
 import math
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -33,7 +34,7 @@ from ._entries import Entry, now
 from ._live import LiveRun
 from ._log import Ending, Lot, RunLog
 from ._log_access import LogAccess
-from ._runs import Limits, NewRun, RunActive, RunNotFound, RunRecord, ShuttingDown
+from ._runs import AnswersRefused, Limits, NewRun, RunActive, RunLimit, RunNotFound, RunRecord, ShuttingDown
 from ._shutdown import Draining
 
 logger = logging.getLogger("aswarm")
@@ -74,6 +75,7 @@ class LocalRuns:
         self._lease = silent_seconds
         self._live: dict[str, LiveRun] = {}
         self._foreign: dict[str, int] = {}  # how many readers here a run of another process has
+        self._waiting: Counter[str] = Counter()  # how many messages of a user wait for an active run
         self.draining = Draining()
         self._deadline = math.inf
         self._resources: AsyncExitStack | None = None
@@ -150,9 +152,17 @@ class LocalRuns:
             return
         if new.while_running == "refuse":
             raise active
-        if new.while_running == "replace":
-            await self.cancel(active.run_id, user=new.user, reason="replaced")
-        await self._end_of(active.run_id, new.user)
+        if self._waiting[new.user] >= self.limits.runs_per_user:
+            raise RunLimit("user")
+        self._waiting[new.user] += 1
+        try:
+            with suppress(RunNotFound):  # the active run could not begin
+                if new.while_running == "replace":
+                    await self.cancel(active.run_id, user=new.user, reason="replaced")
+                await self._end_of(active.run_id, new.user)
+        finally:
+            self._waiting[new.user] -= 1
+            self._waiting = +self._waiting  # without the users that have none
 
     async def _end_of(self, run_id: str, user: str) -> None:
         after = max(-1, (await self.get(run_id, user=user)).last - 1)
@@ -178,13 +188,15 @@ class LocalRuns:
             lot = Lot(first.seq, first.seq, first.to_json())
             if await self._access.call(self._log.append, {record.id: lot}, {}):
                 raise RunNotFound(record.id)  # another process has closed the run
-        except BaseException as error:  # noqa: BLE001 - raised again, unless it is a request that was sent twice
+        except BaseException as error:
             try:
                 await self._access.call(self._log.withdraw, record.id)
             finally:
                 self._live.pop(record.id)
                 live.end()
-            return await self._same_answers(new, error)
+            if isinstance(error, AnswersRefused) and (known := await self._same_answers(new)) is not None:
+                return known
+            raise
         live.add(first)
         live.written(Lot(first.seq, first.seq, b""))
         self._tasks.start_soon(self._execute, live, driver)
@@ -198,13 +210,13 @@ class LocalRuns:
         records = await self._access.call(self._log.records, new.user, new.conversation, 2)
         return next((record.id for record in records if record.id != run_id), None)
 
-    async def _same_answers(self, new: NewRun, error: BaseException) -> RunRecord:
+    async def _same_answers(self, new: NewRun) -> RunRecord | None:
         """The last run of the conversation, if it was about the same answers: a request may be sent twice."""
         if new.answers and new.conversation is not None:
             records = await self._access.call(self._log.records, new.user, new.conversation, 1)
             if [record.digest for record in records] == [new.digest]:
                 return records[0]
-        raise error
+        return None
 
     async def _execute(self, live: LiveRun, driver: Driver) -> None:
         if live.record.on_disconnect not in ("finish", "cancel") and not live.readers:
@@ -368,7 +380,7 @@ class LocalRuns:
                 forgotten = anyio.current_time()
                 with _logged("old runs cannot be deleted"):
                     before = now() - int(self.limits.kept_seconds * 1000)
-                    await self._access.call(self._log.forget, before, self.limits.kept_runs)
+                    await self._access.call(self._log.forget, before, self.limits.kept_runs, self.limits.kept_bytes)
 
     async def _close_expired(self) -> bool:
         """Close the runs whose process has died. Returns whether there were any."""

@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from itertools import accumulate
 from os import PathLike, fspath
 from pathlib import Path
 from secrets import token_hex
@@ -289,12 +290,23 @@ class RunLog:
 
     # --- forgetting ---
 
-    def forget(self, before: int, keep: int) -> None:
-        """Delete the runs that ended before this time, and all but the newest ended ones: `keep` of them stay."""
-        ended = "SELECT id FROM aswarm_run WHERE status <> 'running'"
-        old = [run_id for (run_id,) in self._rows(f"{ended} AND ended < ?", before)]
-        more = [run_id for (run_id,) in self._rows(f"{ended} ORDER BY ended DESC LIMIT -1 OFFSET ?", keep)]
-        self._delete({*old, *more})
+    def forget(self, before: int, keep: int, size: int) -> None:
+        """Delete the ended runs but the newest ones: those that ended before this time, and those above a number or a size.
+
+        `keep`: how many runs may stay. `size`: how many bytes their entries may have together.
+        """
+        ended = self._rows(
+            "SELECT id, ended, (SELECT coalesce(sum(length(data)), 0) FROM aswarm_run_entries WHERE run = id) "
+            "FROM aswarm_run WHERE status <> 'running' ORDER BY ended DESC, rowid DESC"
+        )
+        totals = accumulate(row[2] for row in ended)
+        self._delete(
+            {
+                run_id
+                for at, ((run_id, time_of_end, _), total) in enumerate(zip(ended, totals, strict=True))
+                if time_of_end < before or at >= keep or total > size
+            }
+        )
 
     def forget_conversation(self, user: str, conversation: str) -> None:
         """Delete the runs of a conversation. Raises RunActive if one has not ended."""

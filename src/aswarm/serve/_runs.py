@@ -35,10 +35,11 @@ WhileRunning: TypeAlias = Literal["refuse", "wait", "replace"]
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How much clients may use. `body`: bytes of a request. `runs_per_user`, `runs`: runs at once, of a user and of the service.
+    So many messages of a user as `runs_per_user` may wait for an active run.
 
     `seconds`: of one run. `max_turns`: completions of one run. `log_bytes`: of the log of one run; a run that writes more is
-    stopped. `kept_seconds`, `kept_runs`: for how long, and of how many ended runs, the logs can be read. `text`: characters
-    of one message.
+    stopped. `kept_seconds`, `kept_runs`, `kept_bytes`: for how long, and of how many ended runs with how many bytes together,
+    the logs can be read; the newest ones stay. `text`: characters of one message.
     """
 
     body: int = 1_000_000
@@ -49,6 +50,7 @@ class Limits:
     log_bytes: int = 20_000_000
     kept_seconds: float = 24 * 3600
     kept_runs: int = 10_000
+    kept_bytes: int = 1_000_000_000
     text: int = 100_000
 
 
