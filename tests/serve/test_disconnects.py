@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from aswarm import Agent, AsyncSwarm, Response
+from aswarm.conversations import Conversation, SQLiteStore
 from aswarm.serve import NativeWire, VercelWire, frames, respond, stream_response
 from aswarm.testing import Answer, ScriptedModel, call
 
@@ -246,6 +248,31 @@ async def test_a_run_without_a_service_ends_with_its_client(workshop: Workshop) 
             await asyncio.sleep(0.01)
     assert kept[0].stop == "cancelled"
     assert kept[0].messages[-1]["content"] == "cancelled; its outcome is unknown"
+
+
+async def test_a_run_without_a_service_that_cannot_begin(
+    workshop: Workshop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client gets RunFailed alone, the log has the error, and there is nothing to give to `on_end`."""
+    kept: list[Response] = []
+    sent: list[bytes] = []
+
+    async def keep(response: Response) -> None:
+        kept.append(response)
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+
+    async def nothing() -> Any:
+        await asyncio.sleep(60)
+
+    swarm = AsyncSwarm(ScriptedModel([]).client())
+    chat = Conversation(SQLiteStore(tmp_path / "chats.sqlite"), "c", swarm, agent=workshop.agents()[0])
+    answer = stream_response(chat.stream("Hi!"), NativeWire(), on_end=keep)
+    await answer({"type": "http", "method": "GET"}, nothing, send)
+    assert b'"RunFailed"' in b"".join(sent)
+    assert "is not open" in caplog.text
+    assert kept == []
 
 
 async def test_what_the_function_at_the_end_raises_leaves_as_itself(workshop: Workshop) -> None:

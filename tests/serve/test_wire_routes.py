@@ -138,6 +138,13 @@ async def test_agui_offers_the_tools_of_the_client(workshop: Workshop) -> None:
         assert len(seen[0]) == len(seen[1])
 
 
+async def test_a_request_that_says_nothing_is_refused() -> None:
+    """422: the body is of the right form, and has neither a message nor an answer."""
+    async with served([], wires=WIRES) as it:
+        answer = await it.ann.post("/agui/Boss", json=said("x", messages=[]))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid_request")
+
+
 async def test_an_approval_is_no_result_of_a_tool_of_the_client(workshop: Workshop) -> None:
     """A tool of the client has nothing to approve: with the tool its call stays open, and without it the function is not found."""
     tools = [{"name": "open_page", "description": "Opens a page.", "parameters": {"type": "object", "properties": {}}}]
