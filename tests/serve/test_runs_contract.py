@@ -20,6 +20,7 @@ from aswarm.serve import (
     KeyReused,
     Limits,
     NewRun,
+    RequestError,
     Run,
     RunActive,
     RunLimit,
@@ -435,10 +436,9 @@ async def test_what_cannot_begin_leaves_nothing(place: Open) -> None:
     async with place() as it:
         with pytest.raises(AgentNotFound):
             await it.start(agent="Nobody")
-        with pytest.raises(ConfigurationError):
-            await it.start(conversation="x" * 201)
-        with pytest.raises(ConfigurationError):
-            await it.start(conversation="")
+        for name in ("x" * 201, "", "a/b"):
+            with pytest.raises(RequestError):
+                await it.start(conversation=name)
         with pytest.raises(ConfigurationError):
             NewRun("ann", "c")
         with pytest.raises(ConfigurationError):
