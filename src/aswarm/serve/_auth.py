@@ -63,7 +63,7 @@ async def user_of(request: Request, auth: Auth) -> str | None:
     """The user of a request, or None. Raises ConfigurationError if `auth` returns something else."""
     found = auth(request)
     user: object = await found if inspect.isawaitable(found) else found
-    if user is not None and not isinstance(user, str):
+    if not (user is None or isinstance(user, str)):
         raise ConfigurationError(f"auth must return the id of a user, a str or None, not {shown(user, 100)}")
     return user or None
 

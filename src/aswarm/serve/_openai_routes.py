@@ -95,8 +95,6 @@ async def _new_run(service: Service, request: Request, user: str, asked: ChatReq
         wanted = ClientRequest(asked.messages, asked.answers, must_fit=False, tools=asked.tools)
         return await new_run(service, request, user, wanted, conversation, agent=asked.model)
     check_length(asked.messages, service.limits.text)
-    if not asked.history:
-        raise Refusal(400, "invalid_request", "the request has no message of the user", extra={"param": "messages"})
     system = [{"role": "system", "content": text} for text in asked.system] if service.client_system else []
     return NewRun(
         user,
