@@ -62,7 +62,7 @@ def _is_loopback(host: str) -> bool:
 async def user_of(request: Request, auth: Auth) -> str | None:
     """The user of a request, or None. Raises ConfigurationError if `auth` returns something else."""
     found = auth(request)
-    user: object = await found if inspect.isawaitable(found) else found
+    user: Any = await found if inspect.isawaitable(found) else found
     if not (user is None or isinstance(user, str)):
         raise ConfigurationError(f"auth must return the id of a user, a str or None, not {shown(user, 100)}")
     return user or None
