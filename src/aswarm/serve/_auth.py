@@ -10,7 +10,7 @@ import hmac
 import inspect
 import ipaddress
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -63,7 +63,7 @@ async def user_of(request: Request, auth: Auth) -> str | None:
     """The user of a request, or None. Raises ConfigurationError if `auth` returns something else."""
     found = auth(request)
     user: Any = await found if inspect.isawaitable(found) else found
-    if not (user is None or isinstance(user, str)):
+    if user is not None and not isinstance(user, str):
         raise ConfigurationError(f"auth must return the id of a user, a str or None, not {shown(user, 100)}")
     return user or None
 
