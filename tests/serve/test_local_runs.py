@@ -18,8 +18,9 @@ from run_scenes import settle
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RunError
 from aswarm.conversations import Change, Conversation, MemoryStore, SQLiteStore
-from aswarm.serve import CallAnswer, Entry, Limits, LocalRuns, NewRun, Run, RunNotFound, ShuttingDown
+from aswarm.serve import CallAnswer, Entry, Limits, LocalRuns, NewRun, Run, RunNotFound, RunRecord, ShuttingDown
 from aswarm.serve._entries import now
+from aswarm.serve._live import LiveRun
 from aswarm.serve._log import Ending, Lot, RunLog, _is_alive
 from aswarm.serve._shutdown import on_shutdown_signal
 from aswarm.testing import Answer, ScriptedModel, call
@@ -477,7 +478,7 @@ async def test_a_run_that_is_about_to_begin_has_a_lease(
 
 
 async def test_draining_waits_for_a_run_that_is_about_to_begin(workshop: Workshop) -> None:
-    """Its conversation is being loaded. It is refused, leaves nothing, and no run begins later."""
+    """Its conversation is being loaded. It is refused, leaves nothing, its readers too, and no run begins later."""
     async with (
         SlowStore() as store,
         AsyncSwarm(ScriptedModel(["Here."]).client()) as swarm,
@@ -488,7 +489,7 @@ async def test_draining_waits_for_a_run_that_is_about_to_begin(workshop: Worksho
 
         async def ask() -> None:
             try:
-                await Place(runs, store).start()
+                await Place(runs, store).start(run_id="r")
             except ShuttingDown as error:
                 refused.append(error)
 
@@ -497,9 +498,14 @@ async def test_draining_waits_for_a_run_that_is_about_to_begin(workshop: Worksho
             await runs.drain(0)
             is_drained = True
 
+        async def read() -> None:
+            with pytest.raises(RunNotFound):
+                await Run(runs, await runs.get("r", user="ann")).result()
+
         async with anyio.create_task_group() as group:
             group.start_soon(ask)
             await store.began.wait()
+            group.start_soon(read)
             group.start_soon(drain)
             await anyio.wait_all_tasks_blocked()
             assert not is_drained
@@ -676,6 +682,30 @@ async def test_a_log_that_cannot_be_written_has_a_limit_too(
         monkeypatch.setattr("aswarm.serve._log_access._WRITE_EVERY", 60.0)
         last = await (await place.start()).result()
         assert (last.type, last.fields["reason"]) == ("RunStopped", "its log is too long")
+
+
+async def test_the_last_entry_is_written_once() -> None:
+    """It is in the log before readers see it, so that nothing is left to write."""
+    live = LiveRun(RunRecord("r", "ann", None, None, "running", 0))
+    first, last = Entry(0, 0, "RunStarted", {}), Entry(1, 0, "RunStopped", {"reason": "x"})
+    live.add(first)
+    lot = live.unwritten(last)
+    assert lot is not None
+    assert (lot.first, lot.last) == (0, 1)
+    live.written(lot)
+    live.add(last)
+    assert live.unwritten() is None
+
+
+async def test_a_wish_to_stop_a_run_that_does_not_run_here_changes_nothing(tmp_path: Path, workshop: Workshop) -> None:
+    """The process has begun it in the log, and not yet here."""
+    async with opened(tmp_path, [], workshop) as place:
+        log = place.runs._log  # type: ignore[attr-defined]
+        log.begin(NewRun("ann", None, [{"role": "user", "content": "Hi!"}]), "r", Limits())
+        with opened_log(tmp_path) as other:
+            other.ask_cancel("r", "enough")
+        await place.runs._obey()  # type: ignore[attr-defined]
+        assert (await place.runs.get("r", user="ann")).is_running
 
 
 async def test_only_a_process_that_is_certainly_gone_is_dead() -> None:

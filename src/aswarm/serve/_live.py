@@ -83,8 +83,9 @@ class LiveRun(LiveEntries):
 
     def add(self, entry: Entry) -> None:
         """As above; the bytes count at once, because a log that cannot be written grows in memory."""
-        self._unwritten.append(entry.to_json())
-        self.bytes += len(self._unwritten[-1])
+        if entry.seq >= self._written:  # the last one is written before readers see it
+            self._unwritten.append(entry.to_json())
+            self.bytes += len(self._unwritten[-1])
         super().add(entry)
 
     def end(self) -> None:
