@@ -142,7 +142,7 @@ class _Shortening:
         return sent
 
     def _with(self, summary: str, cut: int) -> list[Message]:
-        """The messages with the summary in place of the blocks before `cut`, but for the user's message that is at work there."""
+        """The messages with the summary in place of the blocks before `cut`. The user's message that the run answers stays."""
         asked = next((at for at in range(min(cut, len(self._blocks) - 1), -1, -1) if self._role(at) == "user"), cut)
         kept = [*self._blocks[asked : asked + (asked < cut)], *self._blocks[cut:]]
         heading: list[Message] = [{"role": "user", "content": f"{_HEADING}{summary}"}] if cut else []

@@ -36,10 +36,11 @@ WhileRunning: TypeAlias = Literal["refuse", "wait", "replace"]
 class Limits:
     """How much clients may use.
 
-    `body`: bytes of a request. `runs_per_user`, `runs`: runs at once, of a user and of the service. As many messages of a user
-    as `runs_per_user` says may wait for an active run. `seconds`: of one run. `max_turns`: completions of one run. `log_bytes`: of the log of one run; a run that writes more is
-    stopped. `kept_seconds`, `kept_runs`, `kept_bytes`: for how long, and of how many ended runs with how many bytes together,
-    the logs can be read; the newest ones stay. `text`: characters of one message.
+    `body`: bytes of a request. `runs_per_user`, `runs`: runs at once, of a user and of the service. As many messages of a
+    user as `runs_per_user` says may wait for an active run. `seconds`: of one run. `max_turns`: completions of one run.
+    `log_bytes`: of the log of one run; a run that writes more is stopped. `kept_seconds`, `kept_runs`, `kept_bytes`: for
+    how long, and of how many ended runs with how many bytes together, the logs can be read; the newest ones stay. `text`:
+    characters of one message.
     """
 
     body: int = 1_000_000
