@@ -77,8 +77,10 @@ def _read(data: Mapping[str, Any]) -> ChatRequest:
     _refuse_settings(data)
     sent = a_list(data.get("messages"), "messages")
     messages = [an_object(each, f"messages[{at}]") for at, each in enumerate(sent)]
-    if not any(message.get("role") == "user" for message in messages):
-        raise ChatRequestError(400, "invalid_request", "messages has no message of the role user", param="messages")
+    if not any(message.get("role") == "user" and _content(message) for message in messages):
+        raise ChatRequestError(
+            400, "invalid_request", "messages has no message of the role user that has a content", param="messages"
+        )
     tools = list(_tools(a_list(data.get("tools"), "tools")))
     options = data.get("stream_options")
     said = [NewMessage(_content(message)) for message in last_said(messages)]
