@@ -60,7 +60,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def thorough(session: nox.Session) -> None:
-    """All tests, the heavy ones too, and a thousand drawn examples where a test names no number. About half an hour."""
+    """All tests, the heavy ones too, and a thousand drawn examples of each property. About an hour."""
     session.install(".", "openai>=3", *group("test"), *group("mcp"))
     session.run("pytest", "--numprocesses=auto", "--hypothesis-profile=thorough", *session.posargs)
 

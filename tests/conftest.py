@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test is timed: machines are shared.
-settings.register_profile("aswarm", deadline=None, max_examples=50)
+settings.register_profile("aswarm", deadline=None, max_examples=30)
 settings.register_profile("quick", deadline=None, max_examples=10)  # --hypothesis-profile=quick
 settings.register_profile("thorough", deadline=None, max_examples=1000)  # nox -s thorough
 settings.load_profile("aswarm")

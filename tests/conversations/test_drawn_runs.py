@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stores import user
 
@@ -124,7 +124,6 @@ def check_seen(store: Watched) -> None:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@settings(max_examples=60)
 @given(turns=TURNS, cut=st.integers(0, 30), way=st.sampled_from(["whole", "stream", "cancel"]), at=st.integers(0, 20))
 def test_a_run_that_is_cut_anywhere(backend: str, turns: list[list[str]], cut: int, way: str, at: int) -> None:
     """After each write the history is valid, calls that began have an answer or are listed, and a new run can follow."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from recording import WHOLE, asking, complete, finish, told, wire_call
 from response_bodies import check_body
@@ -135,7 +135,6 @@ def _calls(messages: Iterable[Mapping[str, Any]]) -> list[str]:
     return [call["id"] for message in messages for call in message.get("tool_calls") or ()]
 
 
-@settings(max_examples=40)
 @given(RUNS, st.sampled_from(BEGINNINGS))
 def test_a_function_that_returns_all_blocks_changes_nothing(runs: Any, beginning: list[Json]) -> None:
     """The bodies are those of agents without a function, byte for byte."""
@@ -146,7 +145,6 @@ def test_a_function_that_returns_all_blocks_changes_nothing(runs: Any, beginning
         assert plain.body["messages"] == messages
 
 
-@settings(max_examples=40)
 @given(RUNS, st.sampled_from(BEGINNINGS), st.integers(1, 12), st.data())
 def test_last_cuts_once_in_a_step(runs: Any, beginning: list[Json], n: int, data: st.DataObject) -> None:
     """At most n blocks, the message of the user and what the history begins with; one cut for each step at most."""
@@ -165,7 +163,6 @@ def test_last_cuts_once_in_a_step(runs: Any, beginning: list[Json], n: int, data
             assert next(head["role"] for head in heads if head["role"] not in INSTRUCTIONS) == "user"
 
 
-@settings(max_examples=40)
 @given(RUNS, st.sampled_from(BEGINNINGS))
 def test_since_handoff_cuts_only_where_another_agent_has_written(runs: Any, beginning: list[Json]) -> None:
     """Between two requests of an agent, nothing is cut unless another agent has written a message."""
@@ -178,7 +175,6 @@ def test_since_handoff_cuts_only_where_another_agent_has_written(runs: Any, begi
         assert _calls(messages) == _calls(block.message for block in blocks[since:])
 
 
-@settings(max_examples=40)
 @given(RUNS, st.sampled_from(BEGINNINGS))
 def test_own_turns_cuts_nothing_in_a_run(runs: Any, beginning: list[Json]) -> None:
     """A request begins with the messages of the one before of the same agent in the same run; others' messages never come."""
@@ -189,7 +185,6 @@ def test_own_turns_cuts_nothing_in_a_run(runs: Any, beginning: list[Json]) -> No
         assert _calls(messages) == _calls(block.message for block in blocks if block.sender in (None, name))
 
 
-@settings(max_examples=40)
 @given(RUNS, st.sampled_from(BEGINNINGS), st.integers(1, 4), st.integers(1, 6))
 def test_without_tool_results_keeps_the_newest(runs: Any, beginning: list[Json], keep: int, step: int) -> None:
     """The results of the newest turns are there, all messages stay, and results go in whole steps."""
@@ -224,14 +219,12 @@ COMBINED = [
 
 
 @pytest.mark.parametrize("function", COMBINED)
-@settings(max_examples=40)
 @given(runs=RUNS, beginning=st.sampled_from(BEGINNINGS))
 def test_functions_can_be_combined(function: HistoryFunction, runs: Any, beginning: list[Json]) -> None:
     """What one function leaves, the next may shorten; each request is valid."""
     talk(function, runs, beginning)
 
 
-@settings(max_examples=40)
 @given(RUNS, st.sampled_from(BEGINNINGS), st.integers())
 def test_any_choice_of_blocks_is_sent_as_a_valid_request(runs: Any, beginning: list[Json], seed: int) -> None:
     """Blocks left out, without results or without answers: no call is parted from its answer."""

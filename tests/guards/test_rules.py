@@ -43,7 +43,7 @@ def slow(verdict: Any) -> Callable[[Any], Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @GUARD
-@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("is_async", [True, pytest.param(False, marks=pytest.mark.heavy)])
 def test_all_of_them_may_be_left_at_any_moment(guard: str, is_async: bool, backend: str) -> None:
     """`check_middleware` finds nothing, with plain and async checks."""
     check_middleware(GUARDS[guard](slow(None) if is_async else lambda _: None), backends=[backend])

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from response_bodies import check_body
 
@@ -329,7 +329,6 @@ def test_it_works_in_a_blocking_swarm() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.sampled_from(["user", "assistant", "calls", "system"]), st.integers(1, 400)), max_size=25),
     st.integers(50, 600),

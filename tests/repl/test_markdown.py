@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
@@ -47,7 +47,6 @@ def blocks_of(text: str) -> list[str]:
     return ["\n".join(lines[begin:end]) for begin, end in zip([0, *starts[1:]], ends, strict=bool(starts))]
 
 
-@settings(max_examples=200, deadline=None)
 @given(texts, st.lists(st.integers(1, 6), min_size=1))
 def test_blocks_are_those_of_the_whole_text(text, sizes):
     """However the text is cut into pieces, the blocks are the same, and no text is lost."""

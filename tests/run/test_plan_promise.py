@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from planned_tools import AGENT, alone, call_of, changer, plain, reader, silent, untyped, writer
 
@@ -85,7 +85,6 @@ def carry_out(
 
 
 @given(st.lists(_simulated, max_size=7), st.data())
-@settings(max_examples=300)
 def test_together_gives_nothing_that_in_order_would_not(tools: list[Simulated], data: st.DataObject) -> None:
     """Whatever order the calls of a group run in, context, agent and history are those of running all in order."""
     calls = [ToolCall({"id": str(n)}, n, AGENT, _TOOLS[made.kind]) for n, made in enumerate(tools)]
@@ -96,7 +95,6 @@ def test_together_gives_nothing_that_in_order_would_not(tools: list[Simulated], 
 
 
 @given(st.lists(_simulated, max_size=7), st.booleans())
-@settings(max_examples=100)
 def test_groups_are_the_calls_in_order(tools: list[Simulated], concurrent: bool) -> None:
     """Groups put one after another are the calls, none is empty, and alone means alone."""
     calls = [ToolCall({"id": str(n)}, n, AGENT, _TOOLS[made.kind]) for n, made in enumerate(tools)]

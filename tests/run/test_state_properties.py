@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from recording import FUNCTIONS, USER, WHOLE, Json, complete, finish, told, wire_call
 
@@ -72,7 +72,6 @@ def check_sent(sent: list[Json]) -> None:
 
 
 @given(_histories, st.lists(st.tuples(_calls, st.lists(_progress, min_size=3, max_size=3)), max_size=4))
-@settings(max_examples=200)
 def test_every_snapshot_is_valid_and_every_request_too(
     history: list[Json], turns: list[tuple[list[Json], list[str]]]
 ) -> None:

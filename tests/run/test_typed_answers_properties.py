@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -52,7 +52,6 @@ def as_step(drawn: Any, number: int) -> Any:
     return [ScriptedCall(name, text, f"c{number}_{index}") for index, (name, text) in enumerate(drawn)]
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     output=OUTPUTS,
     own=KINDS | st.none(),

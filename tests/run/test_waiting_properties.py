@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import (
@@ -359,7 +359,6 @@ def run(work: Any, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @given(turns(leaves=False), st.sets(st.integers(0, 3), max_size=2), st.data())
-@settings(max_examples=40, deadline=None)
 def test_the_end_is_that_of_all_decisions_at_once(
     backend: str, drawn: list[list[Asked]], failures: set[int], data: st.DataObject
 ) -> None:
@@ -374,7 +373,6 @@ def test_the_end_is_that_of_all_decisions_at_once(
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @given(turns(leaves=True), st.sets(st.integers(0, 3), max_size=1), st.integers(0, 8), st.data())
-@settings(max_examples=40, deadline=None)
 def test_a_run_that_is_cancelled_runs_no_call_twice(
     backend: str, drawn: list[list[Asked]], failures: set[int], cancel_at: int, data: st.DataObject
 ) -> None:

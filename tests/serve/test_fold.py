@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from run_logs import Scene, logged_now, scenes
 
@@ -28,7 +28,6 @@ def without_marks(messages: list[Json]) -> list[Json]:
     return [new for new, old in zip(left, messages, strict=True) if not (old["role"] == "tool" and WAITING in old)]
 
 
-@settings(max_examples=25)
 @given(scenes())
 def test_a_log_says_at_every_event_what_the_response_says(scene: Scene) -> None:
     """With calls one after another, the fold of the log so far is the response of the run at that moment."""
@@ -50,7 +49,6 @@ def test_a_log_says_at_every_event_what_the_response_says(scene: Scene) -> None:
         assert folded.usage["requests"] == response.usage.requests
 
 
-@settings(max_examples=25)
 @given(scenes(concurrent=True), st.data())
 def test_a_cut_log_is_a_valid_history(scene: Scene, data: st.DataObject) -> None:
     """Cut anywhere, a log gives a history that a run can continue: a beginning of the whole one, and answers of its last turn."""

@@ -49,7 +49,9 @@ class Reader(threading.Thread):
 
 
 @pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("seconds", [1.0, 60.0], ids=["ends in time", "is stopped"])
+@pytest.mark.parametrize(
+    "seconds", [pytest.param(1.0, id="ends in time", marks=pytest.mark.heavy), pytest.param(60.0, id="is stopped")]
+)
 def test_sigterm_ends_readers_at_once_and_lets_runs_end(tmp_path: Path, server: str, seconds: float) -> None:
     """Readers are told to come back, with a whole response; runs have `drain` seconds; what they leave is kept."""
     store = tmp_path / "chats.sqlite"
@@ -77,6 +79,7 @@ def test_sigterm_ends_readers_at_once_and_lets_runs_end(tmp_path: Path, server: 
         assert int(rest[0]["id"]) > int(seen)
 
 
+@pytest.mark.heavy
 def test_a_request_while_the_service_drains_is_told_to_come_back(tmp_path: Path) -> None:
     """A connection that is still open gets 503 with `Retry-After` for a new run; /health says "draining"."""
     with service_process(tmp_path / "chats.sqlite", drain=3) as it:
@@ -132,6 +135,7 @@ def test_processes_share_the_runs_of_a_file(tmp_path: Path) -> None:
         assert first.browser.get("/conversations/c").json()["messages"][-1]["role"] == "assistant"
 
 
+@pytest.mark.heavy
 def test_a_process_closes_the_runs_of_one_that_was_killed(tmp_path: Path) -> None:
     """Nothing is restarted: the other process takes over as soon as a message comes."""
     store = tmp_path / "chats.sqlite"

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Answer, Approve, Deny
@@ -254,7 +254,6 @@ _messages = st.lists(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("read", [native_request, agui_request, vercel_request, chat_request])
-@settings(max_examples=50)
 @given(st.dictionaries(st.sampled_from(_KEYS), _values), _messages)
 def test_any_json_is_read_or_refused(read: Any, body: Json, messages: list[Json]) -> None:
     """A body never ends in another error than the one with a status, and what is taken has the form of a history."""

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from run_logs import Scene, closed, logged_now, scenes
 from wire_checks import AguiReader, ChatReader, VercelReader, data_of
@@ -51,7 +51,6 @@ def texts_of(log: list[Entry]) -> list[str]:
     return [each["content"] for each in messages if each["role"] == "assistant" and each.get("content")]
 
 
-@settings(max_examples=25)
 @given(scenes(concurrent=True), st.data())
 def test_each_cut_of_a_run_is_closed_on_each_wire(scene: Scene, data: st.DataObject) -> None:
     """Whatever was open is closed at the end, each frame is one that clients read, and no reader sees what failed inside."""
@@ -86,7 +85,6 @@ def _unfinished(log: list[Entry]) -> set[str]:
     return {call_id(entry.fields) for entry in pieces if entry.fields["id"]}
 
 
-@settings(max_examples=25)
 @given(scenes(concurrent=True))
 def test_a_whole_run_reads_the_same_on_each_wire(scene: Scene) -> None:
     """Texts, calls, answers and the state of each wire are those of the run, live and joined."""
@@ -149,7 +147,6 @@ def _check_waiting(log: list[Entry], read: AguiReader, shown: VercelReader) -> N
         assert (call_id(each) in shown.to_run) is (each.get("kind") in ("question", "external"))
 
 
-@settings(max_examples=25)
 @given(scenes(concurrent=True), st.booleans())
 def test_a_chat_completion_streams_what_it_says_whole(scene: Scene, activity: bool) -> None:
     """The chunks of a stream add up to the whole completion, and calls of server-run functions are in neither."""
@@ -171,7 +168,6 @@ def test_a_chat_completion_streams_what_it_says_whole(scene: Scene, activity: bo
         assert read.content.startswith("\n\n".join(texts_of(log)))
 
 
-@settings(max_examples=30)
 @given(scenes(), st.data())
 def test_a_native_reader_that_comes_back_gets_each_entry_once(scene: Scene, data: st.DataObject) -> None:
     """The id of each frame is the number of its entry, and the data is the entry."""
@@ -189,7 +185,6 @@ def test_a_native_reader_that_comes_back_gets_each_entry_once(scene: Scene, data
         assert covered == [entry.seq for entry in log]
 
 
-@settings(max_examples=25)
 @given(scenes(concurrent=True))
 def test_each_call_of_a_conversation_has_an_id_of_its_own(scene: Scene) -> None:
     """However often a provider uses an id again, no reader of a conversation sees it twice."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from accumulated import Json, accumulate, whole
 from drawn_messages import expected_message, interleaved, merged_by_index, messages, pieces_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from wire_cases import chunk, fragment
 
@@ -99,7 +99,6 @@ def without_made_ids(accumulated: Json, message: Json) -> Json:
 
 
 @given(st.data())
-@settings(max_examples=200)
 def test_any_cut_gives_the_same_message(data: st.DataObject) -> None:
     """However a completion is cut into chunks, the accumulated message is the one that was meant."""
     message = data.draw(messages())
@@ -108,7 +107,6 @@ def test_any_cut_gives_the_same_message(data: st.DataObject) -> None:
 
 
 @given(messages())
-@settings(max_examples=100)
 def test_a_whole_completion_gives_the_same_as_its_chunks(message: Json) -> None:
     """A whole completion gives the message that any of its cuts would give."""
     completion = accumulate([whole(message, "tool_calls")])
@@ -116,7 +114,6 @@ def test_a_whole_completion_gives_the_same_as_its_chunks(message: Json) -> None:
 
 
 @given(st.data())
-@settings(max_examples=100)
 def test_sequential_calls_need_no_index(data: st.DataObject) -> None:
     """Calls one after another, each with an id, need no index, and may all have the index 0."""
     message = data.draw(messages().filter(lambda made: all("id" in item for item in made.get("tool_calls", ()))))
@@ -129,7 +126,6 @@ def test_sequential_calls_need_no_index(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150)
 def test_what_is_shown_adds_up_to_the_message(data: st.DataObject) -> None:
     """Whoever concatenates the deltas by index gets the message; ids that were made are the only thing not shown."""
     message = data.draw(messages())

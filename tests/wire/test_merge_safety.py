@@ -6,7 +6,7 @@ import copy
 
 import pytest
 from accumulated import Json, accumulate, deltas_of, json_values, whole
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from wire_cases import chunk, fragment
 
@@ -47,7 +47,6 @@ _garbled_chunks = st.fixed_dictionaries(
 
 
 @given(st.lists(_garbled_chunks, max_size=4))
-@settings(max_examples=300)
 def test_no_shape_escapes_as_an_internal_error(chunks: list[Json]) -> None:
     """Whatever JSON a server sends, accumulating it succeeds or raises a CompletionError, and nothing else."""
     accumulator = Accumulator()
@@ -64,7 +63,6 @@ def test_no_shape_escapes_as_an_internal_error(chunks: list[Json]) -> None:
         st.fixed_dictionaries({}, optional={"content": json_values, "x": json_values, "y": json_values}), max_size=5
     )
 )
-@settings(max_examples=150)
 def test_deltas_are_never_changed_later(deltas: list[Json]) -> None:
     """A delta that was handed out stays as it was, whatever comes after it and whatever the accumulator does."""
     accumulator = Accumulator()
@@ -89,7 +87,6 @@ def test_a_list_after_text_is_not_the_servers_own_list() -> None:
 
 
 @given(json_values)
-@settings(max_examples=100)
 def test_a_key_of_a_whole_message_stays_as_it_is(value: object) -> None:
     """What only the provider knows is kept unchanged when it comes whole."""
     message = accumulate([whole({"role": "assistant", "content": "a", "vendor": value})]).message

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from accumulated import Json
 from drawn_messages import expected_message, interleaved, merged_by_index, messages, pieces_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import CompletionError, ConfigurationError
@@ -108,7 +108,6 @@ def read(stream: Sequence[Json]) -> tuple[Completion, list[Json]]:
 
 
 @given(st.data())
-@settings(max_examples=150)
 def test_any_cut_gives_the_same_message(data: st.DataObject) -> None:
     """However an answer is cut into events, the message is the one that was meant, with its items."""
     message = as_said(data.draw(messages()))
@@ -119,7 +118,6 @@ def test_any_cut_gives_the_same_message(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150)
 def test_what_is_shown_adds_up_to_the_message(data: st.DataObject) -> None:
     """A consumer that concatenates the deltas by index gets the message; the items are not shown."""
     message = as_said(data.draw(messages()))
@@ -155,7 +153,6 @@ _garbled_events = st.fixed_dictionaries(
 
 
 @given(st.lists(_garbled_events, max_size=4))
-@settings(max_examples=150)
 def test_no_shape_escapes_as_an_internal_error(stream: list[Json]) -> None:
     """Whatever JSON a server sends, reading it succeeds, or raises an error of ours, and nothing else."""
     with suppress(CompletionError, ConfigurationError):
@@ -163,7 +160,6 @@ def test_no_shape_escapes_as_an_internal_error(stream: list[Json]) -> None:
 
 
 @given(st.data())
-@settings(max_examples=50)
 def test_deltas_are_never_changed_later(data: st.DataObject) -> None:
     """A delta that was shown stays as it was, whatever comes after it."""
     reader, accumulator = ResponseReader(), Accumulator()

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import CompletionError, StreamInterrupted
@@ -158,7 +158,6 @@ def events(draw: st.DrawFn) -> tuple[bytes, list[Json]]:
 
 @pytest.mark.slow
 @given(events(), st.data())
-@settings(max_examples=200)
 def test_any_body_in_any_cut(made: tuple[bytes, list[Json]], data: st.DataObject) -> None:
     """Any body of events, cut anywhere, gives the objects that were put into it."""
     body, objects = made
@@ -175,7 +174,6 @@ def test_any_body_in_any_cut(made: tuple[bytes, list[Json]], data: st.DataObject
     )
 )
 @pytest.mark.slow
-@settings(max_examples=300)
 def test_any_bytes_in_any_cut(pieces: list[bytes]) -> None:
     """Any bytes at all give the same in one piece and in many, and raise nothing but a CompletionError."""
     body = b"".join(pieces)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ag_ui.core import Event, Interrupt, RunFinishedSuccessOutcome
 from ag_ui_validate import create_validator
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from run_logs import Scene, closed, logged_now, scenes
@@ -44,7 +44,6 @@ def parts(log: Sequence[Entry]) -> list[Json]:
     return [json.loads(text) for entry in log for text in data_of(wire.encode(entry)) if text != "[DONE]"]
 
 
-@settings(max_examples=60)
 @given(scenes(concurrent=True), st.data())
 def test_each_event_is_one_of_ag_ui(scene: Scene, data: st.DataObject) -> None:
     """The models read each event, and write the same again; the validator finds nothing in whole runs and in cut ones."""
