@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+from aswarm._run.handlers import NO_RUN
+
 logger = logging.getLogger("aswarm")
 
 _SECONDS_AFTER_FAILURE = 1.0
@@ -61,6 +63,6 @@ class Changes:
                     last = version
                     self.ring()
             except sqlite3.Error:
-                logger.exception("the log of runs cannot be read; another attempt follows")
+                logger.exception("the log of runs cannot be read; another attempt follows", extra=NO_RUN)
                 await anyio.sleep(_SECONDS_AFTER_FAILURE)
             await anyio.sleep(self._seconds)

@@ -237,7 +237,9 @@ class LocalRuns:
                 try:
                     await self._end(live, driver.endings(reason, error))
                 except Exception:  # an error of one run must not end the others; the lease of this one runs out
-                    logger.exception("the end of the run %s cannot be recorded", live.record.id)
+                    logger.exception(
+                        "the end of the run %s cannot be recorded", live.record.id, extra=live.record.log_fields
+                    )
                     self._live.pop(live.record.id, None)
                     live.end()
 
