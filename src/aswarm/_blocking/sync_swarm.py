@@ -111,24 +111,6 @@ class Swarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
-        output: None = None,
-    ) -> Response: ...
-
-    @overload
-    def run(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        model_override: str | None = None,
-        stream: Literal[False] = False,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        *,
-        resume: bool | Decisions = False,
-        run_id: str | None = None,
-        budget: Budget | None = None,
         output: type[T] | Output[T],
     ) -> Response[T]: ...
 
@@ -147,7 +129,7 @@ class Swarm:
         resume: bool | Decisions = False,
         run_id: str | None = None,
         budget: Budget | None = None,
-        output: Any,
+        output: Any = None,
     ) -> Response: ...
 
     @overload
