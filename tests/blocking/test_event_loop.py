@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -114,7 +115,7 @@ def test_a_function_that_would_begin_at_the_end() -> None:
         began.set()
         with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
-        await in_callers_thread(lambda: called.append(threading.current_thread().name))
+        await in_callers_thread(lambda: called.append(threading.current_thread().name), must_run=True)
         slot = await CallerThreadRunner(ThreadPool(1)).acquire()
         await slot.run(lambda: called.append("function"))
 
@@ -222,7 +223,7 @@ def test_a_dropped_stream_whose_client_blocks(monkeypatch: pytest.MonkeyPatch) -
             finally:
                 async with anyio.create_task_group() as group:
                     for _ in range(3):
-                        group.start_soon(in_callers_thread, close)
+                        group.start_soon(partial(in_callers_thread, close, must_run=True))
 
     stream = Swarm(Source()).run(Agent(), "Go", stream=True)
     next(stream)

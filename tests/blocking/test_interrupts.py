@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -13,8 +16,9 @@ import pytest
 from blocking import FACES, consume, in_notebook, results, until
 from plain_client import BlockingClient
 
-from aswarm import Agent, Swarm
+from aswarm import Agent, Swarm, TextDelta
 from aswarm._blocking.caller import in_callers_thread
+from aswarm._blocking.event_loop import event_loop_thread
 from aswarm._blocking.interrupts import Interrupts
 from aswarm.testing import Answer, call, check_history, chunks
 
@@ -203,7 +207,7 @@ def test_a_second_one_while_a_client_waits_to_be_closed() -> None:
             finally:
                 with anyio.CancelScope(shield=True):
                     await clean_up()
-                    await in_callers_thread(replies.close)
+                    await in_callers_thread(replies.close, must_run=True)
 
     swarm = Swarm(Source())
     interrupted(swarm, Agent())
@@ -212,6 +216,38 @@ def test_a_second_one_while_a_client_waits_to_be_closed() -> None:
     gate.set()
     until(lambda: closed)
     assert closed == ["aswarm event loop"]
+
+
+def test_just_when_the_next_chunk_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chunk is not read any more, so a model that says nothing for a while does not hold up the end."""
+    loop = event_loop_thread()
+    call_now = loop.call
+    held: list[Any] = []
+
+    def call_late(callback: Any) -> None:
+        """Ctrl-C comes in the first call, and reaches the event loop together with it."""
+        held.append(callback)
+        if len(held) == 1:
+            interrupt()
+            return
+        monkeypatch.undo()
+        for each in held:
+            call_now(each)
+
+    def reply(**_: Any) -> Iterator[Any]:
+        yield from itertools.islice(chunks(Answer("Hello"), 5), 2)
+        called.append("read")
+        time.sleep(5)
+
+    called: list[str] = []
+    client = SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=reply)))
+    with Swarm(client).stream(Agent(), "Go") as run:
+        while not isinstance(next(run), TextDelta):
+            pass
+        monkeypatch.setattr(loop, "call", call_late)
+        with pytest.raises(KeyboardInterrupt):
+            next(run)
+    assert called == []
 
 
 @pytest.mark.parametrize("face", FACES)

@@ -31,12 +31,15 @@ _CLOSE_SECONDS = 2.0
 _caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("aswarm_caller")
 
 
-async def in_callers_thread(work: Callable[[], T]) -> T:
-    """Call `work` in the thread that waits for this run. If no thread waits any more, call it here."""
+async def in_callers_thread(work: Callable[[], T], *, must_run: bool = False) -> T:
+    """Call `work` in the thread that waits for this run.
+
+    Once the caller has left the run, only what `must_run` is called: there, or here if no thread waits any more.
+    """
     caller = _caller.get(None)
-    if caller is None or not caller.waits:
+    if caller is None or (not caller.waits and (must_run or not caller.jobs.has_left)):
         return work()
-    return await caller.jobs.do(Job(work, is_function=False))
+    return await caller.jobs.do(Job(work, must_run=must_run))
 
 
 class _Awaited(TaskResult[T]):
@@ -211,7 +214,7 @@ class _CallerSlot:
     was_withdrawn = False
 
     async def run(self, work: Callable[[], T], **_: object) -> T:
-        job = Job(work, is_function=True)
+        job = Job(work)
         try:
             await _caller.get().jobs.wait_for(job)
         except asyncio.CancelledError:

@@ -126,5 +126,5 @@ def _ignore(_event: LoopEvent) -> None:
 
 
 async def _call_hook(hook: ToolErrorHook, failure: ToolFailure) -> str:
-    text = hook(failure) if is_async(hook) else await in_callers_thread(functools.partial(hook, failure))
+    text = hook(failure) if is_async(hook) else await in_callers_thread(functools.partial(hook, failure), must_run=True)
     return await text if inspect.isawaitable(text) else text

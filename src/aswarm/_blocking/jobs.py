@@ -1,7 +1,7 @@
 """Functions that a run hands to the thread of its caller. Decides when each begins, and which never does.
 
 A function begins while the thread waits for the run, and after the thread was given every event that the run emitted
-before. Once the thread has left the run, no function begins; what the run then calls to close something is still called.
+before. Once the thread has left the run, no function, request or read begins; what closes a response is still called.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Withdrawn(BaseException):
 
 
 class Job(TaskResult[T]):
-    """Work for the caller's thread, and its result. `is_function`: a function of an agent, and not code of a client."""
+    """Work for the caller's thread, and its result. `must_run`: also after the caller has left the run."""
 
-    def __init__(self, work: Callable[[], T], *, is_function: bool) -> None:
+    def __init__(self, work: Callable[[], T], *, must_run: bool = False) -> None:
         super().__init__()
-        self.is_function = is_function
+        self.must_run = must_run
         self.is_ready = False
         self.has_begun = False
         self.is_over = asyncio.Event()
@@ -124,7 +124,7 @@ class JobQueue:
 
     def __init__(self, loop: EventLoopThread) -> None:
         self._loop = loop
-        self._has_left = False
+        self.has_left = False
         self._jobs: deque[Job[Any]] = deque()
         self._given: Job[Any] | None = None
         self._waiter: CallerInbox | None = None
@@ -139,7 +139,7 @@ class JobQueue:
 
         Raises Withdrawn if it is not called, because the caller has left.
         """
-        if job.is_function and (self._has_left or not self._loop.is_usable):
+        if not job.must_run and (self.has_left or not self._loop.is_usable):
             raise Withdrawn
         self._jobs.append(job)
         # Not now: an event that was emitted just before has woken its reader, which comes before this callback.
@@ -159,14 +159,17 @@ class JobQueue:
         self._give()
 
     def leave(self) -> None:
-        """Call nothing that waits, and no function from here on: the caller has left the run."""
-        self._has_left = True
+        """The caller has left the run: call only what must run, of what waits and from here on."""
+        self.has_left = True
         for job in self._take_all():
-            job.withdraw()
+            if job.must_run:
+                self._jobs.append(job)
+            else:
+                job.withdraw()
 
     def finish(self) -> None:
         """Call here what the run still calls to close something, because no thread waits any more."""
-        if not self._has_left:
+        if not self.has_left:
             self.leave()
         for job in self._take_all():
             job.run_here()

@@ -70,7 +70,7 @@ class _BlockingResponse:
                 connection.shutdown(socket.SHUT_RDWR)
 
     async def aclose(self) -> None:
-        await self._call(self._response.close)
+        await self._call(self._response.close, must_run=True)
 
 
 def _connection_of(response: Any) -> socket.socket | None:

@@ -33,12 +33,12 @@ CLOSE_SECONDS = 2.0
 class BlockingCall(Protocol):
     """How the code of a blocking client is called."""
 
-    async def __call__(self, work: Callable[[], T], /) -> T:
-        """Call `work` in a place where it may block, and return its value."""
+    async def __call__(self, work: Callable[[], T], /, *, must_run: bool = False) -> T:
+        """Call `work` in a place where it may block, and return its value. `must_run`: also while the run is left."""
         ...
 
 
-async def call_directly(work: Callable[[], T]) -> T:
+async def call_directly(work: Callable[[], T], *, must_run: bool = False) -> T:
     """Call `work` on the event loop."""
     return work()
 
@@ -187,7 +187,7 @@ async def close_reply(stream: Any, call: BlockingCall) -> None:
     close = getattr(stream, "aclose", None) or getattr(stream, "close", None)
     if callable(close):
         with anyio.move_on_after(CLOSE_SECONDS, shield=True):
-            closing = await call(close)
+            closing = await call(close, must_run=True)
             if inspect.isawaitable(closing):
                 await closing
 
