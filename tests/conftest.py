@@ -6,6 +6,7 @@ import asyncio
 import gc
 import signal
 import sys
+import zlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,14 @@ settings.register_profile("aswarm", deadline=None, max_examples=30)
 settings.register_profile("quick", deadline=None, max_examples=10)  # --hypothesis-profile=quick
 settings.register_profile("thorough", deadline=None, max_examples=1000)  # nox -s thorough
 settings.load_profile("aswarm")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the tests of a `matrix`, one in four stays; the others are `heavy`. Which ones does not change from run to run."""
+    for item in items:
+        if item.get_closest_marker("matrix") and zlib.crc32(item.nodeid.encode()) % 4:
+            item.add_marker(pytest.mark.heavy)
 
 
 @pytest.fixture(params=["asyncio", "trio"])

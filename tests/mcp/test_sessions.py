@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,11 @@ def no_children() -> Iterator[None]:
 
 def children() -> set[str]:
     """The processes that this one has started and not ended, but for those of pytest itself."""
-    return {pid for thread in Path("/proc/self/task").iterdir() for pid in (thread / "children").read_text().split()}
+    found: set[str] = set()
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
+            found.update((thread / "children").read_text().split())
+    return found
 
 
 async def run(server: MCPServer, *turns: ScriptedCall | list[ScriptedCall]) -> list[Any]:

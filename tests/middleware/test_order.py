@@ -249,8 +249,9 @@ class Shared:
         self.items.append(item)
 
 
-async def test_the_state_of_a_thousand_runs_does_not_mix() -> None:
-    """A closure belongs to one run: each of 1,000 concurrent runs counts its own completions."""
+@pytest.mark.parametrize("size", [100, pytest.param(1000, marks=pytest.mark.heavy)])
+async def test_the_state_of_many_runs_does_not_mix(size: int) -> None:
+    """A closure belongs to one run: each of the concurrent runs counts its own completions."""
     seen = Shared()
     swarm = AsyncSwarm(Talk(), middleware=[numbering])
     agent = Agent(functions=[look])
@@ -259,9 +260,9 @@ async def test_the_state_of_a_thousand_runs_does_not_mix() -> None:
         await swarm.run(agent, "Hi", {"seen": seen}, run_id=str(number))
 
     async with anyio.create_task_group() as group:
-        for number in range(1000):
+        for number in range(size):
             group.start_soon(one, number)
-    assert sorted(seen.items) == sorted((str(number), turn) for number in range(1000) for turn in (1, 2))
+    assert sorted(seen.items) == sorted((str(number), turn) for number in range(size) for turn in (1, 2))
 
 
 async def test_the_items_of_a_batch_have_a_middleware_each() -> None:

@@ -81,9 +81,9 @@ def check(response: Response, number: int) -> None:
 
 
 @pytest.mark.anyio
-async def test_thousands_of_runs_at_once(anyio_backend: str) -> None:
-    """Each of 2000 concurrent runs gets the answer to its own question, with its own context; the agent is unchanged."""
-    size = 2000 if anyio_backend == "asyncio" else 300
+@pytest.mark.parametrize("size", [300, pytest.param(2000, marks=pytest.mark.heavy)])
+async def test_many_runs_at_once(size: int) -> None:
+    """Each of the concurrent runs gets the answer to its own question, with its own context; the agent is unchanged."""
     swarm, agent = AsyncSwarm(client=Echo()), agents()
     before, functions = agent.model_copy(), list(agent.functions)
     responses: dict[int, Response] = {}
@@ -101,8 +101,9 @@ async def test_thousands_of_runs_at_once(anyio_backend: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_runs_over_a_real_client_do_not_mix() -> None:
-    """300 concurrent streams through one `AsyncOpenAI`, each answered late and in pieces, keep apart."""
+@pytest.mark.parametrize("size", [60, pytest.param(300, marks=pytest.mark.heavy)])
+async def test_runs_over_a_real_client_do_not_mix(size: int) -> None:
+    """Concurrent streams through one `AsyncOpenAI`, each answered late and in pieces, keep apart."""
 
     def script(request: Any) -> Answer:
         asked = request.messages[1]["content"]
@@ -119,12 +120,13 @@ async def test_runs_over_a_real_client_do_not_mix() -> None:
         texts[number] = run.response.text
 
     async with anyio.create_task_group() as group:
-        for number in range(300):
+        for number in range(size):
             group.start_soon(store, number)
-    assert texts == {number: f"w{number} noted q{number}" for number in range(300)}
+    assert texts == {number: f"w{number} noted q{number}" for number in range(size)}
 
 
 @pytest.mark.asyncio
+@pytest.mark.heavy
 async def test_memory_is_flat() -> None:
     """After a warm-up, another five hundred runs leave no memory behind that the first ones did not."""
     swarm, agent = AsyncSwarm(client=Echo()), agents()

@@ -73,7 +73,7 @@ class Deeds:
         self.running = 0
         self.gate = anyio.Event()
         self.token = anyio.CapacityLimiter(1)
-        self.seconds_in_thread = 0.08
+        self.seconds_in_thread = 0.4  # a slow machine takes 0.1 seconds to get there
 
     @contextmanager
     def doing(self, name: str) -> Iterator[None]:

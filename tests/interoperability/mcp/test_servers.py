@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,11 @@ def filesystem(folder: Path) -> StdioServerParameters:
 
 def children() -> set[str]:
     """The processes that this one has started and not ended."""
-    return {pid for thread in Path("/proc/self/task").iterdir() for pid in (thread / "children").read_text().split()}
+    found: set[str] = set()
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
+            found.update((thread / "children").read_text().split())
+    return found
 
 
 @contextmanager
