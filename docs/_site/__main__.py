@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from . import build
+from . import build, tables
 
 if __name__ == "__main__":
     match sys.argv[1:]:
@@ -16,5 +16,7 @@ if __name__ == "__main__":
             sys.exit(build.build(Path(folder)))
         case ["serve", folder]:
             build.serve(Path(folder))
+        case ["write"]:
+            tables.write()
         case _:
             sys.exit(__doc__)

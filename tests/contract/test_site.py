@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from _site import checks, copies, pages, reference, source
+from _site import checks, copies, pages, reference, source, tables
 
 
 def test_every_public_name_has_one_entry_in_the_reference() -> None:
@@ -18,6 +18,13 @@ def test_every_public_name_has_one_entry_in_the_reference() -> None:
 def test_every_page_can_be_reached_from_the_first_one() -> None:
     """The index of a folder links to each of its pages, and the first page to each folder."""
     assert pages.orphans() == []
+
+
+@pytest.mark.parametrize("name", tables.MADE)
+def test_a_table_that_is_made_from_the_code_is_current(name: str) -> None:
+    """`PYTHONPATH=docs python -m _site write` brings all of them up to date."""
+    text = tables.blocks()[name].read_text(encoding="utf-8")
+    assert tables.current(name, text) == text
 
 
 # --- each mistake is found --------------------------------------------------------------------------------------------
