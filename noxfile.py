@@ -193,6 +193,14 @@ def types(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation as a site, in build/site; `-- serve` shows it on loopback. A broken link, an orphan, a gap fails."""
+    session.install(".[cli,serve]", *group("docs"))
+    command = "serve" if "serve" in session.posargs else "build"
+    session.run("python", "-m", "_site", command, "build/site", env={"PYTHONPATH": "docs"}, interrupt_timeout=None)
+
+
+@nox.session
 def layers(session: nox.Session) -> None:
     """import-linter: a module imports only from the rooms below its own."""
     session.install(".", *group("lint"))

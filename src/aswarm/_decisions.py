@@ -64,14 +64,20 @@ class Answer:
     expected: Mapping[str, Any] | None = field(default=None, kw_only=True)
 
 
-# True is Approve(), False is Deny(). A str is told to the model as the result, and nothing runs. A mapping is the JSON
-# form: {"approve": {"arguments": {...}}}, {"deny": "reason"} or {"answer": data}; any other mapping is Answer(mapping).
-# A call that asks for an approval takes no Answer, and an Answer is no approval.
 Decision: TypeAlias = bool | str | Approve | Deny | Answer | Mapping[str, Any]
-# By the id of the call, or by its index where ids are equal. As JSON has no numbers as keys, "0" is index 0 where no
-# call has that id. The type of a key is Any: a mapping is invariant in it, and in a union of mappings mypy does not find
-# the type of `{"a": True, "b": Deny("no")}`.
+"""What a user may say about a call that waits.
+
+True is `Approve()`, False is `Deny()`. A str is told to the model as the result, and nothing runs. A mapping is the JSON
+form: `{"approve": {"arguments": {...}}}`, `{"deny": "reason"}` or `{"answer": data}`; any other mapping is `Answer(mapping)`.
+A call that asks for an approval takes no `Answer`, and an `Answer` is no approval.
+"""
+# The type of a key is Any: a mapping is invariant in it, and in a union of mappings mypy does not find the type of
+# `{"a": True, "b": Deny("no")}`.
 Decisions: TypeAlias = Mapping[Any, Decision]
+"""Decisions about calls, by the id of each call, or by its index where ids are equal.
+
+As JSON has no numbers as keys, "0" is index 0 where no call has that id.
+"""
 
 
 def waiting(messages: Sequence[Any]) -> list[OpenCall]:

@@ -184,6 +184,7 @@ Event: TypeAlias = (
     | HandedOff
     | RunFinished
 )
+"""Any event of `stream()`: a closed union, for the hints of a function that takes all of them."""
 LoopEvent: TypeAlias = Event | CompletionDelta
 
 

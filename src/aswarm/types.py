@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 AgentFunction: TypeAlias = Callable[..., Any]
+"""A function of an agent, as Swarm calls its type. It may return anything; see `aswarm.Result`."""
 
 _OF_OPENAI = {
     "ChatCompletionMessage": "openai.types.chat",

@@ -64,7 +64,7 @@ def test_help_has_the_exit_codes_of_the_command(command: str) -> None:
 
 def test_the_documentation_has_the_exit_codes() -> None:
     """The table in the documentation agrees with the help of each command, and with the help of the group."""
-    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/guides/command-line.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| (.+) \| (.+) \|$", page.replace("`", ""), re.MULTILINE)
     assert {int(code): meaning for code, meaning, _ in rows} == codes_of("")
     for command in COMMANDS:

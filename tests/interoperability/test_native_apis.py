@@ -1,4 +1,4 @@
-"""The recipes of `docs/providers.md` that call the native APIs of Anthropic and Gemini, through any-llm and LiteLLM."""
+"""The recipes of `docs/guides/providers.md` that call the native APIs of Anthropic and Gemini, through any-llm and LiteLLM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recipes of `docs/providers.md`: each reaches its provider, in the way in which that wants to be asked."""
+"""The recipes of `docs/guides/providers.md`: each reaches its provider, in the way in which that wants to be asked."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ from aswarm import AsyncSwarm, Swarm
 from aswarm.testing import Answer, Failure, Request, ScriptedCall, ScriptedModel, call, chunks
 
 PROJECT = Path(__file__).resolve().parents[2]
-PAGES = [PROJECT / "README.md", *sorted(PROJECT.glob("docs/*.md"))]
+PAGES = [PROJECT / "README.md", *sorted(PROJECT.glob("docs/**/*.md"))]
 DATA = {"json", "jsonl", "yaml", "csv", "mermaid", "toml"}
 # Commands that change the machine, wait for a person, or are run by CI in another way. `pytest` is run with its file;
 # `aswarm demo` has a test of its own, and changes orders that stay changed in this process.
@@ -92,6 +92,12 @@ class Block:
     def is_program(self) -> bool:
         """Whether it stands alone."""
         return _IMPORT.match(self.code) is not None and "continues" not in self.notes
+
+
+def name_of(page: Path) -> str:
+    """What tests call it: its path inside of `docs`, or of the project."""
+    docs = PROJECT / "docs"
+    return page.relative_to(docs if docs in page.parents else PROJECT).as_posix()
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -297,7 +303,7 @@ def write_programs(folder: Path) -> None:
                 programs += [[]] if block.is_program else []
                 programs[-1].append(block.code)
         for number, codes in enumerate(programs, 1):
-            name = f"{page.stem}_{number}".replace("-", "_").lower()
+            name = re.sub(r"\W", "_", f"{name_of(page).removesuffix('.md')}_{number}").lower()
             (folder / f"{name}.py").write_text(_as_module("\n".join(codes)), encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The recipes of `docs/providers.md` as programs, and a server that stands in for each of their providers.
+"""The recipes of `docs/guides/providers.md` as programs, and a server that stands in for each of their providers.
 
 Every request comes to it as to an HTTP proxy, so the code of a recipe runs with the address that it shows; only `https` is
 `http`. The server refuses what the provider of that address would refuse, with the texts of its errors.
@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from aswarm.testing import Answer, call
 
-PAGE = PROJECT / "docs/providers.md"
+PAGE = PROJECT / "docs/guides/providers.md"
 KEY = "key-of-a-test"
 KEYS = ("OPENAI", "AZURE_OPENAI", "OPENROUTER", "GEMINI", "ANTHROPIC")
 # What a message of Chat Completions may have; `extra_content` is Gemini's, and `reasoning_details` OpenRouter's.

@@ -23,8 +23,12 @@ from .plan import ToolCall, ToolOutcome
 from .state import EndCallback, RunState
 
 CompletionHandler: TypeAlias = Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]
-# Awaited, because a middleware may have to record that a function runs before it does.
+"""Sends one request and yields the chunks of its answer, as Chat Completions dicts; a whole answer is one chunk."""
 Started: TypeAlias = Callable[[], Awaitable[None]]
+"""Marks the start of a call. The innermost handler awaits it directly before it runs the function.
+
+It is awaited because a middleware may have to record that a function runs before it does.
+"""
 
 
 class ToolHandler(Protocol):
@@ -120,8 +124,8 @@ class Handlers:
     run: RunInfo
 
 
-# Called once for each run, in its event loop. A closure can hold the state of that run.
 Middleware: TypeAlias = Callable[[Handlers], Handlers]
+"""Wraps the handlers of a run. It is called once for each run, in its event loop; a closure can hold the state of that run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from aswarm._agent import Agent
 from aswarm._blocks import MessageBlock
 from aswarm._errors import ConfigurationError
 
-# What `Agent(history=...)` takes: it gets the blocks of the whole history and the agent, and returns the blocks to send.
 HistoryFunction: TypeAlias = Callable[[list[MessageBlock], Agent], Sequence[MessageBlock]]
+"""What `Agent(history=...)` takes: it gets the blocks of the whole history and the agent, and returns the blocks to send."""
 _INSTRUCTIONS = ("system", "developer")
 
 

@@ -19,6 +19,10 @@ from aswarm._messages import Message, as_plain, normalize, text_of
 from aswarm._text import counted, one_line
 
 Extent: TypeAlias = Literal["completion", "whole", "nothing"]
+"""How far a case runs. "completion": one completion, no function runs. "whole": until the agent answers.
+
+"nothing": the messages of the case are the conversation that is looked at; no model is asked.
+"""
 Function: TypeAlias = str | Sequence[str] | EllipsisType | None
 
 _LINE = 60  # characters of a title, and of a value in a message

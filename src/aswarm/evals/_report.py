@@ -25,6 +25,7 @@ from ._calls import Call
 from ._case import Case
 
 Outcome: TypeAlias = Literal["passed", "failed", "error"]
+"""How an attempt ended: the expectation was met, was not met, or the run raised an error."""
 _STOPS = {
     "budget": "was stopped by its budget",
     "max_turns": "was stopped by max_turns",

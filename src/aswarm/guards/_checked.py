@@ -90,6 +90,7 @@ class CheckedAnswer:
 
 
 Checked: TypeAlias = CheckedInput | CheckedCall | CheckedResult | CheckedAnswer
+"""What a check gets: one of the four things that a guard looks at."""
 
 
 def last_of_user(messages: Sequence[Message]) -> list[Message]:

@@ -20,6 +20,7 @@ from aswarm._errors import ConfigurationError
 from aswarm._json import shown
 
 Auth: TypeAlias = Callable[[Request], Awaitable[str | None] | str | None]
+"""Finds out which user a request belongs to: returns the id of the user, or None to refuse the request with 401."""
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 

@@ -26,9 +26,11 @@ from ._requests import CallAnswer, ClientTool
 from ._shutdown import Draining
 
 RunStatus: TypeAlias = Literal["running", "finished", "failed", "stopped"]
-# "finish": a run ends by itself, with or without readers. "cancel": it is cancelled when its last reader has gone. A
-# number: it is cancelled after so many seconds without a reader.
 DisconnectPolicy: TypeAlias = Literal["finish", "cancel"] | float
+"""What happens to a run that nothing reads. "finish": it ends by itself, with or without readers.
+
+"cancel": it is cancelled when its last reader has gone. A number: it is cancelled after so many seconds without a reader.
+"""
 WhileRunning: TypeAlias = Literal["refuse", "wait", "replace"]
 
 

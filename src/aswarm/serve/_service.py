@@ -254,4 +254,5 @@ def _store(store: Store | str | os.PathLike[str] | None) -> Store:
     return SQLiteStore(store) if isinstance(store, str | os.PathLike) else store
 
 
-app = Service  # reads better in `app = serve.app(agents=...)`
+app = Service
+"""`Service` by a name that reads better in `app = serve.app(agents=...)`."""

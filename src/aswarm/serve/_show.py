@@ -42,6 +42,7 @@ def answers_with(context: Collection[str] = ()) -> Show:
 
 
 answers: Show = answers_with()
+"""What readers of a run get by default: the answers and the calls, without context variables and error texts."""
 
 
 def _with(entry: Entry, fields: Mapping[str, Any]) -> Entry:

@@ -42,6 +42,7 @@ class RawAnswer:
 
 
 Step: TypeAlias = str | ScriptedCall | Sequence[ScriptedCall] | Answer | Failure | RawAnswer | Exception
+"""What a `ScriptedModel` says once: a text, a call or several, an `Answer` with both, or something that goes wrong."""
 Script: TypeAlias = Iterable["Step | Callable[[Request], Step]"] | Callable[["Request"], "Step"]
 
 

@@ -1,0 +1,22 @@
+"""`python -m _site build FOLDER`: the site. `serve FOLDER`: the same, built again when a page changes. `write`: see below.
+
+`write` brings up to date what is generated from the code and stands in the project: tables and pictures.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from . import build, tables
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["build", folder]:
+            sys.exit(build.build(Path(folder)))
+        case ["serve", folder]:
+            build.serve(Path(folder))
+        case ["write"]:
+            tables.write()
+        case _:
+            sys.exit(__doc__)

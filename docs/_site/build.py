@@ -1,0 +1,62 @@
+"""Builds the site, checks it, and shows it on loopback."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import threading
+import time
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from . import checks, copies, pages, reference
+
+HERE = Path(__file__).parent
+PORT = 8010
+
+
+def build(folder: Path) -> int:
+    """Build the site into a folder; 0 if nothing is wrong. What is wrong is printed, all of it."""
+    source = folder.with_name(f"{folder.name}-source")
+    try:
+        wrong = [f"public name without an entry in the reference: {name}" for name in reference.missing_names()]
+        wrong += [f"orphan page, the index of its folder does not link to it: {page}" for page in pages.orphans()]
+        pages.write_copy(source)
+    except (pages.BrokenLink, reference.UndocumentedName) as error:
+        wrong = [str(error)]
+    wrong = wrong or pages.broken_links(source)
+    if not wrong:
+        copies.write_copies(source, folder)
+        for index in source.rglob("index.md"):
+            with index.open("a", encoding="utf-8") as file:
+                file.write(pages.navigation(index.relative_to(source).as_posix()))
+        command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "-b", "html"]
+        done = subprocess.run([*command, "-c", HERE, "-d", f"{source}-state", source, folder], check=False)  # noqa: S603
+        if done.returncode:
+            wrong.append("Sphinx found mistakes, see above")
+        wrong += checks.check(folder)
+    for line in wrong:
+        print(line, file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def serve(folder: Path) -> None:
+    """Show the site on loopback, and build it again when a page changes. Until Ctrl-C."""
+    build(folder)
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=os.fspath(folder))
+    server = ThreadingHTTPServer(("127.0.0.1", PORT), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(f"http://127.0.0.1:{PORT}")
+    before = _times()
+    while True:
+        time.sleep(1)
+        if (now := _times()) != before:
+            before = now
+            pages.forget()
+            build(folder)
+
+
+def _times() -> dict[Path, float]:
+    return {page: page.stat().st_mtime for page in pages.DOCS.rglob("*.md")}

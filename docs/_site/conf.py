@@ -1,0 +1,45 @@
+"""What Sphinx is told. The pages that it reads are the copy that `pages.write_copy` has written."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from pygments.lexers.data import JsonLexer
+from pygments.lexers.special import TextLexer
+from sphinx.application import Sphinx
+
+PROJECT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(PROJECT / "docs"))  # for the function that is named below
+
+(version,) = re.findall(r'^__version__ = "(.+)"$', (PROJECT / "src/aswarm/__init__.py").read_text(), re.MULTILINE)
+release = version
+project = "aswarm"
+copyright = "the authors of aswarm, MIT licence"  # noqa: A001 - Sphinx's name
+language = "en"
+extensions = ["myst_parser"]
+myst_heading_anchors = 6
+myst_heading_slug_func = "_site.reference.slug"
+# Output that a page cuts short with "..." is no JSON.
+suppress_warnings = ["misc.highlighting_failure"]
+html_theme = "furo"
+html_title = f"aswarm {version}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = True
+html_use_index = False
+smartquotes = False  # quotes stand around values
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#1f6f54", "color-brand-content": "#1f6f54"},
+    "dark_css_variables": {"color-brand-primary": "#6fcfa8", "color-brand-content": "#6fcfa8"},
+}
+pygments_style = "friendly"
+pygments_dark_style = "github-dark"
+
+
+def setup(app: Sphinx) -> None:
+    """Languages that Pygments does not know by these names."""
+    app.add_lexer("jsonl", JsonLexer)
+    app.add_lexer("mermaid", TextLexer)

@@ -1,0 +1,50 @@
+"""For coding assistants: a Markdown copy of each page, `llms.txt` (llmstxt.org) and `llms-full.txt`."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from . import pages
+
+SECTIONS = ("tutorial", "guides", "coming-from", "reference", "examples", "design", "proof")
+
+
+def write_copies(source: Path, site: Path) -> None:
+    """Write the copies into the site. `source`: the pages that the generator has read, without their navigation."""
+    order = _in_order()
+    for place in order:
+        (site / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source / place, site / place)
+    texts = {place: (source / place).read_text(encoding="utf-8") for place in order}
+    (site / "llms.txt").write_text(_overview(texts), encoding="utf-8")
+    full = "\n\n".join(f"<!-- {place} -->\n\n{text}" for place, text in texts.items())
+    (site / "llms-full.txt").write_text(full, encoding="utf-8")
+
+
+def _in_order(index: str = "index.md") -> list[str]:
+    below = [[place] if not place.endswith("/index.md") else _in_order(place) for place in pages.children(index)]
+    return [index, *(place for places in below for place in places)]
+
+
+def _overview(texts: dict[str, str]) -> str:
+    summary = " ".join(texts["index.md"].split("\n\n")[1].split())
+    lines = ["# aswarm", "", f"> {summary.replace('*', '')}"]
+    for section in SECTIONS:
+        here = [place for place in texts if place.startswith(f"{section}/")]
+        if here:
+            lines += ["", f"## {_title(texts[here[0]])}", ""]
+            lines += [f"- [{_title(texts[place])}]({place}){_question(texts[place])}" for place in here]
+    rest = [place for place in texts if "/" not in place and place != "index.md"]
+    return "\n".join([*lines, "", "## Optional", "", *(f"- [{_title(texts[place])}]({place})" for place in rest), ""])
+
+
+def _title(text: str) -> str:
+    return text.partition("\n")[0].removeprefix("# ").replace("`", "")
+
+
+def _question(text: str) -> str:
+    """The question in italics below the title that a page answers."""
+    found = re.match(r"# .*\n\n\*([^*]+)\*", text)
+    return f": {' '.join(found[1].split())}" if found else ""

@@ -1,0 +1,199 @@
+"""The pages of the site, and the copy of them that the generator reads.
+
+Decides which files of the project are pages, where they stand on the site, and where their links lead. The navigation is
+made of the links: each folder has an `index.md`, and every other page of the folder is linked from there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from . import reference
+
+PROJECT = Path(__file__).resolve().parents[2]
+DOCS = PROJECT / "docs"
+HOME = "https://github.com/aswarm-dev/aswarm"
+BESIDE = {
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "benchmarks/README.md": "proof/benchmarks.md",
+    "benchmarks/results/results.md": "proof/results.md",
+    "benchmarks/results/batches/results.md": "proof/results-of-batches.md",
+}
+# Inline code is matched too, without an address, because it may look like a link.
+LINK = re.compile(
+    r"(?P<image>!?)\[(?P<text>(?:`[^`]*`|[^\]`])*)\]\((?P<address>[^)\s]+)\)|(`+)(?!`).+?(?<!`)\4(?!`)", re.DOTALL
+)
+FENCE = re.compile(r"(^(`{3,}).*?^\2[ ]*$)", re.MULTILINE | re.DOTALL)
+
+
+class BrokenLink(Exception):  # noqa: N818 - reads as what happened
+    """A link leads to a file or a name that is not there."""
+
+
+def site_pages() -> dict[Path, str]:
+    """Each page: its file, and its path on the site."""
+    return _pages_of(DOCS.parent)
+
+
+@cache
+def _pages_of(project: Path) -> dict[Path, str]:
+    docs = project / "docs"
+    found = {
+        page: page.relative_to(docs).as_posix() for page in sorted(docs.rglob("*.md")) if "_site" not in page.parts
+    }
+    for page in sorted((project / "examples").glob("*/README.md")):
+        found[page] = f"examples/{page.parent.name}.md"
+    beside = {"examples/README.md": "examples/index.md", **BESIDE}
+    found.update({project / source: target for source, target in beside.items() if (project / source).exists()})
+    return found
+
+
+def forget() -> None:
+    """Look for the pages again."""
+    _pages_of.cache_clear()
+
+
+def text_of(page: Path) -> str:
+    """The page with the entries of the reference, and without the comments that only tests read."""
+    text = page.read_text(encoding="utf-8")
+    if page.parent == reference.FOLDER:
+        text = reference.expand(page, text)
+    return _outside_fences(text, lambda part: re.sub(r"<!--.*?-->\n?", "", part, flags=re.DOTALL))
+
+
+def _outside_fences(text: str, change: Callable[[str], str]) -> str:
+    parts, end = [], 0
+    for match in FENCE.finditer(text):
+        parts += [change(text[end : match.start()]), match[0]]
+        end = match.end()
+    return "".join([*parts, change(text[end:])])
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+def target_of(page: Path, address: str) -> tuple[Path, str]:
+    """The file that a link of a page leads to, and the fragment. Raises BrokenLink if there is no such file."""
+    path, _, fragment = address.partition("#")
+    target = Path(os.path.normpath(page.parent / path)) if path else page
+    if target.is_dir() and target / "README.md" in site_pages():
+        target /= "README.md"
+    if not target.exists():
+        raise BrokenLink(f"{page.relative_to(DOCS.parent)}: {address} leads to no file")
+    return target, fragment
+
+
+def address_on_site(page: Path, address: str) -> str:
+    """The address that a link of a page has on the site. What is no page there leads to the source of the project."""
+    if re.match(r"[a-z]+:", address):
+        return address
+    target, fragment = target_of(page, address)
+    if target.parent == reference.FOLDER and fragment:
+        fragment = reference.anchor(target, fragment) or fragment
+    mark = f"#{fragment}" if fragment else ""
+    if target not in site_pages():
+        return f"{HOME}/{'tree' if target.is_dir() else 'blob'}/main/{target.relative_to(DOCS.parent).as_posix()}{mark}"
+    return f"{_relative(page, site_pages()[target])}{mark}" if target != page else mark
+
+
+def _relative(page: Path, target: str) -> str:
+    return os.path.relpath(target, os.path.dirname(site_pages()[page]) or ".")  # noqa: PTH120 - of the site
+
+
+def orphans() -> list[str]:
+    """The pages that the index of their folder does not link to, and the folders that the first page does not."""
+    wrong = []
+    for page, place in site_pages().items():
+        if place == "index.md":
+            continue
+        folder = (
+            Path(place).parent.parent if page.name == "index.md" or place == "examples/index.md" else Path(place).parent
+        )
+        if place not in children(f"{folder.as_posix()}/index.md".removeprefix("./")):
+            wrong.append(place)
+    return wrong
+
+
+def children(index: str) -> list[str]:
+    """The pages of the same folder, and of folders in it, that an index links to, in its order."""
+    sources = {place: page for page, place in site_pages().items()}
+    if index not in sources:
+        return []
+    page, found = sources[index], []
+    for match in LINK.finditer(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if match["address"] and not match["image"] and not re.match(r"[a-z]+:|#", match["address"]):
+            place = site_pages().get(target_of(page, match["address"])[0], "")
+            folder = Path(place).parent
+            is_below = folder == Path(index).parent or (
+                place.endswith("/index.md") and folder.parent == Path(index).parent
+            )
+            if is_below and place not in (*found, index, ""):
+                found.append(place)
+    return found
+
+
+def headings(text: str) -> set[str]:
+    """The anchors of a page."""
+    titles = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
+    return {reference.slug(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)) for title in titles}
+
+
+def broken_links(folder: Path) -> list[str]:
+    """The links in the copy of the pages that lead to no page, or to no heading of it."""
+    texts = {page.relative_to(folder).as_posix(): page.read_text(encoding="utf-8") for page in folder.rglob("*.md")}
+    anchors = {place: headings(text) for place, text in texts.items()}
+    wrong = []
+    for place, text in texts.items():
+        for match in LINK.finditer(FENCE.sub("", text)):
+            address = match["address"] or "https:"
+            path, _, fragment = address.partition("#")
+            target = os.path.normpath(Path(place).parent / path) if path else place
+            if re.match(r"[a-z]+:", address) or (match["image"] and (folder / target).exists()):
+                continue
+            if target not in texts or (fragment and fragment not in anchors[target]):
+                wrong.append(f"broken link on {place}: {address}")
+    return wrong
+
+
+# --- the copy ---------------------------------------------------------------------------------------------------------
+
+
+def write_copy(folder: Path) -> None:
+    """Write the pages of the site, and the pictures that they show, to a folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for page, place in site_pages().items():
+        file = folder / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(_copied(page, folder), encoding="utf-8")
+
+
+def _copied(page: Path, folder: Path) -> str:
+    def change(match: re.Match[str]) -> str:
+        address = match["address"]
+        if not address:
+            return match[0]
+        if match["image"] and not re.match(r"[a-z]+:", address):
+            return f"![{match['text']}]({_copy_picture(page, address, folder)})"
+        return f"{match['image']}[{match['text']}]({address_on_site(page, address)})"
+
+    return _outside_fences(text_of(page), lambda part: LINK.sub(change, part))
+
+
+def _copy_picture(page: Path, address: str, folder: Path) -> str:
+    picture, _ = target_of(page, address)
+    place = f"pictures/{picture.name}"
+    (folder / "pictures").mkdir(exist_ok=True)
+    shutil.copy(picture, folder / place)
+    return _relative(page, place)
+
+
+def navigation(place: str) -> str:
+    """The directive that puts the pages below an index into the navigation."""
+    below = [os.path.relpath(child, Path(place).parent).removesuffix(".md") for child in children(place)]
+    return "\n".join(["", "```{toctree}", ":hidden:", "", *below, "```", ""]) if below else ""
