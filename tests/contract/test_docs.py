@@ -29,6 +29,7 @@ HOME = "https://github.com/aswarm-dev/aswarm"
 # tests/providers/test_recipes.py runs them, against servers of those providers
 RECIPES = PROJECT / "docs/guides/providers.md"
 MCP = PROJECT / "docs/guides/mcp.md"  # its SDK does not run on the oldest versions that aswarm promises
+WEB = PROJECT / "docs/guides/web-services.md"  # the same holds for its frameworks
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -51,7 +52,7 @@ def page_run(server: ModelServer, folder: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page != RECIPES and (page != MCP or find_spec("mcp"))],
+    [page for page in PAGES if page != RECIPES and find_spec({MCP: "mcp", WEB: "litestar"}.get(page, "aswarm"))],
     ids=name_of,
 )
 def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(

@@ -9,6 +9,8 @@ loopback, which OPENAI_BASE_URL names. HTML comments directly above a block say 
     <!-- model: lambda request: "Fine." -->                      or a function that gives each answer; see ScriptedModel
     <!-- continues -->                                           the block begins with an import, and yet stands not alone
     <!-- file: agents.py -->                                     the block is also written to this file
+    <!-- imported -->                                            the file is not run where it stands; a later block imports it
+    <!-- untyped -->                                             type checkers do not read it
     <!-- input: Hi! | /exit -->                                  the lines that the block reads from stdin
     <!-- exit: 4 -->                                             the exit code of the command
     <!-- figure -->                                              a text block that is no output
@@ -48,7 +50,7 @@ from aswarm.testing import Answer, Failure, Request, ScriptedCall, ScriptedModel
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = [PROJECT / "README.md", *sorted(PROJECT.glob("docs/**/*.md"))]
 TUTORIAL = PROJECT / "docs/tutorial"
-DATA = {"html", "json", "jsonl", "yaml", "csv", "mermaid", "toml"}
+DATA = {"html", "js", "json", "jsonl", "yaml", "csv", "mermaid", "toml"}
 # Commands that change the machine, wait for a person, or are run by CI in another way. `pytest` is run with its file;
 # `aswarm demo` has a test of its own, and changes orders that stay changed in this process.
 NOT_RUN = (
@@ -72,7 +74,8 @@ NOT_RUN = (
 
 _FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>\S*)[^\n]*\n(?P<code>.*?)^(?P=fence)$\n?", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(
-    r"<!-- (?P<key>model|continues|file|input|exit|figure)(?:: (?P<value>(?:(?!-->).)*?))? -->\s*\Z", re.DOTALL
+    r"<!-- (?P<key>model|continues|file|imported|untyped|input|exit|figure)(?:: (?P<value>(?:(?!-->).)*?))? -->\s*\Z",
+    re.DOTALL,
 )
 _IMPORT = re.compile(r"\A(?:#[^\n]*\n)*(?:import|from) ")
 
@@ -233,7 +236,7 @@ class PageRun:
 
     def _printed_by(self, block: Block, runner: asyncio.Runner) -> str:
         match block.language:
-            case "python" if block.notes.get("file") in self._run_by_commands:
+            case "python" if "imported" in block.notes or block.notes.get("file") in self._run_by_commands:
                 return ""
             case "python" if block.notes.get("file", "").startswith("test_"):
                 return _run_pytest(block.notes["file"])
@@ -369,7 +372,7 @@ def write_programs(folder: Path) -> None:
     for page in PAGES:
         programs: list[list[str]] = []
         for block in blocks_of(page):
-            if block.language == "python":
+            if block.language == "python" and "untyped" not in block.notes:
                 programs += [[]] if block.is_program else []
                 programs[-1].append(block.code)
         for number, codes in enumerate(programs, 1):
