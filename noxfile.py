@@ -43,7 +43,7 @@ def group(name: str) -> list[str]:
 def tests(session: nox.Session) -> None:
     """The tests, on this Python and the newest dependencies, but for the heavy ones. About eight minutes."""
     # Not editable: the tests run against the wheel that users get.
-    session.install(".", "openai>=3", *group("test"), *group("mcp"))
+    session.install(".", "openai>=3", *group("test"), *group("mcp"), *group("web"))
     if session.posargs:
         session.run("pytest", *session.posargs)
         return
@@ -56,7 +56,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def coverage(session: nox.Session) -> None:
     """The same tests, and whether they cover all lines and branches of the source. Half as long again."""
-    session.install(".", "openai>=3", *group("test"), *group("mcp"))
+    session.install(".", "openai>=3", *group("test"), *group("mcp"), *group("web"))
     with tempfile.TemporaryDirectory() as folder:
         session.env["COVERAGE_FILE"] = os.fspath(Path(folder, "coverage"))
         # Fails below 100 % of lines and branches (fail_under in pyproject.toml).
@@ -68,7 +68,7 @@ def coverage(session: nox.Session) -> None:
 @nox.session
 def thorough(session: nox.Session) -> None:
     """All tests, the heavy ones too, and a thousand drawn examples of each property. About an hour."""
-    session.install(".", "openai>=3", *group("test"), *group("mcp"))
+    session.install(".", "openai>=3", *group("test"), *group("mcp"), *group("web"))
     session.run("pytest", "--numprocesses=auto", "--hypothesis-profile=thorough", *session.posargs)
 
 

@@ -9,12 +9,16 @@ loopback, which OPENAI_BASE_URL names. HTML comments directly above a block say 
     <!-- model: lambda request: "Fine." -->                      or a function that gives each answer; see ScriptedModel
     <!-- continues -->                                           the block begins with an import, and yet stands not alone
     <!-- file: agents.py -->                                     the block is also written to this file
+    <!-- imported -->                                            the file is not run where it stands; a later block imports it
+    <!-- untyped -->                                             type checkers do not read it
     <!-- input: Hi! | /exit -->                                  the lines that the block reads from stdin
     <!-- exit: 4 -->                                             the exit code of the command
     <!-- figure -->                                              a text block that is no output
 
-A `text` block directly below a Python or console block is its output, word for word. A file whose name begins with `test_`
-is run by pytest. Of a console block, the command `aswarm` is run; other commands must be in `NOT_RUN`.
+A `text` block directly below a Python or console block is its output, word for word; only the seconds that pytest took may
+differ. A file whose name begins with `test_` is run by pytest. Of a console block, `aswarm`, `python file.py`, `pytest file.py`
+and `export NAME=value` are run, all in this process but pytest; other commands must be in `NOT_RUN`. A file that a command of
+the page runs does not run where it stands.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ import io
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -44,7 +49,8 @@ from aswarm.testing import Answer, Failure, Request, ScriptedCall, ScriptedModel
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = [PROJECT / "README.md", *sorted(PROJECT.glob("docs/**/*.md"))]
-DATA = {"json", "jsonl", "yaml", "csv", "mermaid", "toml"}
+TUTORIAL = PROJECT / "docs/tutorial"
+DATA = {"html", "js", "json", "jsonl", "yaml", "csv", "mermaid", "toml"}
 # Commands that change the machine, wait for a person, or are run by CI in another way. `pytest` is run with its file;
 # `aswarm demo` has a test of its own, and changes orders that stay changed in this process.
 NOT_RUN = (
@@ -53,13 +59,12 @@ NOT_RUN = (
     "aswarm mcp",
     "llm ",
     "aider ",
-    "export ",
     "uvicorn ",
-    "pytest ",
     "python -m pip ",
+    "python -m venv ",
+    ". ",
     "python -m nox ",
     "pip ",
-    "export ",
     "opentelemetry-instrument ",
     "git ",
     "cd ",
@@ -69,7 +74,8 @@ NOT_RUN = (
 
 _FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>\S*)[^\n]*\n(?P<code>.*?)^(?P=fence)$\n?", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(
-    r"<!-- (?P<key>model|continues|file|input|exit|figure)(?:: (?P<value>(?:(?!-->).)*?))? -->\s*\Z", re.DOTALL
+    r"<!-- (?P<key>model|continues|file|imported|untyped|input|exit|figure)(?:: (?P<value>(?:(?!-->).)*?))? -->\s*\Z",
+    re.DOTALL,
 )
 _IMPORT = re.compile(r"\A(?:#[^\n]*\n)*(?:import|from) ")
 
@@ -98,6 +104,12 @@ def name_of(page: Path) -> str:
     """What tests call it: its path inside of `docs`, or of the project."""
     docs = PROJECT / "docs"
     return page.relative_to(docs if docs in page.parents else PROJECT).as_posix()
+
+
+def earlier_files(page: Path) -> dict[str, str]:
+    """Of a page of the tutorial: the files that a reader has saved before it. The pages are in the order of their names."""
+    pages = [each for each in PAGES if each.parent == page.parent == TUTORIAL and each < page]
+    return {block.notes["file"]: block.code for each in pages for block in blocks_of(each) if "file" in block.notes}
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -189,10 +201,13 @@ class PageRun:
 
     def __init__(self, server: ModelServer) -> None:
         self._server = server
+        self._run_by_commands: set[str] = set()
         self.namespaces: list[dict[str, Any]] = []
 
     def run(self, blocks: list[Block]) -> None:
         """Run them all; an error names the block."""
+        self._run_by_commands = {words[-1] for block in blocks for words in _commands(block) if words[0] in _RUN_FILES}
+        environment = dict(os.environ)
         with asyncio.Runner() as runner:
             try:
                 for block in blocks:
@@ -203,6 +218,8 @@ class PageRun:
                         raise
             finally:
                 runner.run(self._close())
+                os.environ.clear()
+                os.environ.update(environment)
 
     def _run_block(self, block: Block, runner: asyncio.Runner) -> None:
         script = block.notes.get("model")
@@ -213,18 +230,20 @@ class PageRun:
             Path(block.notes["file"]).write_text(block.code, encoding="utf-8")
         printed = self._printed_by(block, runner)
         if block.output is not None:
-            assert printed.splitlines() == block.output.splitlines()
+            assert _untimed(printed).splitlines() == _untimed(block.output).splitlines()
         if isinstance(waiting, list):
             assert len(model.requests) == len(waiting), "the block did not use all answers of its model"
 
     def _printed_by(self, block: Block, runner: asyncio.Runner) -> str:
         match block.language:
+            case "python" if "imported" in block.notes or block.notes.get("file") in self._run_by_commands:
+                return ""
             case "python" if block.notes.get("file", "").startswith("test_"):
                 return _run_pytest(block.notes["file"])
             case "python":
                 return self._run_python(block, runner)
             case "console":
-                return "".join(_run_aswarm(*command) for command in _commands(block))
+                return "".join(_run_command(words, block) for words in _commands(block))
             case language:
                 assert language in DATA or "figure" in block.notes, (
                     f"a block in {language!r} is neither run nor known as data"
@@ -264,13 +283,33 @@ def _stdin(lines: str) -> Iterator[None]:
         sys.stdin = before
 
 
-def _commands(block: Block) -> Iterator[tuple[list[str], int]]:
-    """The commands of a console block that are to be run, with their exit codes."""
+_RUN_FILES = ("python", "pytest")
+
+
+def _commands(block: Block) -> Iterator[list[str]]:
+    """The commands of a console block that are to be run."""
+    if block.language != "console":
+        return
     for line in block.code.splitlines():
         words = shlex.split(line, comments=True)
         if words and not line.startswith(NOT_RUN):
-            assert words[0] == "aswarm", f"{line!r} is neither run nor known as not to be run"
-            yield words, int(block.notes.get("exit", 0))
+            assert words[0] in ("aswarm", "export", *_RUN_FILES), f"{line!r} is neither run nor known as not to be run"
+            yield words
+
+
+def _run_command(words: list[str], block: Block) -> str:
+    """What it prints to stdout."""
+    match words[0]:
+        case "export":
+            name, _, value = words[1].partition("=")
+            os.environ[name] = value
+            return ""
+        case "pytest":
+            return _run_pytest(words[-1])
+        case "python":
+            return _run_script(words[1:], block.notes.get("input", ""))
+        case _:
+            return _run_aswarm(words, int(block.notes.get("exit", 0)))
 
 
 def _run_aswarm(words: list[str], exit_code: int) -> str:
@@ -281,6 +320,40 @@ def _run_aswarm(words: list[str], exit_code: int) -> str:
     done = CliRunner(env={"COLUMNS": "120", "NO_COLOR": "1"}).invoke(app, words[1:])
     assert done.exit_code == exit_code, f"{words}: exit code {done.exit_code}\n{done.output}"
     return done.stdout
+
+
+def _run_script(command: list[str], typed: str) -> str:
+    """Run a file as `python file.py` does, in this process; what is typed is in what it prints, as at a terminal."""
+    for name, module in list(sys.modules.items()):
+        if Path(str(getattr(module, "__file__", None))).parent == Path.cwd():
+            del sys.modules[name]  # a process of its own would import it again
+    terminal = _Terminal(typed)
+    before = sys.argv, sys.stdin
+    sys.argv, sys.stdin = command, terminal
+    try:
+        with contextlib.redirect_stdout(terminal):
+            runpy.run_path(command[0], run_name="__main__")
+    finally:
+        sys.argv, sys.stdin = before
+    return terminal.getvalue()
+
+
+class _Terminal(io.StringIO):
+    """stdout and stdin of a script: a line that is read is echoed."""
+
+    def __init__(self, typed: str) -> None:
+        super().__init__()
+        self._lines = iter([f"{line}\n" for line in typed.split(" | ") if line])
+
+    def readline(self, _: int | None = -1, /) -> str:
+        line = next(self._lines, "")
+        self.write(line)
+        return line
+
+
+def _untimed(text: str) -> str:
+    """Without the seconds that pytest took."""
+    return re.sub(r"\b(passed|failed) in [0-9.]+s", r"\1", text)
 
 
 def _run_pytest(file: str) -> str:
@@ -299,7 +372,7 @@ def write_programs(folder: Path) -> None:
     for page in PAGES:
         programs: list[list[str]] = []
         for block in blocks_of(page):
-            if block.language == "python":
+            if block.language == "python" and "untyped" not in block.notes:
                 programs += [[]] if block.is_program else []
                 programs[-1].append(block.code)
         for number, codes in enumerate(programs, 1):
