@@ -9,8 +9,11 @@ import contextvars
 import dataclasses
 import functools
 import logging
+import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from itertools import dropwhile
+from pathlib import PurePath
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 from urllib.parse import urlsplit
@@ -46,6 +49,8 @@ from ._session import Connection, ServerSession, SessionError, all_tools, text_o
 Target: TypeAlias = str | StdioServerParameters | Callable[[], Any] | Any
 
 logger = logging.getLogger("aswarm")
+_LAUNCHERS = ("npx", "bunx", "pnpx", "uvx", "pipx", "node", "bun", "deno", "python")
+_MAY_BE_SECRET = re.compile(r"=|://|\s")  # a setting, a URL, code
 _MOST_ROUNDS = 10  # in which a server may ask during one call
 _POLL_SECONDS = 0.1  # before a call is made again whose server asks for nothing but to come back
 _CHECK_SECONDS = 5.0  # for a server that has not answered a call: does it answer anything?
@@ -292,9 +297,9 @@ def _reporter() -> Any:
 
 
 def name_of(server: Target) -> str:
-    """The server in error texts: without what may be secret, such as passwords, queries and arguments."""
+    """The server in error texts, which the model reads too: without what may be secret, such as passwords, queries and arguments."""
     if isinstance(server, StdioServerParameters):
-        return " ".join([server.command, *[each for each in server.args if not each.startswith("-")][:1]])
+        return _program_of([server.command, *server.args])
     if isinstance(server, str):
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https"):
@@ -303,3 +308,14 @@ def name_of(server: Target) -> str:
             )
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     return str(getattr(server, "name", None) or type(server).__name__)
+
+
+def _program_of(words: list[str]) -> str:
+    """The program that a command starts: its name, and after a launcher the package or the file that it launches."""
+    if PurePath(words[0]).name == "env":
+        words = [*dropwhile(lambda word: word.startswith("-") or "=" in word, words[1:])] or words[:1]
+    command, *arguments = words
+    if PurePath(command).stem.rstrip("0123456789.") not in _LAUNCHERS:
+        return command
+    launched = next((each for each in arguments if not each.startswith("-")), "")
+    return command if not launched or _MAY_BE_SECRET.search(launched) else f"{command} {launched}"
