@@ -40,6 +40,7 @@ from aswarm._runtime.backend import current_loop
 from aswarm._tools.tool import Approval, Tool, function_tool
 
 from ._functions import FunctionOptions, may_repeat, parameters_of, runs_alone
+from ._http import HttpTransport
 from ._input import InputAnswer, OnInput, ask, check_decision, elicitations, given, hold_of
 from ._outcomes import CallOutcome, outcome_of
 from ._results import Shown, value_of
@@ -94,6 +95,7 @@ class MCPServer:
         self._options = FunctionOptions(prefix, only, approve)
         self._timeout = timeout
         self._on_input = on_input
+        self._http = HttpTransport(server if isinstance(server, str) else "", timeout)
         self._loop: object = None
         self._connection: Connection | None = None
 
@@ -113,7 +115,7 @@ class MCPServer:
             await session.opened()
             self.functions = self._functions_of(session.tools)
         except SessionError as error:
-            raise ConfigurationError(f"the MCP server {self.name} cannot be opened: {error}") from error
+            raise ConfigurationError(f"the MCP server {self.name} cannot be opened: {self._reason(error)}") from error
         except BaseException:
             await connection.close()
             raise
@@ -144,7 +146,9 @@ class MCPServer:
             client = await self._opened().session().opened()
             self.functions = self._functions_of(await all_tools(client))
         except (SessionError, MCPError) as error:
-            raise ConfigurationError(f"the MCP server {self.name} does not list its tools: {error}") from error
+            raise ConfigurationError(
+                f"the MCP server {self.name} does not list its tools: {self._reason(error)}"
+            ) from error
         return self.functions
 
     def _opened(self) -> Connection:
@@ -158,8 +162,15 @@ class MCPServer:
             )
         return self._connection
 
+    def _reason(self, error: Exception) -> str:
+        return self._http.reason(text_of(error))
+
     def _client(self) -> Client:
-        target: Any = self._server() if callable(self._server) else self._server
+        target: Any = self._server
+        if isinstance(target, str):
+            target = self._http.open()
+        elif callable(target):
+            target = target()
         return Client(
             target,
             client_info=Implementation(name="aswarm", version=__version__),
@@ -224,7 +235,7 @@ class MCPServer:
             client = await session.opened()
         except SessionError as error:
             raise ToolError(
-                f"The MCP server {self.name} cannot be reached, and {tool.name} was not called: {error}"
+                f"The MCP server {self.name} cannot be reached, and {tool.name} was not called: {self._reason(error)}"
             ) from error
         try:
             return await client.session.call_tool(
@@ -256,7 +267,7 @@ class MCPServer:
     def _told(self, tool: ServerTool, outcome: CallOutcome, error: Exception) -> ToolError:
         match outcome:
             case CallOutcome.ANSWERED:
-                return ToolError(text_of(error))
+                return ToolError(self._reason(error))
             case CallOutcome.TIMED_OUT:
                 return ToolTimeout(
                     f"{tool.name} did not answer within {self._timeout:g} s; its outcome is unknown.",
@@ -264,7 +275,7 @@ class MCPServer:
                 )
             case _:
                 return CallLost(
-                    f"The connection to the MCP server {self.name} was lost during {tool.name} ({text_of(error)}); the outcome of "
+                    f"The connection to the MCP server {self.name} was lost during {tool.name} ({self._reason(error)}); the outcome of "
                     "the call is unknown."
                 )
 
