@@ -60,6 +60,14 @@ class RunError(AswarmError):
     partial: str = ""
 
 
+class RunRefused(RunError):  # noqa: N818 - reads as what happened
+    """A guard has refused the messages or the answer of a run (internal).
+
+    A conversation then does not keep the messages of the user that nothing follows: the next run would send them again,
+    and would be refused for them again.
+    """
+
+
 class BudgetError(RunError):
     """A limit of `Budget(..., then="raise")` was reached.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -21,10 +22,12 @@ from aswarm import (
     Result,
     RunFinished,
     Swarm,
+    ToolCallFinished,
     current_call,
     tool,
 )
 from aswarm.conversations import Conflict, Conversation, MemoryStore, PostgresStore, SQLiteStore
+from aswarm.guards import Block, Blocked, guard_input, hold_answer
 from aswarm.testing import Failure, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -246,6 +249,48 @@ async def test_a_context_variable_that_is_not_json_ends_the_run(value: Any, text
     assert caught.value.response is not None
     assert stored.messages == [user("Hi"), *caught.value.response.messages]
     assert stored.messages[-1]["content"] == "ok"
+
+
+GUARDS = {
+    "input": guard_input(lambda checked: Block() if "homework" in checked.text else None),
+    "answer": hold_answer(lambda checked: Block() if "homework" in str(checked.messages) else None),
+}
+
+
+@pytest.mark.parametrize("guard", list(GUARDS))
+@pytest.mark.parametrize("way", ["run", "stream", "caught inside"])
+async def test_a_message_that_a_guard_has_blocked_does_not_block_the_next_one(guard: str, way: str) -> None:
+    """It is not kept: every later run would send it again, and be blocked for it again. What came before it stays."""
+    model = ScriptedModel(["One.", *(["Four."] if guard == "answer" else []), "Two."])
+    swarm = AsyncSwarm(model.client(), middleware=[GUARDS[guard]])
+    chat = MemoryStore().conversation("a", swarm, agent=Agent())
+    await chat.run("Hi")
+    if way == "run":
+        with pytest.raises(Blocked):
+            await chat.run("Do my homework")
+    elif way == "stream":
+        with pytest.raises(Blocked):
+            async with chat.stream("Do my homework") as run:
+                _ = [event async for event in run]
+    else:
+        async with chat.stream("Do my homework") as run:
+            with pytest.raises(Blocked):
+                _ = [event async for event in run]
+    stored = await chat.load()
+    assert ([each["content"] for each in stored.messages], stored.stop) == (["Hi", "One."], "error")
+    assert (await chat.run("Hello again")).text == "Two."
+
+
+async def test_what_a_run_has_done_before_it_was_blocked_is_kept() -> None:
+    """Calls have happened; only the message that nothing follows is left out."""
+    swarm = AsyncSwarm(ScriptedModel([call("order", number=7), "unused"]).client(), middleware=[GUARDS["input"]])
+    chat = MemoryStore().conversation("a", swarm, agent=Agent(functions=[order]))
+    async with chat.stream("Hi") as run:
+        with suppress(Blocked):
+            async for event in run:
+                if isinstance(event, ToolCallFinished):
+                    run.send("Do my homework")
+    assert [each["role"] for each in (await chat.load()).messages] == ["user", "assistant", "tool"]
 
 
 async def test_a_context_variable_without_a_text_as_its_name() -> None:

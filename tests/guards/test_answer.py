@@ -34,12 +34,14 @@ async def test_a_pass_changes_nothing(way: str) -> None:
 
 @EVERY_WAY
 async def test_a_blocked_answer_is_nowhere(way: str) -> None:
-    """Neither in events nor in the history nor in what is partial; its reasoning neither."""
-    scene = Scene()
-    with pytest.raises(Blocked, match="a secret") as caught:
-        await scene.read(scripted(scene, hold_answer(scene.check(Block("a secret")))), way)
-    assert caught.value.response is not None
-    assert (caught.value.response.messages, caught.value.partial, scene.seen) == ([], "", [])
+    """Neither in events nor in the history nor in what is partial; its reasoning neither. Its tokens count."""
+    for verdict, reason in ((Block("a secret"), "a secret"), (ValueError("broken"), "the check failed")):
+        scene = Scene()
+        with pytest.raises(Blocked, match=reason) as caught:
+            await scene.read(scripted(scene, hold_answer(scene.check(verdict))), way)
+        assert caught.value.response is not None
+        assert (caught.value.response.messages, caught.value.partial, scene.seen) == ([], "", [])
+        assert (caught.value.response.usage.total_tokens, caught.value.response.usage.requests) == (15, 1)
 
 
 @EVERY_WAY

@@ -16,7 +16,18 @@ from loopback import Reply, serve
 from middlewares import Chunks, asking_first
 from run_scenes import client_of, until
 
-from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, OutputError, RunError, ToolCallFinished
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    Budget,
+    CompletionError,
+    ConfigurationError,
+    OutputError,
+    Response,
+    RunError,
+    ToolCallFinished,
+    Usage,
+)
 from aswarm.guards import Block, Blocked, CheckedInput, Halt, Replace, Say, guard_input
 from aswarm.middleware import CompletionRequest, Handlers, Middleware
 from aswarm.testing import Failure, ScriptedModel, call, check_history
@@ -152,6 +163,35 @@ async def test_a_text_in_place_of_the_answer(way: str, parallel: bool) -> None:
     if way != "run":
         assert "Ask me about trains." in str(scene.seen)
         assert "Let me see" not in str(scene.seen)
+
+
+@EVERY_WAY
+@pytest.mark.parametrize(
+    ("verdict", "tokens", "requests"),
+    [(Block(), 15, 1), (ValueError("broken"), 15, 1), (Say("No."), 15, 1), (Replace("Hello"), 30, 2)],
+    ids=["block", "failed", "say", "replace"],
+)
+async def test_a_completion_that_ended_before_the_verdict_was_paid_for(
+    way: str, verdict: Any, tokens: int, requests: int
+) -> None:
+    """Its tokens count, although no reader sees it, for the budget too."""
+    scene = Scene(calls=(), between=0)
+    guard = guard_input(scene.check(verdict, 100))
+    try:
+        response: Response | None = await scene.run(guard, way=way, budget=Budget(tokens=100))
+    except Blocked as error:
+        response = error.response
+    assert response is not None
+    assert (response.usage.total_tokens, response.usage.requests) == (tokens, requests)
+
+
+async def test_a_completion_that_was_cut_has_told_no_tokens() -> None:
+    """What the provider does not say is not estimated."""
+    scene = Scene(calls=(), between=INFINITE)
+    with pytest.raises(Blocked) as caught:
+        await scene.run(guard_input(scene.check(Block())), way="stream")
+    assert caught.value.response is not None
+    assert caught.value.response.usage == Usage()
 
 
 async def test_a_text_in_place_of_an_answer_with_a_type_holds_for_the_run() -> None:

@@ -47,7 +47,8 @@ async def test_an_agent_judges_an_input(way: str, parallel: bool) -> None:
     with pytest.raises(Blocked, match=r"the check judge\(Judge\) has blocked the run: homework$") as caught:
         await Scene().read(blocked, way, agent=Agent())
     assert caught.value.response is not None
-    assert caught.value.response.usage.requests == 1
+    # Of two at the same time, the completion may have ended first; then it was paid for too.
+    assert caught.value.response.usage.requests in ((1, 2) if parallel else (1,))
 
 
 async def test_what_the_judge_is_given() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp import StdioServerParameters
 from mcp.server import Server
 from mcp.types import ListToolsResult, PaginatedRequestParams
 from mcp_servers import PNG, Tools, make_server, tool
@@ -52,11 +53,18 @@ async def test_texts_are_joined_and_everything_else_is_a_content_part() -> None:
     assert parts[5]["text"] == "Orders: https://example.com/orders"
 
 
-async def test_a_failure_that_the_server_tells_is_told_to_the_model(caplog: pytest.LogCaptureFixture) -> None:
-    """`isError` is a ToolError: the server's text as it is, or that there is none; no traceback is logged."""
+async def test_data_that_cannot_be_read_is_named() -> None:
+    """The call has ended well: the model reads the rest of the result, and no error that makes it call again."""
     async with MCPServer(make_server(Tools())) as shop:
-        response = await run(shop, call("fail"), call("fail_silently"))
-    assert told(response) == ["no such order", "fail_silently failed, and the server does not say why."]
+        assert told(await run(shop, call("broken"))) == ["A map:\n[image: its data is not valid base64]"]
+
+
+async def test_a_failure_that_the_server_tells_is_told_to_the_model(caplog: pytest.LogCaptureFixture) -> None:
+    """`isError` is a ToolError: the server's text or data as it is, or that there is none; no traceback is logged."""
+    async with MCPServer(make_server(Tools())) as shop:
+        response = await run(shop, call("fail"), call("fail_silently"), call("fail_as_data"))
+    nothing = "fail_silently failed, and the server does not say why."
+    assert told(response) == ["no such order", nothing, '{"reason": "closed"}']
     assert "Traceback" not in caplog.text
 
 
@@ -244,3 +252,23 @@ async def test_names_that_a_server_shows_hold_no_secrets() -> None:
     )
     with pytest.raises(ConfigurationError, match="StdioServerParameters"):
         MCPServer("npx server")
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("npx -y @acme/files /home/ann", "npx @acme/files"),
+        ("/usr/bin/python3.12 -E server.py --key secret", "/usr/bin/python3.12 server.py"),
+        ("env TOKEN=secret -u HOME=x npx -y @acme/files", "npx @acme/files"),
+        ("env TOKEN=secret", "env"),
+        ("acme-server secret", "acme-server"),
+        ("acme-server --key secret", "acme-server"),
+        ("uvx --index-url https://me:secret@example.com acme", "uvx"),
+        ("node --env-file .env", "node .env"),
+        ("node", "node"),
+    ],
+)
+async def test_the_name_of_a_program_holds_no_secrets(command: str, name: str) -> None:
+    """Its arguments may be keys; after a launcher, the package is what tells one server from another."""
+    program, *arguments = command.split()
+    assert MCPServer(StdioServerParameters(command=program, args=arguments)).name == name

@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+from loopback import Reply, serve
 from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -227,6 +228,23 @@ async def test_an_old_server_asks_in_the_middle_of_a_call(caplog: pytest.LogCapt
         async with MCPServer(url) as shop:
             assert await run(shop, call("book")) == ["decline None"]
     assert "'Which day?'" in caplog.text
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        ("401 Unauthorized", r"HTTP status 401, it wants authentication; MCPServer\(lambda: .* can send headers$"),
+        ("404 Not Found", "HTTP status 404, there is no MCP server at this path$"),
+        ("503 Service Unavailable", "HTTP status 503$"),
+    ],
+)
+async def test_an_address_that_refuses_is_named_with_its_status(status: str, text: str) -> None:
+    """The SDK has one text for all of them."""
+    async with serve(lambda _: Reply([b"no"], status=status, content_type="text/plain")) as server:
+        with pytest.raises(ConfigurationError, match=f"cannot be opened: {text}"):
+            async with MCPServer(f"http://127.0.0.1:{server.port}/mcp"):
+                pass
 
 
 @pytest.mark.anyio

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from httpx import ASGITransport, AsyncClient
 from kept_runs import Workshop
-from openai import AsyncOpenAI, ConflictError, NotFoundError, RateLimitError
+from openai import APIError, AsyncOpenAI, BadRequestError, ConflictError, NotFoundError, RateLimitError
 from served import Served, events_of, served
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from aswarm import Agent
+from aswarm.guards import Block, Blocked, CheckedInput, guard_input
 from aswarm.serve import CallAnswer, ClientTool, NewRun, everything
 from aswarm.testing import Answer, Failure, call
 
@@ -353,6 +354,31 @@ async def test_errors_have_the_form_of_that_api() -> None:
         assert [answer.status_code for answer in found] == [502, 400, 401, 400, 400]
         assert all(set(answer.json()["error"]) == {"message", "type", "param", "code"} for answer in found)
         assert [answer.json()["error"]["param"] for answer in (twice, empty)] == ["n", "messages"]
+
+
+async def test_a_message_that_a_guard_blocks_is_refused_once() -> None:
+    """It is 400, which no client tries again. `error_text` decides whether users read the reason."""
+    asked: list[str] = []
+
+    def check(checked: CheckedInput) -> Block:
+        asked.append(checked.text)
+        return Block("no homework")
+
+    def reason(error: BaseException) -> str:
+        return error.reason if isinstance(error, Blocked) else "It failed."
+
+    async with (
+        served([], wires=WIRES, middleware=[guard_input(check)], error_text=reason) as it,
+        openai(it) as client,
+    ):
+        with pytest.raises(BadRequestError, match="no homework") as caught:
+            await client.with_options(max_retries=2).chat.completions.create(model="Boss", messages=HI)
+        assert (caught.value.code, caught.value.response.headers.get("retry-after")) == ("content_filter", None)
+        assert len(asked) == 1
+        stream = await client.chat.completions.create(model="Boss", messages=HI, stream=True)
+        with pytest.raises(APIError, match="no homework") as late:
+            assert [chunk.choices[0].delta.content async for chunk in stream] == []
+        assert late.value.code == "content_filter"
 
 
 async def test_a_failure_of_the_provider_says_when_to_try_again() -> None:

@@ -83,6 +83,8 @@ class Tools:
                     "structured",
                     "fail",
                     "fail_silently",
+                    "fail_as_data",
+                    "broken",
                     "slow",
                     "book",
                     "wait",
@@ -134,6 +136,12 @@ class Tools:
 
     async def _fail_silently(self, *_: object) -> Result:
         return CallToolResult(content=[], is_error=True)
+
+    async def _fail_as_data(self, *_: object) -> Result:
+        return CallToolResult(content=[], structured_content={"reason": "closed"}, is_error=True)
+
+    async def _broken(self, *_: object) -> Result:
+        return CallToolResult(content=[TextContent(text="A map:"), ImageContent(data="abc", mime_type="image/png")])
 
     async def _slow(self, context: ServerRequestContext[Any], _: object) -> Result:
         try:

@@ -54,11 +54,14 @@ def client(url: str, token: str | None) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=url, headers=headers, timeout=20, trust_env=False)
 
 
-def service(script: Any, workshop: Workshop | None = None, *, cut: int = 4, **settings: Any) -> Service:
+def service(
+    script: Any, workshop: Workshop | None = None, *, cut: int = 4, middleware: Any = (), **settings: Any
+) -> Service:
     """A service with a scripted model, the agents of the workshop, and two users."""
     model = ScriptedModel(script, cut=cut)
     agents = (workshop or Workshop()).agents()
-    return Service(AsyncSwarm(model.client()), **{"agents": agents, "auth": bearer(TOKENS), **settings})
+    swarm = AsyncSwarm(model.client(), middleware=middleware)
+    return Service(swarm, **{"agents": agents, "auth": bearer(TOKENS), **settings})
 
 
 @asynccontextmanager

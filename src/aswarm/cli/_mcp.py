@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Generator
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
 import anyio
@@ -65,8 +67,18 @@ async def _over_stdio(server: Server) -> None:
     from mcp.server.stdio import stdio_server  # noqa: PLC0415 - as above
 
     async with stdio_server() as (read, write):
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr), _ended_by_ctrl_c():
             await server.run(read, write, server.create_initialization_options())
+
+
+@contextmanager
+def _ended_by_ctrl_c() -> Generator[None]:
+    """Inside the block, Ctrl-C ends the process at once: the SDK reads stdin in a thread that no cancellation wakes."""
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 async def _over_http(server: Server, port: int) -> None:

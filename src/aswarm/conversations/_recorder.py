@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 
 from aswarm._agent import Agent, Response
-from aswarm._errors import AswarmError, CallerMistake, Hold
+from aswarm._errors import AswarmError, CallerMistake, Hold, RunRefused
 from aswarm._events import LoopEvent, RunFinished
 from aswarm._messages import Message
 from aswarm._run.handlers import Handlers, Started
@@ -56,7 +56,7 @@ class Recorder:
         self._check_agent = check_agent
         self._uncertain: Change | None = None  # a write that was interrupted: the store may have it
         self._failure: Exception | None = None
-        self._is_final = self._is_finished = False
+        self._is_final = self._is_finished = self._is_refused = False
         self._wanted = self._written = 0
         self._writing: anyio.Event | None = None
 
@@ -75,7 +75,11 @@ class Recorder:
             self._place.enter_tool()
             return await self._call(handlers, call, context, started)
 
+        handlers.run.on_end(self._note_end)
         return replace(handlers, complete=complete, call_tool=call_tool)
+
+    def _note_end(self, _: Response, error: AswarmError | None) -> None:
+        self._is_refused = isinstance(error, RunRefused)
 
     async def _call(self, handlers: Handlers, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         is_handoff = call.tool is not None and call.tool.is_handoff
@@ -212,6 +216,8 @@ class Recorder:
         """What the store does not have yet, if anything; and what cannot be stored of it, if anything."""
         response, stored = self.response(), self._stored
         messages = [*self._history, *response.messages]
+        while self._is_refused and messages and messages[-1]["role"] == "user":
+            del messages[-1]
         keep = _common(stored.messages, messages)
         agent, agent_fault = self._agent_name(response.agent)
         context, context_fault = _storable(response.context_variables, stored.context_variables)

@@ -12,17 +12,15 @@ from typing import Any, TypeAlias
 
 from aswarm._messages import text_of
 from aswarm._run.handlers import Handlers, Middleware
-from aswarm._usage import Usage
-from aswarm._wire.accumulator import Accumulator, Completion
+from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.request import CompletionRequest
 
 from ._check import Check, OnError, guarding
 from ._checked import CheckedAnswer
 from ._input import Chunk, Chunks, said
-from ._verdicts import Block, Replace, Say, refusal
+from ._verdicts import Block, Blocked, Replace, Say, refusal
 
 _AnswerVerdict: TypeAlias = Block | Say | Replace | None
-_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 def hold_answer(
@@ -58,18 +56,28 @@ def hold_answer(
             completion = accumulator.finish()
             text = text_of(completion.message["content"])
             checked = CheckedAnswer(text, completion.message, messages, request.agent, handlers.run)
-            match await judged.judge(checked):
-                case Block(reason):
-                    raise refusal(judged.name, reason)
-                case Say(text) | Replace(text):
-                    yield said(text, _usage(completion))
-                case _:
-                    for each in held:
-                        yield each
+            try:
+                instead = await _text_instead(judged, checked)
+            except Blocked:
+                handlers.run.add_usage(completion.usage, request.body["model"])
+                raise
+            for each in held if instead is None else [said(instead, completion.usage)]:
+                yield each
 
         return replace(handlers, complete=complete)
 
     return guarding(wrap)
+
+
+async def _text_instead(check: Check, checked: CheckedAnswer) -> str | None:
+    """The text in place of the answer; None if the answer passes. Raises Blocked."""
+    match await check.judge(checked):
+        case Block(reason):
+            raise refusal(check.name, reason)
+        case Say(text) | Replace(text):
+            return str(text)
+        case _:
+            return None
 
 
 def _is_text(value: object) -> bool:
@@ -78,8 +86,3 @@ def _is_text(value: object) -> bool:
 
 def _has_calls(delta: Mapping[str, Any] | None) -> bool:
     return delta is not None and bool(delta["tool_calls"])
-
-
-def _usage(completion: Completion) -> Mapping[str, Any]:
-    usage: Usage = completion.usage
-    return {**usage.details, **{key: getattr(usage, key) for key in _COUNTS}}

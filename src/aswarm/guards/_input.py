@@ -14,22 +14,25 @@ from typing import Any, Literal, TypeAlias
 import anyio
 
 from aswarm._agent import Agent
-from aswarm._errors import ConfigurationError
+from aswarm._errors import AswarmError, ConfigurationError
 from aswarm._json import is_array, is_object, shown
 from aswarm._messages import Message
 from aswarm._run.handlers import Handlers, Middleware
 from aswarm._runtime.backend import TaskResult
+from aswarm._usage import Usage
+from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.request import CompletionRequest
 
 from ._check import Check, OnError, Pending, guarding
 from ._checked import CheckedInput, last_of_user
-from ._verdicts import Block, Content, Replace, Say, Verdict, refusal
+from ._verdicts import Block, Blocked, Content, Replace, Say, Verdict, refusal
 
 Chunk: TypeAlias = Mapping[str, Any]
 Chunks: TypeAlias = AsyncGenerator[Chunk, None]
 _InputVerdict: TypeAlias = Block | Say | Replace | None
 _END: Any = object()
 _SHOWN = 80
+_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 def guard_input(
@@ -115,6 +118,7 @@ class _InputGuard:
 
     async def _judged(self, request: CompletionRequest) -> Chunks:
         checked = CheckedInput(request.body["messages"], request.agent, self._handlers.run)
+        unused: list[Chunk] = []
         found = self._check.begin(checked)
         if not isinstance(found, Pending):
             verdict = found
@@ -124,7 +128,12 @@ class _InputGuard:
             with closing(found):
                 async with aclosing(self._handlers.complete(request.copy())) as chunks:
                     ahead = _ReadAhead(found)
-                    verdict = await ahead.read(chunks)
+                    unused = ahead.received
+                    try:
+                        verdict = await ahead.read(chunks)
+                    except Blocked:
+                        self._count(unused, request)
+                        raise
                     if verdict is None:
                         self._let_pass(checked.messages)
                         for chunk in ahead.received:
@@ -133,22 +142,30 @@ class _InputGuard:
                         async for chunk in chunks:
                             yield chunk
                         return
-        async with aclosing(self._after(verdict, checked, request)) as chunks:
+        async with aclosing(self._after(verdict, checked, request, unused)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
-    def _after(self, verdict: Verdict, checked: CheckedInput, request: CompletionRequest) -> Chunks:
-        """What follows from the verdict, where no completion was asked for, or the one that was is not used."""
-        if isinstance(verdict, Block):
-            raise refusal(self._check.name, verdict.reason)
+    def _after(
+        self, verdict: Verdict, checked: CheckedInput, request: CompletionRequest, unused: list[Chunk]
+    ) -> Chunks:
+        """What follows from the verdict. `unused`: the chunks of a completion that was asked for and is not used."""
         if isinstance(verdict, Say):
             self._said = None if self._every_turn else verdict
-            return _said(verdict)
+            return _said(verdict, _usage_of(unused))
+        self._count(unused, request)
+        if isinstance(verdict, Block):
+            raise refusal(self._check.name, verdict.reason)
         if isinstance(verdict, Replace):
             self._replace_text(last_of_user(checked.messages), verdict.value)
             self._replace_known(request)
         self._let_pass(request.body["messages"])
         return self._handlers.complete(request)
+
+    def _count(self, unused: list[Chunk], request: CompletionRequest) -> None:
+        """Count the tokens of a completion that is not used. Of one that is cut, the provider has told none."""
+        if (usage := _usage_of(unused)) is not None:
+            self._handlers.run.add_usage(usage, request.body["model"])
 
     def _replace_text(self, messages: list[Message], content: Content) -> None:
         if not messages:
@@ -203,11 +220,23 @@ class _ReadAhead:
             scope.cancel()
 
 
-async def _said(say: Say) -> Chunks:
-    yield said(say.text)
+async def _said(say: Say, usage: Usage | None = None) -> Chunks:
+    yield said(say.text, usage)
 
 
-def said(text: str, usage: Mapping[str, Any] | None = None) -> Chunk:
-    """A whole completion with this text."""
+def said(text: str, usage: Usage | None = None) -> Chunk:
+    """A whole completion with this text. `usage`: that of the completion in whose place it stands."""
     message = {"role": "assistant", "content": text}
-    return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
+    reported = usage and {**usage.details, **{key: getattr(usage, key) for key in _COUNTS}}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": reported}
+
+
+def _usage_of(chunks: list[Chunk]) -> Usage | None:
+    """The usage of a completion, or None if it had not ended."""
+    accumulator = Accumulator()
+    try:
+        for chunk in chunks:
+            accumulator.feed(chunk)
+        return accumulator.finish().usage
+    except AswarmError:
+        return None

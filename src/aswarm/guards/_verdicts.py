@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from aswarm._errors import Hold, RunError
+from aswarm._errors import Hold, RunRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,12 @@ class Halt:
     reason: str = ""
 
 
-class Blocked(RunError):  # noqa: N818 - reads as what happened
+class Blocked(RunRefused):
     """A guard has ended the run: it blocked an input or an answer, halted at a call, or its check failed.
 
     `reason` is that of the verdict, `check` the name of the check. `response` is valid, as with every RunError; nothing
-    of a completion that was blocked is in it. If a check has failed, its exception is the `__cause__`.
+    of a completion that was blocked is in it. If a check has failed, its exception is the `__cause__`. A `Conversation`
+    does not keep the messages of the user that nothing follows; a program that keeps its own history leaves them out too.
     """
 
     def __init__(self, message: str, *, reason: str = "", check: str = "") -> None:

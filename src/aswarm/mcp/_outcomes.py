@@ -10,6 +10,8 @@ from enum import Enum, auto
 from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_REQUEST, REQUEST_TIMEOUT
 
+from ._http import NO_REASON
+
 
 class CallOutcome(Enum):
     """What became of a call."""
@@ -21,7 +23,6 @@ class CallOutcome(Enum):
 
 
 _OF_SESSIONS = (CONNECTION_CLOSED, REQUEST_TIMEOUT, INVALID_REQUEST)
-_NO_REASON = "Server returned an error response"  # the SDK's text for a status of HTTP without an error of JSON-RPC
 
 
 def outcome_of(error: Exception) -> CallOutcome:
@@ -34,4 +35,4 @@ def outcome_of(error: Exception) -> CallOutcome:
         return CallOutcome.NOT_RUN
     if code == REQUEST_TIMEOUT:
         return CallOutcome.TIMED_OUT
-    return CallOutcome.LOST if code == CONNECTION_CLOSED or error.message == _NO_REASON else CallOutcome.ANSWERED
+    return CallOutcome.LOST if code == CONNECTION_CLOSED or error.message == NO_REASON else CallOutcome.ANSWERED

@@ -27,16 +27,23 @@ Shown: TypeAlias = str | Image | File
 
 def value_of(result: CallToolResult, tool: str) -> str | list[Shown]:
     """What a function returns for the result. Raises ToolError where the server says that the call failed."""
-    shown = [_shown(block) for block in result.content]
+    shown = [_readable(block) for block in result.content]
+    if not shown and result.structured_content is not None:
+        shown = [json.dumps(result.structured_content, ensure_ascii=False)]
     if result.is_error:
         raise ToolError(_texts(shown) or f"{tool} failed, and the server does not say why.")
-    if not shown and result.structured_content is not None:
-        return json.dumps(result.structured_content, ensure_ascii=False)
     return shown if any(not isinstance(each, str) for each in shown) else _texts(shown)
 
 
 def _texts(shown: list[Shown]) -> str:
     return "\n".join(each for each in shown if isinstance(each, str))
+
+
+def _readable(block: ContentBlock) -> Shown:
+    try:
+        return _shown(block)
+    except ValueError:  # the call has ended well, so that the rest of its result is told
+        return f"[{block.type}: its data is not valid base64]"
 
 
 def _shown(block: ContentBlock) -> Shown:

@@ -9,8 +9,11 @@ import contextvars
 import dataclasses
 import functools
 import logging
+import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from itertools import dropwhile
+from pathlib import PurePath
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 from urllib.parse import urlsplit
@@ -37,6 +40,7 @@ from aswarm._runtime.backend import current_loop
 from aswarm._tools.tool import Approval, Tool, function_tool
 
 from ._functions import FunctionOptions, may_repeat, parameters_of, runs_alone
+from ._http import HttpTransport
 from ._input import InputAnswer, OnInput, ask, check_decision, elicitations, given, hold_of
 from ._outcomes import CallOutcome, outcome_of
 from ._results import Shown, value_of
@@ -46,6 +50,8 @@ from ._session import Connection, ServerSession, SessionError, all_tools, text_o
 Target: TypeAlias = str | StdioServerParameters | Callable[[], Any] | Any
 
 logger = logging.getLogger("aswarm")
+_LAUNCHERS = ("npx", "bunx", "pnpx", "uvx", "pipx", "node", "bun", "deno", "python")
+_MAY_BE_SECRET = re.compile(r"=|://|\s")  # a setting, a URL, code
 _MOST_ROUNDS = 10  # in which a server may ask during one call
 _POLL_SECONDS = 0.1  # before a call is made again whose server asks for nothing but to come back
 _CHECK_SECONDS = 5.0  # for a server that has not answered a call: does it answer anything?
@@ -89,6 +95,7 @@ class MCPServer:
         self._options = FunctionOptions(prefix, only, approve)
         self._timeout = timeout
         self._on_input = on_input
+        self._http = HttpTransport(server if isinstance(server, str) else "", timeout)
         self._loop: object = None
         self._connection: Connection | None = None
 
@@ -108,7 +115,7 @@ class MCPServer:
             await session.opened()
             self.functions = self._functions_of(session.tools)
         except SessionError as error:
-            raise ConfigurationError(f"the MCP server {self.name} cannot be opened: {error}") from error
+            raise ConfigurationError(f"the MCP server {self.name} cannot be opened: {self._reason(error)}") from error
         except BaseException:
             await connection.close()
             raise
@@ -139,7 +146,9 @@ class MCPServer:
             client = await self._opened().session().opened()
             self.functions = self._functions_of(await all_tools(client))
         except (SessionError, MCPError) as error:
-            raise ConfigurationError(f"the MCP server {self.name} does not list its tools: {error}") from error
+            raise ConfigurationError(
+                f"the MCP server {self.name} does not list its tools: {self._reason(error)}"
+            ) from error
         return self.functions
 
     def _opened(self) -> Connection:
@@ -153,8 +162,15 @@ class MCPServer:
             )
         return self._connection
 
+    def _reason(self, error: Exception) -> str:
+        return self._http.reason(text_of(error))
+
     def _client(self) -> Client:
-        target: Any = self._server() if callable(self._server) else self._server
+        target: Any = self._server
+        if isinstance(target, str):
+            target = self._http.open()
+        elif callable(target):
+            target = target()
         return Client(
             target,
             client_info=Implementation(name="aswarm", version=__version__),
@@ -219,7 +235,7 @@ class MCPServer:
             client = await session.opened()
         except SessionError as error:
             raise ToolError(
-                f"The MCP server {self.name} cannot be reached, and {tool.name} was not called: {error}"
+                f"The MCP server {self.name} cannot be reached, and {tool.name} was not called: {self._reason(error)}"
             ) from error
         try:
             return await client.session.call_tool(
@@ -251,7 +267,7 @@ class MCPServer:
     def _told(self, tool: ServerTool, outcome: CallOutcome, error: Exception) -> ToolError:
         match outcome:
             case CallOutcome.ANSWERED:
-                return ToolError(text_of(error))
+                return ToolError(self._reason(error))
             case CallOutcome.TIMED_OUT:
                 return ToolTimeout(
                     f"{tool.name} did not answer within {self._timeout:g} s; its outcome is unknown.",
@@ -259,7 +275,7 @@ class MCPServer:
                 )
             case _:
                 return CallLost(
-                    f"The connection to the MCP server {self.name} was lost during {tool.name} ({text_of(error)}); the outcome of "
+                    f"The connection to the MCP server {self.name} was lost during {tool.name} ({self._reason(error)}); the outcome of "
                     "the call is unknown."
                 )
 
@@ -292,9 +308,9 @@ def _reporter() -> Any:
 
 
 def name_of(server: Target) -> str:
-    """The server in error texts: without what may be secret, such as passwords, queries and arguments."""
+    """The server in error texts, which the model reads too: without what may be secret, such as passwords, queries and arguments."""
     if isinstance(server, StdioServerParameters):
-        return " ".join([server.command, *[each for each in server.args if not each.startswith("-")][:1]])
+        return _program_of([server.command, *server.args])
     if isinstance(server, str):
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https"):
@@ -303,3 +319,14 @@ def name_of(server: Target) -> str:
             )
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     return str(getattr(server, "name", None) or type(server).__name__)
+
+
+def _program_of(words: list[str]) -> str:
+    """The program that a command starts: its name, and after a launcher the package or the file that it launches."""
+    if PurePath(words[0]).name == "env":
+        words = [*dropwhile(lambda word: word.startswith("-") or "=" in word, words[1:])] or words[:1]
+    command, *arguments = words
+    if PurePath(command).stem.rstrip("0123456789.") not in _LAUNCHERS:
+        return command
+    launched = next((each for each in arguments if not each.startswith("-")), "")
+    return command if not launched or _MAY_BE_SECRET.search(launched) else f"{command} {launched}"

@@ -18,6 +18,7 @@ DONE = b"data: [DONE]\n\n"
 _FINISH = {"max_turns": "length", "budget": "length"}
 _PROVIDER_FINISH = ("length", "content_filter")
 _RATE_LIMIT = 429
+_BLOCKED = 400
 _RETRY_SECONDS = 2  # where the provider does not say
 
 
@@ -102,7 +103,8 @@ class OpenAIWire:
 
     def _ended(self, entry: Entry) -> list[dict[str, Any]]:
         if entry.type == "RunFailed":
-            return [error_body(public_error(entry), code=_code(entry), type_=_error_type(entry))]
+            _, kind, code = _failure(entry)
+            return [error_body(public_error(entry), code=code, type_=kind)]
         waiting: Sequence[Mapping[str, Any]] = entry.response["waiting"] if entry.type == "RunFinished" else ()
         calls = [call for call in waiting if call["name"] in self._client_tools and call.get("kind") == "external"]
         chunks = (
@@ -170,21 +172,25 @@ def _usage(entry: Entry) -> dict[str, Any]:
     return {**counts, **{key: details[key] for key in known if key in details}}
 
 
-def _error_type(entry: Entry) -> str:
-    return "rate_limit_error" if failure_status(entry) == _RATE_LIMIT else "server_error"
-
-
-def _code(entry: Entry) -> str:
-    return "rate_limit_exceeded" if failure_status(entry) == _RATE_LIMIT else "run_failed"
+def _failure(entry: Entry) -> tuple[int, str, str]:
+    """The HTTP status, the type and the code of a run that failed."""
+    error = entry.fields["error"]
+    if error.get("status_code") == _RATE_LIMIT:
+        return _RATE_LIMIT, "rate_limit_error", "rate_limit_exceeded"
+    if error["type"] == "Blocked":  # by a guard: clients try a status of the server again
+        return _BLOCKED, "invalid_request_error", "content_filter"
+    return 502, "server_error", "run_failed"
 
 
 def failure_status(entry: Entry) -> int:
-    """The HTTP status for a run that failed before a stream began: 429 if the provider refused for its limits, else 502."""
-    return _RATE_LIMIT if entry.fields["error"].get("status_code") == _RATE_LIMIT else 502
+    """The HTTP status for a run that failed before a stream began: 429 if the provider refused for its limits, 400 if a guard blocked it, else 502."""
+    return _failure(entry)[0]
 
 
 def failure_headers(entry: Entry) -> dict[str, str]:
-    """The headers of that answer: how many seconds a client waits before it tries again."""
+    """The headers of that answer: how many seconds a client waits before it tries again, if that may help."""
+    if failure_status(entry) == _BLOCKED:
+        return {}
     return {"retry-after": str(math.ceil(entry.fields["error"].get("retry_after") or _RETRY_SECONDS))}
 
 

@@ -1,0 +1,53 @@
+"""HTTP to a server that is a URL.
+
+Decides how long a read may take, and notes the status of an error, which the SDK does not tell. Never decides what is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+
+_CONNECT_SECONDS = 30.0  # these two are the SDK's own
+_READ_SECONDS = 300.0
+NO_REASON = "Server returned an error response"
+STATUS_TEXTS = (NO_REASON, "Not Found")  # what the SDK says in place of a status
+_REASONS = {401: ", it wants authentication", 404: ", there is no MCP server at this path"}
+_WANT_HEADERS = (401, 403)
+
+
+class HttpTransport:
+    """Opens a transport of the SDK for each session. `status`: that of the last message that the server has refused."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        self.status: int | None = None
+        self._url = url
+        # A server may say nothing until a call has ended.
+        self._timeouts = httpx2.Timeout(_CONNECT_SECONDS, read=max(_READ_SECONDS, timeout))
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[Any]:
+        """The streams of one session."""
+        hooks = {"response": [self._note]}
+        async with (
+            httpx2.AsyncClient(timeout=self._timeouts, event_hooks=hooks) as client,
+            streamable_http_client(self._url, http_client=client) as streams,
+        ):
+            yield streams
+
+    async def _note(self, response: httpx2.Response) -> None:
+        if response.is_error and response.request.method == "POST":
+            self.status = response.status_code
+
+    def reason(self, text: str) -> str:
+        """The text of an error; with the status and what to do about it, where the SDK's text stands for a status."""
+        if self.status is None or text not in STATUS_TEXTS:
+            return text
+        reason = f"HTTP status {self.status}{_REASONS.get(self.status, '')}"
+        if self.status in _WANT_HEADERS:
+            reason += "; MCPServer(lambda: streamable_http_client(url, http_client=...)) can send headers"
+        return reason
