@@ -97,12 +97,12 @@ class Question:
 
     def _whole(self, swarm: Swarm, options: AskOptions, writer: EventWriter) -> Response:
         start = self._start
+        run: Any = swarm.run  # type checkers do not know which overload an output of any type means
         try:
-            asked: Any = swarm.run(start.agent, start.messages, start.context, resume=start.resume, **options.of_run)
+            response: Response = run(start.agent, start.messages, start.context, resume=start.resume, **options.of_run)
         except (AswarmError, KeyboardInterrupt) as error:
             self._fail(response_of(error, start.agent), error, writer)
             raise
-        response: Response = asked  # type checkers do not know which overload an output of any type means
         writer.show_response(response)
         return response
 
@@ -157,7 +157,7 @@ class StoredQuestion:
         return response
 
     def _begin(self, conversation: Conversation, options: AskOptions) -> ConversationStream:
-        arguments = {**options.of_run, "deltas": options.is_streamed}
+        arguments: dict[str, Any] = {**options.of_run, "deltas": options.is_streamed}
         if self.decisions is False:
             return conversation.stream(self.text, self.context, **arguments)
         return conversation.resume_stream(self.decisions, self.context, **arguments)
