@@ -91,13 +91,48 @@ def test_a_message_whose_run_failed_at_once() -> None:
     assert texts(stored().messages) == ["Hi", "Hi.", "Bad", "Now."]
 
 
-def test_a_history_that_is_reset_or_loaded() -> None:
+def test_a_history_that_is_reset() -> None:
     """The store has what the chat has."""
     with model("Hi.") as server:
-        invoke("chat", "agents:orders", *KEPT, "-c", "user=Ann", server=server, stdin="Hi\n/save a.json\n/reset\n")
-        assert (stored().messages, stored().context_variables) == ([], {"user": "Ann"})
-        invoke("chat", "agents:orders", *KEPT, server=server, stdin="/load a.json\n")
-    assert texts(stored().messages) == ["Hi", "Hi."]
+        invoke("chat", "agents:orders", *KEPT, "-c", "user=Ann", server=server, stdin="Hi\n/reset\n")
+    assert (stored().messages, stored().context_variables) == ([], {"user": "Ann"})
+
+
+def test_a_copy_and_a_return_to_it() -> None:
+    """`/save` copies to another id, and the chat continues under its own; `/load` continues under the other one."""
+    lines = "Hi\n/save copy\nMore\n/load copy\nOther\n/load nowhere\n/save copy\n"
+    with model("Hi.", "Much more.", "Another.") as server:
+        result = invoke("chat", "agents:orders", *KEPT, "-c", "user=Ann", server=server, stdin=lines)
+    assert "2 messages saved as 'copy'. The conversation continues as 'ann'." in result.stdout
+    assert "2 messages loaded. The active agent is Orders." in result.stdout
+    assert "The store has no conversation 'nowhere'." in result.stdout
+    assert "The store has this conversation as 'copy' already" in result.stdout
+    assert texts(stored("ann").messages) == ["Hi", "Hi.", "More", "Much more."]
+    assert texts(stored("copy").messages) == ["Hi", "Hi.", "Other", "Another."]
+    assert stored("copy").context_variables == {"user": "Ann"}
+    assert not Path("copy").exists()
+
+
+def test_a_copy_replaces_another_conversation_only_if_the_user_says_so() -> None:
+    """An earlier state of the conversation is replaced without a question."""
+    with model("Hi.", "More.", "Ho.") as server:
+        first = "Hi\n/save copy\nMore\n/save copy\n/reset\n/save copy\nHo\n/save copy\nno\n/save copy\n"
+        result = invoke("chat", "agents:orders", *KEPT, server=server, stdin=first)
+        assert result.stdout.count("copy has another conversation (4 messages). Replace it?") == 2
+        assert "Not saved." in result.stdout
+        assert texts(stored("copy").messages) == ["Hi", "Hi.", "More", "More."]
+        invoke("chat", "agents:orders", *KEPT, server=server, stdin="/save copy\nyes\n")
+    assert texts(stored("copy").messages) == ["Ho", "Ho."]
+
+
+def test_a_save_or_load_without_an_id() -> None:
+    """A line says what is missing; a conversation without messages is not copied, and the help names both meanings."""
+    with model() as server:
+        result = invoke("chat", "agents:orders", *KEPT, server=server, stdin="/save\n/load\n/save copy\n/help\n")
+    assert "/save needs the id of a conversation." in result.stdout
+    assert "/load needs the id of a conversation." in result.stdout
+    assert "There are no messages to save." in result.stdout
+    assert "with --store, a copy under this id" in result.stdout
 
 
 def test_an_answer_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

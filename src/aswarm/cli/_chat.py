@@ -13,6 +13,7 @@ from ._load import load_agent
 from ._mcp_servers import mcp_option, with_async_mcp_servers, with_mcp_servers
 from ._options import AGENT_HELP, context_option, max_turns_option, provider, provider_options
 from ._output import writing
+from ._stored import StoredPlace, store_options, stored_place
 
 if TYPE_CHECKING:
     from aswarm._providers.apis import ApiName
@@ -28,12 +29,7 @@ if TYPE_CHECKING:
 @mcp_option
 @click.option("--stream/--no-stream", default=True, help="Show answers piece by piece, or when they are complete.")
 @click.option("--load", metavar="FILE", help="Continue a conversation that /save has written.")
-@click.option(
-    "--store",
-    metavar="FILE",
-    help="Keep the conversation in this file of aswarm.conversations, as it happens; or in a PostgreSQL database, as a URL.",
-)
-@click.option("--conversation", metavar="ID", help="The conversation in --store, new or to be continued.")
+@store_options
 @click.option("--debug", is_flag=True, help="Print every request and answer, as Swarm's debug mode does.")
 def chat(
     agent: str,
@@ -54,15 +50,14 @@ def chat(
     from aswarm.repl._printing import PrintingError  # noqa: PLC0415 - as above
 
     options = ChatOptions(stream, debug, model, max_turns, api)
-    if (store is None) is not (conversation is None):
-        raise SetupError("--store and --conversation belong together: a file, and the id of a conversation in it")
-    if load is not None and store is not None:
-        raise SetupError("--load and --store are two places of a conversation; use one of them, or /load in the chat")
+    place = stored_place(store, conversation)
+    if load is not None and place is not None:
+        raise SetupError("--load and --store are two places of a conversation; use one of them")
     with provider(base_url), writing(sys.stdout, PrintingError):
-        if store is None or conversation is None:
+        if place is None:
             _chat_in_memory(agent, context, options, load, servers)
         else:
-            _chat_in_store(agent, context, options, store, conversation, servers)
+            _chat_in_store(agent, context, options, place, servers)
 
 
 def _chat_in_memory(
@@ -82,22 +77,19 @@ def _chat_in_store(
     agent: str,
     context: dict[str, Any],
     options: ChatOptions,
-    place: str,
-    conversation_id: str,
+    place: StoredPlace,
     servers: tuple[str, ...],
 ) -> None:
     import anyio  # noqa: PLC0415 - as above
 
     from aswarm import AsyncSwarm  # noqa: PLC0415 - as above
-    from aswarm.conversations import PostgresStore, SQLiteStore  # noqa: PLC0415 - as above
     from aswarm.repl._loop import chat_in_store  # noqa: PLC0415 - as above
 
     async def talk() -> None:
-        made = PostgresStore(place) if "://" in place else SQLiteStore(place)
-        async with AsyncSwarm(api=options.api) as swarm, made as store:
+        async with AsyncSwarm(api=options.api) as swarm, place.open() as store:
             _ = swarm.client  # as above
             async with with_async_mcp_servers(loaded, servers):
-                await chat_in_store(loaded, context, options, swarm, store, conversation_id)
+                await chat_in_store(loaded, context, options, swarm, store, place.conversation)
 
     loaded = load_agent(agent)
     anyio.run(talk)

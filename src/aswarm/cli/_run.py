@@ -2,48 +2,29 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from dataclasses import dataclass
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 import click
 
-from aswarm._agent import Response, as_response
-from aswarm._blocking.sync_swarm import Swarm
+from aswarm._agent import Response
 from aswarm._budget import Budget
 from aswarm._decisions import Decisions
-from aswarm._errors import AswarmError
-from aswarm._events import Event
 from aswarm._output import answer_text
 from aswarm._providers.apis import ApiName
 from aswarm._text import counted, one_line
 
 from ._command import command
-from ._continued import Beginning, ContinuedConversation, NewConversation, decisions_in
+from ._continued import ContinuedConversation, NewConversation, decisions_in
 from ._event_printer import EventPrinter
 from ._exits import ExitCode, SetupError
 from ._json_lines import JsonLines
 from ._load import load_agent, load_output
-from ._mcp_servers import mcp_option, with_mcp_servers
+from ._mcp_servers import mcp_option
 from ._options import AGENT_HELP, budget_option, context_option, max_turns_option, provider, provider_options
 from ._output import reserve_stdout
-
-
-class EventWriter(Protocol):
-    """Writes a run to stdout."""
-
-    def show(self, event: Event) -> None:
-        """Write one event."""
-        ...
-
-    def show_response(self, response: Response) -> None:
-        """Write a run that was not streamed."""
-        ...
-
-    def show_failure(self, response: Response, error: BaseException, /) -> None:
-        """Write that the run ended early, with what it has done until then."""
-        ...
+from ._question import AskOptions, EventWriter, Question, StoredQuestion
+from ._stored import StoredPlace, store_options, stored_place
 
 
 @command(
@@ -53,7 +34,7 @@ class EventWriter(Protocol):
     text=f"Ask AGENT a QUESTION, and stream its answer to stdout.\n\n{AGENT_HELP} With - as QUESTION, it is read from "
     "stdin. What functions print goes to stderr.\n\nA run stops where a call waits for a decision, such as an approval: the "
     "open calls are written as a JSON list, and the exit code is 3. Keep the conversation with --save FILE. Then run the "
-    "command with --load FILE and --resume DECISIONS, and no QUESTION.",
+    "command with --load FILE and --resume DECISIONS, and no QUESTION. A conversation in --store needs neither file.",
 )
 @click.argument("agent")
 @click.argument("question", required=False)
@@ -68,10 +49,11 @@ class EventWriter(Protocol):
 @click.option("--json", "as_json", is_flag=True, help="Write typed events, one JSON object on each line.")
 @click.option("--load", metavar="FILE", help="Continue the conversation that --save, or /save in a chat, has written.")
 @click.option("--save", metavar="FILE", help="Keep the conversation in a file, however the run ends.")
+@store_options
 @click.option(
     "--resume",
     metavar="FILE",
-    help="Decide on the calls that are open at the end of the loaded conversation. A JSON file, or - for stdin: an object "
+    help="Decide on the calls that are open at the end of the conversation of --load or --store. A JSON file, or - for stdin: an object "
     'by the id of the call, {"call_1": true, "call_2": {"deny": "reason"}, "call_3": {"approve": {"arguments": {...}}}, '
     '"call_4": {"answer": data}, "call_5": "text told to the model"}; or true, which runs them all.',
 )
@@ -96,39 +78,48 @@ def run(
     as_json: bool,
     load: str | None,
     save: str | None,
+    store: str | None,
+    conversation: str | None,
     resume: str | None,
     output: str | None,
     verbose: bool,
     debug: bool,
 ) -> None:
     """Ask the question."""
-    text, decisions = _asked(question, load, save, resume)
+    place = stored_place(store, conversation)
+    text, decisions = _asked(question, load, save, resume, place)
     with provider(base_url):
         loaded, kind = load_agent(agent), None if output is None else load_output(output)
-        conversation: NewConversation | ContinuedConversation = NewConversation(loaded, context)
-        if load is not None or save is not None:
-            conversation = ContinuedConversation(loaded, context, load, save)
-        asked = _Question(conversation, conversation.begin(text, decisions), model, max_turns, debug, kind)
-        swarm = Swarm(api=api, budget=budget)
-        with reserve_stdout() as stdout, swarm, with_mcp_servers(loaded, servers):
+        options = AskOptions(model, max_turns, debug, kind, stream, api, budget, servers)
+        asked: Question | StoredQuestion
+        if place is not None:
+            asked = StoredQuestion(place, loaded, context, text, decisions)
+        elif load is not None or save is not None:
+            asked = Question(ContinuedConversation(loaded, context, load, save), text, decisions)
+        else:
+            asked = Question(NewConversation(loaded, context), text, decisions)
+        with reserve_stdout() as stdout:
             has_type = not (kind is None and loaded.output is None)
-            writer = _writer(stdout, as_json=as_json, verbose=verbose, has_type=has_type)
-            response = asked.stream(swarm, writer) if stream else asked.ask(swarm, writer)
-    asked.end(response)
-    raise click.exceptions.Exit(_exit_code(response, is_saved=save is not None))
+            response = asked.ask(options, _writer(stdout, as_json=as_json, verbose=verbose, has_type=has_type))
+    how = "with --load FILE and --resume DECISIONS" if save is not None else "if it is kept with --save FILE"
+    raise click.exceptions.Exit(_exit_code(response, "with --resume DECISIONS" if place is not None else how))
 
 
 def _asked(
-    question: str | None, load: str | None, save: str | None, resume: str | None
+    question: str | None, load: str | None, save: str | None, resume: str | None, place: StoredPlace | None
 ) -> tuple[str, bool | Decisions]:
     """The text of the question; or an empty text, and the decisions in its place."""
+    if place is not None and not (load is None and save is None):
+        raise SetupError("--store keeps the conversation; --load and --save are places of another one")
     if resume is None:
         if question is None:
             raise SetupError("there is no QUESTION; only --resume needs none")
         return _text(question), False
-    if load is None:
-        raise SetupError("--resume needs --load FILE: the conversation whose calls are open")
-    if save is None:
+    if load is None and place is None:
+        raise SetupError(
+            "--resume needs --load FILE, or --store and --conversation: the conversation whose calls are open"
+        )
+    if save is None and place is None:
         raise SetupError(
             "--resume needs --save FILE: without it the same calls stay open in the loaded file, and would run again; "
             "FILE may be that of --load"
@@ -155,68 +146,8 @@ def _writer(stdout: TextIO, *, as_json: bool, verbose: bool, has_type: bool) -> 
     return JsonLines(stdout) if as_json else EventPrinter(stdout, details, has_type=has_type)
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    conversation: NewConversation | ContinuedConversation
-    start: Beginning
-    model: str | None
-    max_turns: float
-    debug: bool
-    output: Any = None
-
-    def stream(self, swarm: Swarm, writer: EventWriter) -> Response:
-        """Ask, and write the events while they happen."""
-        start = self.start
-        begin = functools.partial(swarm.stream, debug=self.debug, max_turns=self.max_turns, resume=start.resume)
-        run = begin(start.agent, start.messages, start.context, self.model, output=self.output)
-        try:
-            with run:
-                for event in run:
-                    writer.show(event)
-        except (AswarmError, KeyboardInterrupt) as error:
-            writer.show_failure(run.response, error)
-            self.end(run.response, failed=True)
-            raise
-        return run.response
-
-    def ask(self, swarm: Swarm, writer: EventWriter) -> Response:
-        """Ask, and write the last answer."""
-        start = self.start
-        try:
-            asked: Any = swarm.run(
-                start.agent,
-                start.messages,
-                start.context,
-                self.model,
-                debug=self.debug,
-                max_turns=self.max_turns,
-                resume=start.resume,
-                output=self.output,
-            )
-        except (AswarmError, KeyboardInterrupt) as error:
-            known = as_response(getattr(error, "response", None))
-            partial = known or Response(agent=start.agent, stop="error")
-            writer.show_failure(partial, error)
-            self.end(partial, failed=True)
-            raise
-        response: Response = asked  # type checkers do not know which overload an output of any type means
-        writer.show_response(response)
-        return response
-
-    def end(self, response: Response, *, failed: bool = False) -> None:
-        """Warn of calls whose outcome is unknown, and keep the conversation."""
-        _warn_of_unknown_calls(response)
-        self.conversation.end(response, failed=failed)
-
-
-def _warn_of_unknown_calls(response: Response) -> None:
-    names = ", ".join(call.name for call in response.unknown_calls)
-    if names:
-        click.echo(f"Warning: the outcome of these calls is unknown: {names}", err=True)
-
-
-def _exit_code(response: Response, *, is_saved: bool) -> ExitCode:
-    """The exit code of the run; the reason is printed to stderr where there is no answer.
+def _exit_code(response: Response, how: str) -> ExitCode:
+    """The exit code of the run; the reason is printed to stderr where there is no answer. `how`: how it can be continued.
 
     As in a batch, a call whose outcome is unknown counts more than a missing answer: the call may have had its effect.
     """
@@ -226,15 +157,14 @@ def _exit_code(response: Response, *, is_saved: bool) -> ExitCode:
         if not answer_text(response.messages).strip():
             click.echo("Note: the answer is empty", err=True)
         return unknown or ExitCode.DONE
-    why = _why(response, refused=refused, is_saved=is_saved)
+    why = _why(response, how, refused=refused)
     click.echo(f"{'Stopped' if response.spent else 'No answer'}: {why}", err=True)
     return unknown or ExitCode.NO_ANSWER
 
 
-def _why(response: Response, *, refused: bool, is_saved: bool) -> str:
+def _why(response: Response, how: str, *, refused: bool) -> str:
     if response.stop == "waiting":
         calls = ", ".join(f"{one_line(call.name)} ({one_line(call.id)})" for call in response.waiting)
-        how = "with --load FILE and --resume DECISIONS" if is_saved else "if it is kept with --save FILE"
         return f"waiting for a decision on {calls}; the conversation can be continued {how}"
     if refused:
         return "the model refused"

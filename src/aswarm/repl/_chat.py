@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from aswarm._agent import Response
@@ -18,7 +18,20 @@ from ._commands import EXIT, action_for
 from ._display import Display
 from ._questions import OpenQuestions
 from ._saved import other_conversation, read_conversation, write_conversation
-from ._session import AskDecisions, Quit, ReadFile, Session, ShowError, ShowHistory, ShowText, StartRun, WriteFile
+from ._session import (
+    AskDecisions,
+    ContinueWith,
+    CopyTo,
+    Quit,
+    ReadFile,
+    Session,
+    ShowError,
+    ShowHistory,
+    ShowText,
+    StartRun,
+    StoreAction,
+    WriteFile,
+)
 
 # The errors of reading a line; `Chat.on_read_error` decides what they mean.
 READ_ERRORS = (EOFError, KeyboardInterrupt, UnicodeDecodeError)
@@ -53,23 +66,22 @@ class Chat:
         self.display = display
         self.is_over = False
         self._interrupted = False
-        self._to_confirm: WriteFile | None = None
+        self._to_confirm: WriteFile | CopyTo | None = None
         self._questions: OpenQuestions | None = None
 
     # --- lines ---
 
-    def process_line(self, line: str) -> StartRun | None:
-        """Do what a line asks for. A run is only returned: the loop has to drive it."""
+    def process_line(self, line: str) -> StartRun | StoreAction | None:
+        """Do what a line asks for. A run, and what a store has to do, is only returned: the loop performs it."""
         self._interrupted = False
         if self._to_confirm is not None:
-            self._confirm(line)
-            return None
+            return self._confirm(line)
         if self._questions is not None and not (line.startswith("/") or line.strip().lower() == EXIT):
             return self._decide(self._questions, line)
         self._questions = None  # a command leaves the calls open
         match action_for(self.session, line):
-            case StartRun() as start:
-                return start
+            case StartRun() | CopyTo() | ContinueWith() as action:
+                return action
             case AskDecisions():
                 self._ask()
             case ShowText(text):
@@ -99,10 +111,10 @@ class Chat:
         self.display.show_text(questions.text)
         return None
 
-    def _use_file(self, action: WriteFile | ReadFile, *, replace: bool = False) -> None:
+    def _use_file(self, action: WriteFile | ReadFile, *, replaces: bool = False) -> None:
         try:
             if isinstance(action, WriteFile):
-                text = self._write(action, replace=replace)
+                text = self._write(action, replaces=replaces)
             else:
                 text = self.session.load(read_conversation(action.path))
         except (OSError, ValueError) as error:
@@ -110,20 +122,27 @@ class Chat:
         else:
             self.display.show_text(text)
 
-    def _write(self, action: WriteFile, *, replace: bool = False) -> str:
-        if not replace and (other := other_conversation(action.path, action.text)) is not None:
-            self._to_confirm = action
-            messages = counted(len(other.messages), "message")
-            return f"{action.path} has another conversation ({messages}). Replace it? Type yes, or anything else to keep it."
+    def _write(self, action: WriteFile, *, replaces: bool = False) -> str:
+        if not replaces and (other := other_conversation(action.path, action.text)) is not None:
+            return self.question(action, action.path, len(other.messages))
         write_conversation(action.path, action.text)
         return action.done
 
-    def _confirm(self, line: str) -> None:
+    def question(self, action: WriteFile | CopyTo, name: str, length: int) -> str:
+        """Ask with this text whether the action may replace another conversation. The next line is the answer."""
+        self._to_confirm = action
+        messages = counted(length, "message")
+        return f"{name} has another conversation ({messages}). Replace it? Type yes, or anything else to keep it."
+
+    def _confirm(self, line: str) -> CopyTo | None:
         action, self._to_confirm = self._to_confirm, None
         if action is None or line.strip().lower() not in ("y", "yes"):
             self.display.show_text("Not saved.")
+        elif isinstance(action, CopyTo):
+            return replace(action, replaces=True)
         else:
-            self._use_file(action, replace=True)
+            self._use_file(action, replaces=True)
+        return None
 
     def on_read_error(self, error: BaseException) -> None:
         """Reading a line has failed. The end of input leaves the chat, and so does Ctrl-C twice in a row.

@@ -11,7 +11,18 @@ from aswarm._text import counted, one_line
 from aswarm._tools.toolbox import tools_of
 
 from ._saved import to_json
-from ._session import Action, Quit, ReadFile, Session, ShowError, ShowHistory, ShowText, WriteFile
+from ._session import (
+    Action,
+    ContinueWith,
+    CopyTo,
+    Quit,
+    ReadFile,
+    Session,
+    ShowError,
+    ShowHistory,
+    ShowText,
+    WriteFile,
+)
 from ._text import usage_text
 
 EXIT = "exit"
@@ -19,12 +30,15 @@ EXIT = "exit"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A `/` command. `argument`: what may follow it, as the help shows it. `is_file`: the argument is a path."""
+    """A `/` command. `argument`: what may follow it, as the help shows it.
+
+    `names_conversation`: the argument is the path of a file, or the id of a conversation if the chat has a store.
+    """
 
     action: Callable[[Session, str], Action]
     help: str
     argument: str = ""
-    is_file: bool = False
+    names_conversation: bool = False
 
 
 def action_for(session: Session, line: str) -> Action | None:
@@ -44,8 +58,9 @@ def action_for(session: Session, line: str) -> Action | None:
     if command is None:
         return ShowError(f"There is no command /{name}. See /help, or begin with a space to send the line.")
     argument = argument.strip()
-    if command.is_file and not argument:
-        return ShowError(f"/{name} needs the path of a file.")
+    if command.names_conversation and not argument:
+        needed = "the id of a conversation" if session.has_store else "the path of a file"
+        return ShowError(f"/{name} needs {needed}.")
     return command.action(session, argument)
 
 
@@ -104,14 +119,16 @@ def _reset(session: Session, _: str) -> Action:
     return ShowText(f"New conversation. The active agent is {session.agent.name}.")
 
 
-def _save(session: Session, path: str) -> Action:
+def _save(session: Session, name: str) -> Action:
+    if session.has_store:
+        return CopyTo(name)
     text, left_out = to_json(session.save())
     note = f", without the context variables that are not JSON: {', '.join(left_out)}" if left_out else ""
-    return WriteFile(path, text, f"{counted(len(session.history), 'message')} saved{note}.")
+    return WriteFile(name, text, f"{counted(len(session.history), 'message')} saved{note}.")
 
 
-def _load(_: Session, path: str) -> Action:
-    return ReadFile(path)
+def _load(session: Session, name: str) -> Action:
+    return ContinueWith(name) if session.has_store else ReadFile(name)
 
 
 def _exit(_: Session, __: str) -> Action:
@@ -128,7 +145,14 @@ COMMANDS = {
         _resume, "continue after an error or Ctrl-C; runs the calls left open, or asks about those that wait"
     ),
     "reset": Command(_reset, "start a new conversation"),
-    "save": Command(_save, "save the conversation to a file", "FILE", is_file=True),
-    "load": Command(_load, "continue a conversation from a file", "FILE", is_file=True),
+    "save": Command(
+        _save, "save the conversation to a file; with --store, a copy under this id", "NAME", names_conversation=True
+    ),
+    "load": Command(
+        _load,
+        "continue a conversation from a file; with --store, the one with this id",
+        "NAME",
+        names_conversation=True,
+    ),
     "exit": Command(_exit, "leave the chat; Ctrl-D does the same"),
 }

@@ -118,7 +118,7 @@ def chat_with(
         while not chat.is_over:
             try:
                 start = chat.process_line(reader.read())
-                if start is not None:
+                if isinstance(start, StartRun):
                     _run(swarm, chat, start, options)
             except READ_ERRORS as error:
                 chat.on_read_error(error)
@@ -162,7 +162,7 @@ async def run_demo_loop_async(
             while not chat.is_over:
                 try:
                     start = chat.process_line(await _read_async(chat, reader))
-                    if start is not None:
+                    if isinstance(start, StartRun):
                         await _run_async(partial(swarm.stream, **options.arguments(start)), chat, start)
                 except READ_ERRORS as error:
                     chat.on_read_error(error)
@@ -178,16 +178,18 @@ async def chat_in_store(
 ) -> None:
     """`run_demo_loop_async` with a conversation of a store, which is continued if there is one."""
     with _new_chat(agent, context_variables, options) as (chat, reader):
-        conversation = store.conversation(conversation_id, swarm, agent=agent, context_variables=context_variables)
-        kept = KeptChat(conversation, chat.session)
+        conversation_of = partial(store.conversation, swarm=swarm, agent=agent, context_variables=context_variables)
+        kept = KeptChat(store, conversation_of, conversation_id, chat)
         if about := await kept.begin():
             chat.display.show_text(about)
         while not chat.is_over:
             try:
-                start = chat.process_line(await _read_async(chat, reader))
-                if start is not None:
-                    await _run_async(partial(kept.stream, start, options), chat, start)
+                action = chat.process_line(await _read_async(chat, reader))
+                if isinstance(action, StartRun):
+                    await _run_async(partial(kept.stream, action, options), chat, action)
                     await kept.end_run()
+                elif action is not None:
+                    chat.display.show_text(await kept.perform(action))
                 await kept.keep()
             except READ_ERRORS as error:
                 chat.on_read_error(error)

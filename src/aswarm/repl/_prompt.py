@@ -134,7 +134,7 @@ class _LineCompleter(Completer):
                     yield Completion(known, -len(name), display_meta=command.help)
         elif name == "agent":
             yield from (Completion(a, -len(argument)) for a in self._session.agents if a.startswith(argument))
-        elif name in COMMANDS and COMMANDS[name].is_file:
+        elif name in COMMANDS and COMMANDS[name].names_conversation and not self._session.has_store:
             yield from self._paths.get_completions(Document(argument), complete_event)
 
 

@@ -78,6 +78,21 @@ class ReadFile:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyTo:
+    """Copy the conversation to another id of its store. `replaces`: also over another conversation."""
+
+    conversation_id: str
+    replaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueWith:
+    """Continue with the conversation that its store has under this id."""
+
+    conversation_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Quit:
     """End the chat."""
 
@@ -87,7 +102,10 @@ class AskDecisions:
     """Ask the user about the calls that wait for a decision."""
 
 
-Action: TypeAlias = StartRun | AskDecisions | ShowText | ShowError | ShowHistory | WriteFile | ReadFile | Quit
+StoreAction: TypeAlias = CopyTo | ContinueWith
+Action: TypeAlias = (
+    StartRun | AskDecisions | ShowText | ShowError | ShowHistory | WriteFile | ReadFile | StoreAction | Quit
+)
 
 
 @dataclass
@@ -95,7 +113,8 @@ class Session:
     """One conversation. `reset` returns to `starting_agent` and `starting_context`.
 
     `history` is valid for a request at any time, `context` is the session's own copy, `usage` is the sum of all runs.
-    `failed_message` is a message whose run failed at once; the history is without it.
+    `failed_message` is a message whose run failed at once; the history is without it. `has_store`: the conversation is in a
+    store, where `/save` and `/load` use other ids; otherwise they use files.
     Raises ConfigurationError for an agent or context that no run would take.
     """
 
@@ -106,6 +125,7 @@ class Session:
     history: list[Message] = field(init=False)
     failed_message: str | None = field(init=False)
     usage: Usage = field(init=False, default_factory=Usage)
+    has_store: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.starting_agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's value

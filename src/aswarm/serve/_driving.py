@@ -19,6 +19,7 @@ from aswarm._events import CompletionFinished, RunFinished, TurnStarted
 from aswarm._messages import Message
 from aswarm._run.streams import EventStream
 from aswarm._swarm import AsyncSwarm
+from aswarm._usage import Usage
 from aswarm._wire.request import CompletionRequest
 from aswarm.conversations import Change, Conversation, Store, Stored
 from aswarm.conversations._recorded_run import with_new
@@ -136,17 +137,44 @@ class Drivers:
             context_variables=context,
         )
 
-    async def restore(self, user: str, conversation: str, first: Entry) -> None:
-        """Add the messages of the first entry of a run, whose process died before it could write them. Raises Conflict.
+    async def recover(
+        self, user: str, conversation: str, entries: Sequence[Entry]
+    ) -> tuple[EntryMaker, Response | None]:
+        """What the log of a run needs whose process has died: a maker for its last entries, and what the run had done.
+
+        The conversation has more than the log, which is written a moment later. There is no Response if the conversation was
+        changed since. Raises Conflict, and what the store raises.
+        """
+        key, first = conversation_key(user, conversation), entries[0].fields
+        await self._restore(key, first)
+        stored = await self.store.load(key) or Stored(key)
+        agent = self.known.get(stored.agent) or Agent(name=stored.agent or first["agent"])
+        maker = EntryMaker.of_log(entries, agent, stored.messages)
+        start = first["before"] + len(first["messages"])
+        if stored.messages[first["before"] : start] != first["messages"]:
+            return maker, None
+        response: Response = Response(
+            messages=stored.messages[start:],
+            agent=agent,
+            context_variables=stored.context_variables,
+            usage=_usage(maker.folded.usage),
+            run_id=first["run_id"],
+            stop="cancelled",
+            unknown_calls=stored.unknown_calls,
+        )
+        return maker, response
+
+    async def _restore(self, key: str, first: Mapping[str, Any]) -> None:
+        """Add the messages of a run to its conversation: its process may have died before it could write them.
 
         Nothing is added if the conversation has them, or if it has changed since.
         """
-        key, before, messages = conversation_key(user, conversation), first.fields["before"], first.fields["messages"]
+        before, messages = first["before"], first["messages"]
         stored = await self.store.load(key) or Stored(key)
         rest = stored.messages[before:]  # the answers to open calls may stand in another order in `messages`
         if len(stored.messages) < before or len(rest) >= len(messages) or any(each not in messages for each in rest):
             return
-        agent, context = stored.agent or first.fields["agent"], first.fields["context_variables"]
+        agent, context = stored.agent or first["agent"], first["context_variables"]
         await self.store.write(key, Change(stored.revision, os.urandom(8).hex(), before, messages, agent, context))
 
     def driver(self, new: NewRun) -> Driver:
@@ -276,6 +304,10 @@ class Driver:
         if self._finished is not None:
             return self._maker.event(self._finished, self._response)
         return self._maker.stopped(reason or "cancelled", response)
+
+
+def _usage(counts: Mapping[str, Any]) -> Usage:
+    return Usage(**counts)
 
 
 def _split(stored: Stored, messages: list[Message]) -> tuple[list[Message], list[Message]]:

@@ -5,7 +5,7 @@ Decides what the log of a run contains. It holds no log, and does no I/O but rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -48,7 +48,7 @@ class EntryMaker:
     """Makes the entries of one run, in order.
 
     `history`: the messages of the conversation before the run. `error_text`: the text of an error for readers. `clock`: the
-    milliseconds since the epoch. `folded`: what the entries so far say.
+    milliseconds since the epoch. `folded`: what the entries so far say. `seq`: the number of the next entry.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class EntryMaker:
         self._public = PublicIds(history)
         self._error_text = error_text
         self._clock = clock
-        self._seq = 0
+        self.seq = 0
         self._agent: Agent | None = None
         self._ids: dict[int, str] = {}  # the public ids of the calls of this turn by index
         self._tools: Any = None
@@ -67,9 +67,19 @@ class EntryMaker:
         self._ended: list[str] = []  # calls that ended since the context was compared
         self._compared = 0  # how many messages are known to be as the history has them
 
+    @classmethod
+    def of_log(cls, entries: Iterable[Entry], agent: Agent, history: Sequence[Message]) -> EntryMaker:
+        """A maker of the last entries of a log. `agent`: the active one. `history`: that of the conversation at the end."""
+        maker = cls()
+        for entry in entries:
+            maker.folded.add(entry)
+        maker._agent, maker._context, maker._history = agent, maker.folded.context, history
+        maker._ids = {index: public for public, index in public_ids(history).items()}
+        return maker
+
     def _make(self, kind: str, fields: Mapping[str, Any]) -> Entry:
-        entry = Entry(self._seq, self._clock(), kind, fields)
-        self._seq += 1
+        entry = Entry(self.seq, self._clock(), kind, fields)
+        self.seq += 1
         self.folded.add(entry)
         return entry
 
@@ -152,7 +162,7 @@ class EntryMaker:
             case RunFinished(response=final):
                 return self._end(kind, {}, final)
             case TurnStarted():
-                before = self._differences(response()) if self._seq > 1 else []
+                before = self._differences(response()) if self.seq > 1 else []
                 self._agent, self._ids = event.agent, {}
                 return [*before, self._make(kind, _fields(event))]
             case HandedOff():

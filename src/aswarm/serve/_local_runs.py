@@ -31,6 +31,7 @@ from aswarm.conversations import MemoryStore, Store
 from ._changes import Changes
 from ._driving import Driver, Drivers
 from ._entries import Entry, now
+from ._entry_maker import EntryMaker
 from ._live import LiveRun
 from ._log import Ending, Lot, RunLog
 from ._log_access import LogAccess
@@ -388,28 +389,31 @@ class LocalRuns:
         """Close the runs whose process has died. Returns whether there were any."""
         records = await self._access.call(self._log.take_expired)
         for record in records:
-            if not await self._restore_messages(record):
+            try:
+                entries = await self._closing_entries(record)
+            except AswarmError:  # the run stays open until the next attempt, after the lease
+                logger.exception("the messages of the run %s cannot be stored", record.id, extra=record.log_fields)
                 continue
-            last = Entry(record.last + 1 + _GAP, now(), "RunStopped", {"reason": _DIED})
-            lot = Lot(last.seq, last.seq, last.to_json())
+            lot = Lot(entries[0].seq, entries[-1].seq, b"\n".join(entry.to_json() for entry in entries))
             await self._access.call(self._log.append, {record.id: lot}, {record.id: Ending("stopped", _DIED)})
         if records:
             self._changes.ring()
         return bool(records)
 
-    async def _restore_messages(self, record: RunRecord) -> bool:
-        """Add to the conversation the messages of a dead run that only the log has: its client knows them as recorded.
+    async def _closing_entries(self, record: RunRecord) -> Sequence[Entry]:
+        """The last entries of a run whose process has died. Raises AswarmError if the store cannot be used.
 
-        Returns False if the store cannot do it; the run stays open until the next attempt, after the lease.
+        Its client knows the first messages as recorded: they are added to the conversation, if only the log has them. What
+        the conversation has beyond the log is in the entries.
         """
-        lots, _ = await self._access.call(self._log.lots, record.id, -1)
-        try:
-            if lots and record.conversation is not None:
-                await self.drivers.restore(record.user, record.conversation, _entries(lots[:1], -1)[0])
-        except AswarmError:
-            logger.exception("the messages of the run %s cannot be stored", record.id, extra=record.log_fields)
-            return False
-        return True
+        entries: list[Entry] = []
+        while lots := (await self._access.call(self._log.lots, record.id, entries[-1].seq if entries else -1))[0]:
+            entries += _entries(lots, entries[-1].seq if entries else -1)
+        maker, response = EntryMaker(), None
+        if entries and record.conversation is not None:
+            maker, response = await self.drivers.recover(record.user, record.conversation, entries)
+        maker.seq = record.last + 1 + _GAP
+        return maker.stopped(_DIED, response)
 
 
 @contextmanager

@@ -85,9 +85,7 @@ class Turns:
         for index, message in enumerate(recorded):
             call = self.calls.setdefault(index, TurnCall(index))
             call.id, call.provider_id, call.is_whole = public[index], str(message["id"]), True
-            named: Mapping[str, Any] = message.get("function") or message.get("custom") or {}
-            call.name = str(named.get("name") or "")
-            call.arguments = str(named.get("arguments") or named.get("input") or "")
+            call.name, call.arguments = _named(message)
             call.is_external = index in fields.get("external", ())
         return [self.calls[index] for index in range(len(recorded))]
 
@@ -116,15 +114,29 @@ class Turns:
         return [(call, content) for call, content in found if content is not None and not call.is_answered]
 
     def _recorded(self, calls: Sequence[TurnCall], entry: Entry) -> list[str | None]:
-        """The answers of the last entry: those of the last message that made calls."""
-        answers: Sequence[Message] = ()
-        for head, following in message_blocks(entry.response.get("messages", ())):
-            if (
-                head.get("role") != "user"
-            ):  # messages of the user may stand at the end, which a run got while it was at work
-                answers = following
+        """The answers of the last entry to these calls: after the message that made them, or after the last one.
+
+        They need not be the last ones: the log of a run whose process died may lack its last turns.
+        """
         asked = [{"id": call.provider_id, "function": {"name": call.name}} for call in calls]
+        made = None if self.has_resumed_calls else [(call.provider_id, call.arguments) for call in calls]
+        blocks = message_blocks(entry.response.get("messages", ()))
+        # Messages of the user may stand at the end, which a run got while it was at work.
+        found = [(_made_by(head), answers) for head, answers in blocks if head.get("role") != "user"]
+        own = [answers for calls_made, answers in found if calls_made == made]
+        answers: Sequence[Message] = next(reversed(own or [answers for _, answers in found]), ())
         return [None if answer is None else text_of(answer["content"]) for answer in match_answers(asked, answers)]
+
+
+def _made_by(head: Message) -> list[tuple[str, str]] | None:
+    """The ids and the arguments of the calls of a message; None for the empty one, before answers to calls of an earlier run."""
+    return [(str(call["id"]), _named(call)[1]) for call in head.get("tool_calls") or ()] if head else None
+
+
+def _named(call: Message) -> tuple[str, str]:
+    """The name and the arguments of a recorded call."""
+    named: Mapping[str, Any] = call.get("function") or call.get("custom") or {}
+    return str(named.get("name") or ""), str(named.get("arguments") or named.get("input") or "")
 
 
 def _unanswered(call: TurnCall) -> str:

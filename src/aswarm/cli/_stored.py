@@ -1,0 +1,52 @@
+"""The options `--store` and `--conversation`, which name a conversation that a store keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ._exits import SetupError
+
+if TYPE_CHECKING:
+    from aswarm.conversations import PostgresStore, SQLiteStore
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def store_options(function: F) -> F:
+    """`--store` and `--conversation`."""
+    store = click.option(
+        "--store",
+        metavar="FILE",
+        help="Keep the conversation in this file of aswarm.conversations, as it happens; or in a PostgreSQL database, as a URL.",
+    )
+    conversation = click.option(
+        "--conversation", metavar="ID", help="The conversation in --store, new or to be continued."
+    )
+    return store(conversation(function))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlace:
+    """What `--store` and `--conversation` name."""
+
+    store: str
+    conversation: str
+
+    def open(self) -> PostgresStore | SQLiteStore:
+        """The store."""
+        from aswarm.conversations import PostgresStore, SQLiteStore  # noqa: PLC0415 - only once it is needed
+
+        return PostgresStore(self.store) if "://" in self.store else SQLiteStore(self.store)
+
+
+def stored_place(store: str | None, conversation: str | None) -> StoredPlace | None:
+    """The place, or None without both options. Raises SetupError for one without the other."""
+    if store is None and conversation is None:
+        return None
+    if store is None or conversation is None:
+        raise SetupError("--store and --conversation belong together: a file, and the id of a conversation in it")
+    return StoredPlace(store, conversation)
