@@ -163,7 +163,7 @@ async def test_a_task_that_is_cancelled_while_it_opens(conninfo: str, admin: psy
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         while end_others(admin):
             await asyncio.sleep(0.01)
     admin.execute("SELECT pg_advisory_unlock(1634957155)")
@@ -190,7 +190,7 @@ async def test_a_store_that_is_closed_while_a_transaction_goes_on(conninfo: str,
     await asyncio.sleep(0)
     await store.aclose()
     await task
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         while end_others(admin):
             await asyncio.sleep(0.01)
 

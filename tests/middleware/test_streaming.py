@@ -39,7 +39,7 @@ class Gated:
 
     async def complete(self, request: CompletionRequest) -> Chunks:
         for number in range(5):
-            with anyio.fail_after(5):
+            with anyio.fail_after(60):
                 while self.seen < number:
                     await self.news.wait()
             yield {"choices": [{"delta": {"content": str(number)}}]}

@@ -222,7 +222,7 @@ async def test_calls_of_a_group_pass_the_middleware_together() -> None:
         waiting.append(call.id)
         if len(waiting) == 3:
             together.set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await together.wait()
         return await inner(call, context, started)
 

@@ -48,7 +48,7 @@ async def several_runs(swarm: AsyncSwarm, agent: Agent, runs: int = 5) -> list[s
         check_history(response.messages)
         texts.append(response.text)
 
-    with anyio.fail_after(8):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             for _ in range(runs):
                 group.start_soon(one)
