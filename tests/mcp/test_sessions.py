@@ -234,7 +234,7 @@ async def test_an_old_server_asks_in_the_middle_of_a_call(caplog: pytest.LogCapt
 @pytest.mark.parametrize(
     ("status", "text"),
     [
-        ("401 Unauthorized", r"HTTP status 401, it wants authentication; MCPServer\(lambda: .* can send headers$"),
+        ("401 Unauthorized", r"HTTP status 401, it wants authentication; MCPServer\(url, headers=.* sends headers$"),
         ("404 Not Found", "HTTP status 404, there is no MCP server at this path$"),
         ("503 Service Unavailable", "HTTP status 503$"),
     ],
@@ -245,6 +245,19 @@ async def test_an_address_that_refuses_is_named_with_its_status(status: str, tex
         with pytest.raises(ConfigurationError, match=f"cannot be opened: {text}"):
             async with MCPServer(f"http://127.0.0.1:{server.port}/mcp"):
                 pass
+
+
+@pytest.mark.anyio
+async def test_headers_are_sent_with_each_request_to_a_url() -> None:
+    """A key for a server that wants one; a server of another kind has no headers."""
+    async with serve(lambda _: Reply([b"no"], status="500 Error")) as server:
+        with pytest.raises(ConfigurationError):
+            async with MCPServer(f"http://127.0.0.1:{server.port}/mcp", headers={"Authorization": "Bearer 7"}):
+                pass
+    assert server.heads
+    assert all("authorization: bearer 7" in head.lower() for head in server.heads)
+    with pytest.raises(ConfigurationError, match="headers are sent to a URL only"):
+        MCPServer(make_server(Tools()), headers={"Authorization": "Bearer 7"})
 
 
 @pytest.mark.anyio

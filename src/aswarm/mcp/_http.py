@@ -1,11 +1,12 @@
 """HTTP to a server that is a URL.
 
-Decides how long a read may take, and notes the status of an error, which the SDK does not tell. Never decides what is sent.
+Decides how long a read may take, adds the headers of the program, and notes the status of an error, which the SDK does not
+tell. Never decides what else is sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,9 +24,10 @@ _WANT_HEADERS = (401, 403)
 class HttpTransport:
     """Opens a transport of the SDK for each session. `status`: that of the last message that the server has refused."""
 
-    def __init__(self, url: str, timeout: float) -> None:
+    def __init__(self, url: str, timeout: float, headers: Mapping[str, str] | None = None) -> None:
         self.status: int | None = None
         self._url = url
+        self._headers = headers
         # A server may say nothing until a call has ended.
         self._timeouts = httpx2.Timeout(_CONNECT_SECONDS, read=max(_READ_SECONDS, timeout))
 
@@ -34,7 +36,7 @@ class HttpTransport:
         """The streams of one session."""
         hooks = {"response": [self._note]}
         async with (
-            httpx2.AsyncClient(timeout=self._timeouts, event_hooks=hooks) as client,
+            httpx2.AsyncClient(headers=self._headers, timeout=self._timeouts, event_hooks=hooks) as client,
             streamable_http_client(self._url, http_client=client) as streams,
         ):
             yield streams
@@ -49,5 +51,5 @@ class HttpTransport:
             return text
         reason = f"HTTP status {self.status}{_REASONS.get(self.status, '')}"
         if self.status in _WANT_HEADERS:
-            reason += "; MCPServer(lambda: streamable_http_client(url, http_client=...)) can send headers"
+            reason += '; MCPServer(url, headers={"Authorization": ...}) sends headers'
         return reason

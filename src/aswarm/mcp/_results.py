@@ -27,7 +27,7 @@ Shown: TypeAlias = str | Image | File
 
 def value_of(result: CallToolResult, tool: str) -> str | list[Shown]:
     """What a function returns for the result. Raises ToolError where the server says that the call failed."""
-    shown = [_readable(block) for block in result.content]
+    shown: list[Shown] = [_readable(block) for block in result.content]
     if not shown and result.structured_content is not None:
         shown = [json.dumps(result.structured_content, ensure_ascii=False)]
     if result.is_error:

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import logging
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from itertools import dropwhile
 from pathlib import PurePath
@@ -61,13 +61,14 @@ class MCPServer:
     """A server of the Model Context Protocol, open inside `async with`; `functions` are its tools, for `Agent(functions=[...])`.
 
     `server`: a URL of streamable HTTP, the SDK's `StdioServerParameters` of a process to start, a server object of the SDK in
-    this process, or a function without parameters that makes a transport of the SDK, for headers and authentication.
+    this process, or a function without parameters that makes a transport of the SDK, for all other ways to authenticate.
     `prefix`: before each name that the model sees. `only`: the names of the tools to offer, or patterns such as "read_*".
     `approve`: True, names or patterns of the tools whose calls wait for an approval, a function as in `@tool(approve=...)`, or
     "destructive": the tools that the server neither marks as read-only nor as not destructive. `timeout`: seconds for opening,
     and for each call. `on_input`: a plain or async function that answers what the server asks the user during a call: it gets
     the message, and the request as a dict, and returns the fields as a dict, True, or None to decline. Without it, the call
-    waits for an `Answer`; a server older than 2026-07-28, which cannot wait, is told that the user declines.
+    waits for an `Answer`; a server older than 2026-07-28, which cannot wait, is told that the user declines. `headers`: of each
+    request to a URL, such as `{"Authorization": "Bearer ..."}`.
 
     A session that is lost is opened again by the next call. A lost call is made again only if the server marks its tool with
     `readOnlyHint` or `idempotentHint`; otherwise the model is told that the outcome is unknown. Any task of its event loop may
@@ -86,7 +87,10 @@ class MCPServer:
         approve: Approval | Collection[str] = False,
         timeout: float = 60.0,
         on_input: OnInput | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
+        if headers is not None and not isinstance(server, str):
+            raise ConfigurationError("headers are sent to a URL only; give another server what it needs in its own way")
         if not timeout > 0:
             raise ConfigurationError(f"timeout must be a positive number of seconds, not {timeout!r}")
         self.name = name_of(server)
@@ -95,7 +99,7 @@ class MCPServer:
         self._options = FunctionOptions(prefix, only, approve)
         self._timeout = timeout
         self._on_input = on_input
-        self._http = HttpTransport(server if isinstance(server, str) else "", timeout)
+        self._http = HttpTransport(server if isinstance(server, str) else "", timeout, headers)
         self._loop: object = None
         self._connection: Connection | None = None
 

@@ -6,29 +6,42 @@ it, and keeps nothing for the next one. Transports are the SDK's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, TypeAlias
 
 from mcp.server import Server, ServerRequestContext
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.types import (
     CallToolRequestParams,
     CallToolResult,
+    ElicitRequest,
+    InputRequests,
+    InputRequiredResult,
+    InputResponses,
     ListToolsResult,
     PaginatedRequestParams,
     TextContent,
     Tool,
 )
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from aswarm import __version__
 from aswarm._agent import Agent, Response, slug
 from aswarm._agent_tool import PARAMETERS, description_of
+from aswarm._decisions import Decision
 from aswarm._errors import AswarmError, ConfigurationError
 from aswarm._events import Event, HandedOff, ToolCallStarted, TurnStarted
 from aswarm._output import answer_text
 from aswarm._run.options import MAX_TURNS
+from aswarm._run.streams import EventStream
 from aswarm._swarm import AsyncSwarm
 from aswarm.graph._find import reachable_agents
 
+from ._serving_questions import PausedRun, Questions, decisions_of
+
+_Result: TypeAlias = CallToolResult | InputRequiredResult
+_ASKS_SECONDS = 86_400.0  # how long a client may take to answer
 _LIMITS = {"budget": "the budget is used up", "max_turns": "its turns are used up"}
 
 
@@ -45,7 +58,8 @@ def serve_agents(
     `agents`: the agents to serve; a single one is served with all agents that it can hand off to. `max_turns`: of one call. `model_override`: the model for all agents.
     The server object has `run(...)` for stdio and `streamable_http_app()`, an ASGI application for HTTP. It answers clients
     of the protocol of 2026-07-28, and of the sessions before it. A client gets what the run does as progress, and its
-    cancellation cancels the run. A call inside that waits for a decision is an error for the client.
+    cancellation cancels the run. A call inside that waits for a decision is a question to the user of the client, if the
+    client can ask; otherwise it is an error.
 
     Raises ConfigurationError if two agents have the same name, or one has no name that a tool may have.
     """
@@ -58,24 +72,93 @@ def serve_agents(
     async def list_tools(_: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=tools)
 
-    async def call_tool(context: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(context: ServerRequestContext[Any], params: CallToolRequestParams) -> _Result:
         agent, request = served.get(params.name), (params.arguments or {}).get("request")
         if agent is None or not isinstance(request, str):
             return _error(f"Call one of {', '.join(served)}, with the argument `request`, a text.")
+        call = _ServedCall(context, agent, partial(swarm.stream, model_override=model_override, max_turns=max_turns))
         try:
-            async with swarm.stream(
-                agent, request, model_override=model_override, max_turns=max_turns, deltas=False
-            ) as run:
-                done = 0
-                async for event in run:
-                    if text := _progress(event):
-                        done += 1
-                        await context.session.report_progress(done, message=text)
-            return _result(run.response)
+            return await call.carry_out(request, params)
         except AswarmError as error:
             return _error(f"{type(error).__name__}: {error}")
 
-    return Server(name, version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
+    server = Server(name, version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
+    # A client keeps a run that waits; only what this server has sealed comes back, so that no client can make up a history.
+    seal = RequestStateSecurity.ephemeral(ttl=_ASKS_SECONDS)
+    server.middleware.append(RequestStateBoundary(seal, default_audience=name))
+    return server
+
+
+class _ServedCall:
+    """One call of a tool: a run, and more of them where the user decides on calls in between."""
+
+    def __init__(self, context: ServerRequestContext[Any], agent: Agent, stream: Callable[..., EventStream]) -> None:
+        self._context = context
+        self._agents = {each.name: each for each in reversed(reachable_agents(agent))}
+        self._agent = agent
+        self._stream = stream
+        self._done = 0
+
+    async def carry_out(self, request: str, params: CallToolRequestParams) -> _Result:
+        """Run until the agent answers, or until the client has to ask its user."""
+        paused = PausedRun(self._agent.name, [{"role": "user", "content": request}], {})
+        decisions: dict[str, Decision] | None = None
+        if params.request_state is not None:
+            paused = PausedRun.from_text(params.request_state)
+            if not params.input_responses:
+                return _asking(paused)
+            decisions = decisions_of(paused.questions, params.input_responses)
+        while decisions != {}:
+            response = await self._run(paused, decisions)
+            history = [*paused.messages, *response.messages]
+            paused = PausedRun(response.agent.name, history, response.context_variables)
+            if response.stop != "waiting" or not self._may_ask(paused, response.agent):
+                return _result(response)
+            if not self._has_session:
+                return _asking(paused)
+            decisions = await self._asked(paused.questions)
+        return _error("No decision was made, and so the agent has not continued.")
+
+    async def _run(self, paused: PausedRun, decisions: dict[str, Decision] | None) -> Response:
+        agent = self._agents[paused.agent]
+        resume = False if decisions is None else decisions
+        async with self._stream(agent, paused.messages, paused.context_variables, resume=resume, deltas=False) as run:
+            async for event in run:
+                if text := _progress(event):
+                    self._done += 1
+                    await self._context.session.report_progress(self._done, message=text)
+        return run.response
+
+    # --- the user ---
+
+    @property
+    def _has_session(self) -> bool:
+        return self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS
+
+    def _may_ask(self, paused: PausedRun, agent: Agent) -> bool:
+        """Whether the client can show forms, and a later call finds the agent again."""
+        session = self._context.session
+        capabilities = session.client_capabilities
+        forms = None if capabilities is None else capabilities.elicitation
+        if forms is None or (forms.url is not None and forms.form is None) or not paused.questions:
+            return False
+        if self._has_session:
+            self._agents[agent.name] = agent
+            return session.can_send_request
+        return self._agents.get(agent.name) is agent and paused.as_text() is not None
+
+    async def _asked(self, questions: Questions) -> dict[str, Decision]:
+        """Ask during the call: a client with a session cannot come back to it."""
+        session, request = self._context.session, self._context.request_id
+        answers: InputResponses = {}
+        for key, form in questions.items():
+            answers[key] = await session.elicit_form(form.message, form.requested_schema, related_request_id=request)
+        return decisions_of(questions, answers)
+
+
+def _asking(paused: PausedRun) -> InputRequiredResult:
+    requests: InputRequests = {key: ElicitRequest(params=form) for key, form in paused.questions.items()}
+    return InputRequiredResult(input_requests=requests, request_state=paused.as_text())
 
 
 def _by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
