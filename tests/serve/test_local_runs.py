@@ -735,6 +735,18 @@ async def test_only_a_process_that_is_certainly_gone_is_dead(monkeypatch: pytest
     assert _is_alive(f"{place}/1/x")
 
 
+async def test_a_conversation_that_changes_while_a_run_begins(tmp_path: Path, workshop: Workshop) -> None:
+    """Another writer was there between the first load and the first write: the run begins after what that one has written."""
+    async with opened(tmp_path, ["Yes."], workshop) as place:
+        assert isinstance(place.runs, LocalRuns)
+        driver = place.runs.drivers.driver(NewRun("ann", "c", [{"role": "user", "content": "Hi!"}]))
+        await driver.load(None)
+        await place.store.write("ann/c", Change("", "1", 0, [{"role": "user", "content": "First."}], "Clerk", {}))
+        await driver.drive([].append)
+        assert [message["content"] for message in await place.history()] == ["First.", "Hi!", "Yes."]
+        assert (await place.history())[2]["sender"] == "Clerk"
+
+
 async def test_the_first_reason_to_stop_a_run_counts() -> None:
     """A later one changes nothing."""
     live = LiveRun(RunRecord("r", "ann", None, None, "running", 0))
