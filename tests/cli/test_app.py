@@ -108,6 +108,27 @@ def test_the_demo() -> None:
     ]
 
 
+def test_the_demo_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script answers each conversation from its beginning, whatever the user says, and says where it ends."""
+    served: list[Any] = []
+    monkeypatch.setattr("aswarm.cli._demo.serve_until_stopped", lambda *args, **_: served.extend(args))
+    assert invoke("demo", "--serve").exit_code == 0
+    swarm, [triage] = served
+
+    async def talk(*questions: str) -> list[str]:
+        agent, messages = triage, list[Any]()
+        for question in questions:
+            messages.append({"role": "user", "content": question})
+            response = await swarm.run(agent, messages)
+            agent, messages = response.agent, [*messages, *response.messages]
+        return [message["content"] for message in messages if message["role"] == "assistant" and message["content"]]
+
+    monkeypatch.setattr(demo_agents, "_refunded", set())  # another test may have refunded the order
+    first, again = asyncio.run(talk("Hello", "Thanks")), asyncio.run(talk("My lamp!"))
+    assert first[0] == again[0] and "39.90 EUR" in first[1]
+    assert "it ends here" in first[2] and "it ends here" in again[1]  # the lamp is refunded once in a process
+
+
 def test_the_shop_of_the_demo() -> None:
     """It answers any call of a real model: a known order is refunded once."""
     assert demo_agents.transfer_to_triage() is demo_agents.triage

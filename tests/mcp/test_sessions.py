@@ -13,14 +13,16 @@ from typing import Any
 import anyio
 import pytest
 from loopback import Reply, serve
-from mcp import StdioServerParameters
+from mcp import MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.types import CONNECTION_CLOSED, HEADER_MISMATCH, REQUEST_TIMEOUT, ElicitRequestFormParams
 from mcp_servers import Tools, make_old_server, make_server, over_http, stdio
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Swarm
 from aswarm._run.current_call import running_call
 from aswarm.mcp import MCPServer
+from aswarm.mcp._outcomes import CallOutcome, outcome_of
 from aswarm.testing import ScriptedCall, ScriptedModel, call
 
 
@@ -258,6 +260,33 @@ async def test_headers_are_sent_with_each_request_to_a_url() -> None:
     assert all("authorization: bearer 7" in head.lower() for head in server.heads)
     with pytest.raises(ConfigurationError, match="headers are sent to a URL only"):
         MCPServer(make_server(Tools()), headers={"Authorization": "Bearer 7"})
+
+
+@pytest.mark.anyio
+async def test_a_question_without_a_callback_is_declined(caplog: pytest.LogCaptureFixture) -> None:
+    """The log says what was asked, and how to answer."""
+    answer = await MCPServer("http://127.0.0.1:9/mcp")._answer_now(
+        None, ElicitRequestFormParams(message="Which day?", requested_schema={"type": "object", "properties": {}})
+    )
+    assert answer.action == "decline"
+    assert "MCPServer(on_input=...) can answer" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (ValueError("x"), CallOutcome.ANSWERED),
+        (MCPError(-32602, "no such tool"), CallOutcome.ANSWERED),
+        (MCPError(CONNECTION_CLOSED, "Session terminated"), CallOutcome.NOT_RUN),
+        (MCPError(HEADER_MISMATCH, "another tool"), CallOutcome.NOT_RUN),
+        (MCPError(REQUEST_TIMEOUT, "no answer"), CallOutcome.TIMED_OUT),
+        (MCPError(CONNECTION_CLOSED, "Connection closed"), CallOutcome.LOST),
+        (MCPError(-32603, "Server returned an error response"), CallOutcome.LOST),
+    ],
+)
+def test_what_an_error_says_about_a_call(error: Exception, outcome: CallOutcome) -> None:
+    """Where it is not certain, the call may have run."""
+    assert outcome_of(error) is outcome
 
 
 @pytest.mark.anyio

@@ -247,6 +247,18 @@ async def test_a_typed_inner_run_that_a_limit_ends() -> None:
     assert told(response) == ["The agent Researcher stopped without an answer: its turns are used up."]
 
 
+async def test_a_typed_inner_run_that_answers_at_its_limit() -> None:
+    """`then="answer"`: the inner agent is asked for its answer, and that is the result."""
+
+    async def look() -> str:
+        return "seen"
+
+    model = model_of(outer=[[ask()], "Done."], inner=[[call("look")], '{"a": "b"}'])
+    agent = editor(researcher(look, output=dict[str, str]))
+    response = await AsyncSwarm(model.client()).run(agent, "Go", budget=Budget(tool_calls=2, then="answer"))
+    assert told(response) == ['{"a": "b"}']
+
+
 async def test_the_default_budget_of_the_swarm_does_not_come_beside_that_of_the_run() -> None:
     """`Budget()` is no limit for the outer run, and so none for the inner one."""
     model = model_of(outer=[[ask()], "Done."], inner=[[call("look")], "It rains."])

@@ -217,6 +217,38 @@ async def test_frames_are_bytes_for_any_framework(workshop: Workshop) -> None:
         assert b'"RunFinished"' in found[-1]
 
 
+STARTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "native": ("/conversations/c/runs", {"text": "And?"}),
+    "agui": ("/agui/Boss", {"threadId": "c", "runId": "r", "messages": [{"role": "user", "content": "And?"}]}),
+    "vercel": ("/chat/Boss", {"id": "c", "messages": [{"role": "user", "parts": [{"type": "text", "text": "And?"}]}]}),
+    "openai": ("/v1/chat/completions", {"model": "Boss", "messages": [{"role": "user", "content": "And?"}]}),
+}
+
+
+@pytest.mark.parametrize("wire", STARTS)
+async def test_a_message_that_waits_is_left_with_its_client(workshop: Workshop, wire: str) -> None:
+    """The client goes before its run has begun, and was told of none: when the run before it has ended, none follows."""
+    place, body = STARTS[wire]
+    made = service([call("slow"), "Done.", "Later."], workshop, wires=WIRES, while_running="wait")
+    async with listening(made) as url, client(url, "token-of-ann") as ann:
+        headers = {"x-conversation-id": "c"}
+        run = (await ann.post("/conversations/c/runs", json={"text": "Hi!"})).json()["run"]
+        await workshop.began.wait()
+        waiting = asyncio.create_task(ann.post(place, json=body, headers=headers))
+        waits: Any = made.runs
+        async with asyncio.timeout(20):
+            while not waits._waiting["ann"]:
+                await asyncio.sleep(0.01)
+            waiting.cancel()
+            while waits._waiting["ann"]:
+                await asyncio.sleep(0.01)
+        workshop.go.set()
+        assert (await (await made.run(run, user="ann")).result()).type == "RunFinished"
+        assert [each["id"] for each in (await ann.get("/runs")).json()["runs"]] == [run]
+        assert (await ann.post(place, json=body, headers=headers)).is_success  # sent again, it is a run
+        assert len((await ann.get("/runs")).json()["runs"]) == 2
+
+
 def bound_app(script: Any, workshop: Workshop, kept: list[Response]) -> Starlette:
     swarm = AsyncSwarm(ScriptedModel(script, cut=4).client())
     agent: Agent = workshop.agents()[0]

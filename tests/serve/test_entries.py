@@ -356,3 +356,11 @@ def test_an_answer_cut_in_the_middle_is_partial() -> None:
     at = next(at for at, entry in enumerate(log) if entry.type == "TextDelta")
     assert (fold(log[: at + 1]).partial, fold(log[: at + 1]).response_messages) == ("The end.", [])
     assert fold(log).partial == ""
+
+
+def test_the_json_of_an_entry_is_made_once() -> None:
+    """The log and all readers of this process share its bytes; two entries are equal with and without them."""
+    entry, other = Entry(3, 4, "TextDelta", {"text": "a"}), Entry(3, 4, "TextDelta", {"text": "a"})
+    assert entry.to_json() is entry.to_json()
+    assert NativeWire().encode(entry) == [b'id: 3\ndata: {"seq":3,"at":4,"type":"TextDelta","text":"a"}\n\n']
+    assert entry == other and repr(entry) == repr(other)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from run_logs import Scene, logged_now, scenes
 
 from aswarm._messages import WAITING, normalize, to_wire
+from aswarm.serve._entries import Entry
 from aswarm.serve._fold import fold
 from aswarm.testing import check_history
 
@@ -64,3 +65,18 @@ def test_a_cut_log_is_a_valid_history(scene: Scene, data: st.DataObject) -> None
         own = [message for message in without_marks(folded.response_messages) if message["role"] != "tool"]
         assert own == heads[: len(own)]
         check_history(messages, allow_open=True, ordered=False)
+
+
+def test_a_call_that_had_not_begun_beside_a_handoff_is_told_as_interrupted() -> None:
+    """The agent that takes over has an answer to each call before it."""
+    calls = [{"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(2)]
+    done = {"index": 0, "id": "c0", "name": "f", "content": "over", "error": None, "handoff": "B"}
+    log = [
+        ("RunStarted", {"run_id": "r", "agent": "A", "messages": [], "calls": []}),
+        ("CompletionFinished", {"message": {"role": "assistant", "content": None, "tool_calls": calls}, "usage": {}}),
+        ("ToolCallStarted", {"index": 0, "id": "c0", "name": "f"}),
+        ("ToolCallFinished", done),
+    ]
+    folded = fold(Entry(seq, 0, kind, fields) for seq, (kind, fields) in enumerate(log))
+    assert [message["content"] for message in folded.messages[1:]] == ["over", "not run: interrupted"]
+    assert folded.active_agent == "B"

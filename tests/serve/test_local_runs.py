@@ -16,9 +16,20 @@ import pytest
 from kept_runs import Place, Workshop, entries_of, types_of
 from run_scenes import settle
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, RunError
+from aswarm import Agent, AsyncSwarm, ConfigurationError, RunError, agent_tool
 from aswarm.conversations import Change, Conversation, MemoryStore, SQLiteStore
-from aswarm.serve import CallAnswer, Entry, Limits, LocalRuns, NewRun, Run, RunNotFound, RunRecord, ShuttingDown
+from aswarm.serve import (
+    CallAnswer,
+    ClientTool,
+    Entry,
+    Limits,
+    LocalRuns,
+    NewRun,
+    Run,
+    RunNotFound,
+    RunRecord,
+    ShuttingDown,
+)
 from aswarm.serve._entries import now
 from aswarm.serve._live import LiveRun
 from aswarm.serve._log import Ending, Lot, RunLog, _is_alive
@@ -708,7 +719,7 @@ async def test_a_wish_to_stop_a_run_that_does_not_run_here_changes_nothing(tmp_p
         assert (await place.runs.get("r", user="ann")).is_running
 
 
-async def test_only_a_process_that_is_certainly_gone_is_dead() -> None:
+async def test_only_a_process_that_is_certainly_gone_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     """One on another machine, and one that cannot be signalled, may be alive."""
     place = RunLog(None, lease=1).owner.rsplit("/", 2)[0]
     assert _is_alive(f"{place}/{os.getpid()}/x")
@@ -716,6 +727,44 @@ async def test_only_a_process_that_is_certainly_gone_is_dead() -> None:
     assert not _is_alive(f"{place}/{2**22 + 1}/x")
     assert _is_alive(f"elsewhere/{2**22 + 1}/x")
     assert now() > 10**12
+
+    def refuse(*_: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuse)
+    assert _is_alive(f"{place}/1/x")
+
+
+async def test_a_conversation_that_changes_while_a_run_begins(tmp_path: Path, workshop: Workshop) -> None:
+    """Another writer was there between the first load and the first write: the run begins after what that one has written."""
+    async with opened(tmp_path, ["Yes."], workshop) as place:
+        assert isinstance(place.runs, LocalRuns)
+        driver = place.runs.drivers.driver(NewRun("ann", "c", [{"role": "user", "content": "Hi!"}]))
+        await driver.load(None)
+        await place.store.write("ann/c", Change("", "1", 0, [{"role": "user", "content": "First."}], "Clerk", {}))
+        await driver.drive([].append)
+        assert [message["content"] for message in await place.history()] == ["First.", "Hi!", "Yes."]
+        assert (await place.history())[2]["sender"] == "Clerk"
+
+
+async def test_the_first_reason_to_stop_a_run_counts() -> None:
+    """A later one changes nothing."""
+    live = LiveRun(RunRecord("r", "ann", None, None, "running", 0))
+    live.cancel("enough")
+    live.cancel("more than enough")
+    assert live.reason == "enough"
+
+
+async def test_the_tools_of_a_client_are_not_offered_to_a_run_inside_a_function() -> None:
+    """An agent as a tool has its own; the client could not know what its calls are about."""
+    inner = Agent(name="Inner", instructions="inner")
+    outer = Agent(name="Outer", instructions="outer", functions=[agent_tool(inner)])
+    model = ScriptedModel([call("inner", request="Look"), "Seen.", "Done."])
+    async with AsyncSwarm(model.client()) as swarm, LocalRuns(swarm, agents=outer) as runs:
+        new = NewRun("ann", "c", [{"role": "user", "content": "Hi!"}], tools=[ClientTool("open_page", "", {})])
+        assert (await Run(runs, await runs.start(new)).result()).type == "RunFinished"
+    offered = [[each["function"]["name"] for each in asked.body.get("tools", ())] for asked in model.requests]
+    assert offered == [["inner", "open_page"], [], ["inner", "open_page"]]
 
 
 # --- signals ----------------------------------------------------------------------------------------------------------

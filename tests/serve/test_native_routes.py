@@ -11,9 +11,11 @@ import httpx
 import pytest
 from kept_runs import Workshop
 from served import client, events_of, listening, served, service
+from starlette.requests import Request
 
 from aswarm import ConfigurationError
 from aswarm.serve import Limits, everything, local_only
+from aswarm.serve._http import Refusal, read_json
 from aswarm.testing import Answer, Failure, call
 
 pytestmark = pytest.mark.asyncio
@@ -431,6 +433,18 @@ async def test_other_refusals() -> None:
         found = [plain, huge, long, agent, name, key, run, limit, fork]
         assert [answer.status_code for answer in found] == [415, 413, 413, 404, 422, 422, 404, 422, 422]
         assert all(answer.json()["error"]["code"] for answer in found)
+
+
+async def test_a_body_that_ends_too_early_is_refused() -> None:
+    """400: the client has gone in the middle of it."""
+
+    async def gone() -> Any:
+        return {"type": "http.disconnect"}
+
+    headers = [(b"content-type", b"application/json")]
+    with pytest.raises(Refusal) as refused:
+        await read_json(Request({"type": "http", "method": "POST", "headers": headers}, gone), 100)
+    assert (refused.value.status, refused.value.code) == (400, "incomplete")
 
 
 async def test_ids_that_no_store_takes_are_refused() -> None:

@@ -208,6 +208,7 @@ async def test_what_readers_get() -> None:
     error = Entry(5, 0, "ToolCallFinished", {"content": "Error", "error": "ValueError: secret"})
     show = answers_with(["a"])
     assert everything(changed) is changed
+    assert show(Entry(2, 0, "RequestSent", {})) is None
     assert show(changed).fields["changes"] == {"a": 1}  # type: ignore[union-attr]
     assert answers_with()(changed) is None
     assert show(nested).fields == {"value": {"type": "RunFinished"}}  # type: ignore[union-attr]

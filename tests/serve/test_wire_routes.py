@@ -15,8 +15,9 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from aswarm import Agent
+from aswarm.conversations import MemoryStore
 from aswarm.guards import Block, Blocked, CheckedInput, guard_input
-from aswarm.serve import CallAnswer, ClientTool, NewRun, everything
+from aswarm.serve import CallAnswer, ClientTool, LocalRuns, NewRun, everything
 from aswarm.testing import Answer, Failure, call
 
 pytestmark = pytest.mark.asyncio
@@ -72,6 +73,38 @@ async def test_agui_runs_a_thread_and_replays_it() -> None:
         assert (await it.ann.get("/agui/Boss/none/events")).status_code == 404
         assert (await it.bob.get("/agui/Boss/t/events")).status_code == 404
         assert (await it.ann.post("/agui/Nobody", json=said("Hi!", "u"))).status_code == 404
+
+
+@pytest.mark.parametrize("wire", ["native", "agui", "vercel"])
+async def test_a_message_loads_its_history_once(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long history costs a database more than all the rest."""
+    loaded: list[str] = []
+    load = MemoryStore.load
+
+    async def counted(store: MemoryStore, conversation_id: str, **options: Any) -> Any:
+        loaded.append(conversation_id)
+        return await load(store, conversation_id, **options)
+
+    async with served(["One.", "Two."], wires=WIRES) as it:
+        await (await it.service.start("Hi!", conversation="c", user="ann")).result()
+        monkeypatch.setattr(MemoryStore, "load", counted)
+        if wire == "native":
+            await it.ended(await it.say("And?"))
+        else:
+            assert await (agui(it, said("And?", "c")) if wire == "agui" else vercel(it, chatted("And?", "c")))
+        assert loaded == ["ann/c"]
+
+
+async def test_runs_that_cannot_be_reached_are_no_client_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An implementation of `Runs` may be elsewhere: its error is a 503."""
+
+    async def fail(*_: Any) -> None:
+        raise ConnectionError("nothing listens")
+
+    async with served([], wires=WIRES) as it:
+        monkeypatch.setattr(LocalRuns, "start", fail)
+        answer = await it.ann.post("/chat/Boss", json=chatted("Hi!"))
+        assert answer.status_code == 503
 
 
 async def test_agui_gives_a_run_that_is_sent_again_once() -> None:

@@ -131,14 +131,12 @@ class StoredQuestion:
         import anyio  # noqa: PLC0415 - only once it is needed
 
         try:
-            response = anyio.run(self._ask, options, writer)
+            return anyio.run(self._ask, options, writer)
         except (AswarmError, KeyboardInterrupt) as error:
             partial = response_of(error, self.agent) if self._run is None else self._run.response
             writer.show_failure(partial, error)
             warn_of_unknown_calls(partial)
             raise
-        warn_of_unknown_calls(response)
-        return response
 
     async def _ask(self, options: AskOptions, writer: EventWriter) -> Response:
         from aswarm import AsyncSwarm  # noqa: PLC0415 - as above
@@ -154,6 +152,7 @@ class StoredQuestion:
         response = self._run.response
         if not options.is_streamed:
             writer.show_response(response)
+        warn_of_unknown_calls(response)
         return response
 
     def _begin(self, conversation: Conversation, options: AskOptions) -> ConversationStream:

@@ -298,3 +298,18 @@ def _resumed(
             "resume takes True, or decisions by the id of the call such as {'call_1': False}; not False"
         )
     return Asked(options, (), context_variables, agent, decisions, revision)
+
+
+def stream_from(
+    chat: Conversation,
+    stored: Stored,
+    messages: Messages,
+    context_variables: Mapping[str, Any] | None,
+    *,
+    max_turns: float,
+    run_id: str,
+) -> ConversationStream:
+    """`chat.stream(messages, ...)` for a caller that has just loaded the conversation. If it has changed since, it is loaded again."""
+    options = partial(RunOptions, max_turns=max_turns, run_id=run_id)
+    run = RecordedRun(chat._where, Asked(options, messages, context_variables, stored=stored))  # noqa: SLF001 - of this module
+    return ConversationStream(run, deltas=True)

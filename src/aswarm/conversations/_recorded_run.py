@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -55,7 +56,8 @@ class Where:
 class Asked:
     """What a caller asks of one run. `options` makes its options of the agent, the history, the context and `resume`.
 
-    `revision`: the one that the stored conversation must have, None for any.
+    `revision`: the one that the stored conversation must have, None for any. `stored`: the conversation, if the caller has
+    just loaded it; for a run with new messages, whose first write finds out that it has changed since.
     """
 
     options: Callable[..., RunOptions]
@@ -64,6 +66,7 @@ class Asked:
     agent: Agent | None = None
     resume: bool | Decisions = False
     revision: str | None = None
+    stored: Stored | None = None
 
 
 class RecordedRun:
@@ -96,7 +99,12 @@ class RecordedRun:
         """Wait for the runs before this one, load the conversation, write what the run begins with, and begin it."""
         where = self._where
         self._place = await queue_of(where.store, where.id).acquire()
+        known = self._asked.stored
         try:
+            if known is not None:
+                with suppress(Conflict):
+                    return await self._prepare(known, is_live=is_live, deltas=deltas)
+                self._recorder = None
             return await self._prepare(await where.load(), is_live=is_live, deltas=deltas)
         except BaseException as error:
             await self.close(error)

@@ -9,19 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from aswarm._decisions import waiting_entries
-from aswarm.conversations import Stored
-
 from ._agui import VERSION, AguiWire
 from ._agui_input import agui_request
-from ._driving import conversation_key
-from ._endpoints import endpoint, last_run, new_run, stream
+from ._endpoints import endpoint, last_run, new_run, start, stream
 from ._entries import as_json
 from ._http import Refusal, read_json
 from ._native import MEDIA_TYPE, data_frame
-from ._requests import ClientRequest
 from ._responses import HEADERS
-from ._runs import AnswersRefused, NewRun, Run
+from ._runs import AnswersRefused
 
 if TYPE_CHECKING:
     from ._service import Service
@@ -41,41 +36,15 @@ async def _start(service: Service, request: Request, user: str) -> Response:
     asked = agui_request(await read_json(request, service.limits.body))
     thread, run_id = asked.conversation or "", asked.run_id or ""
     new = await new_run(service, request, user, asked, thread, agent=request.path_params["agent"])
+    key = f"{_KEY}{thread}\n{run_id}" if new.key is None else new.key
     try:
-        new = await _beside_interrupts(service, asked, new)
-        record = await service.runs.start(_with_key(new, f"{_KEY}{thread}\n{run_id}"))
+        run = await start(service, request, replace(new, key=key, open_calls_first=True))
     except AnswersRefused as error:
         return _refused(thread, run_id, error)
     # Answers in `resume` must fit; others are the results that the client has in its messages.
     known = () if asked.must_fit else [answer.call for answer in asked.answers]
     wire = AguiWire(thread_id=thread, run_id=run_id, protocol_version=asked.protocol_version, known=known)
-    return stream(service, Run(service.runs, record), wire)
-
-
-def _with_key(new: NewRun, key: str) -> NewRun:
-    return new if new.key is not None else replace(new, key=key)
-
-
-async def _beside_interrupts(service: Service, asked: ClientRequest, new: NewRun) -> NewRun:
-    """The run as asked. Raises AnswersRefused for a new message while an interrupt is open, as the protocol has it.
-
-    A client that resumes may send its history without the message of the assistant: a message that the thread has is not new.
-    """
-    if not asked.messages:
-        return new
-    stored = await service.store.load(conversation_key(new.user, str(new.conversation))) or Stored("")
-    if not (asked.answers and asked.must_fit):
-        if stored.waiting and waiting_entries(stored.messages):
-            raise AnswersRefused("the thread has an open interrupt; send `resume` first", "interrupt_open", 409)
-        return new
-    known = [message["content"] for message in stored.messages if message["role"] == "user"]
-    if any(message["content"] not in known for message in new.messages):
-        raise AnswersRefused(
-            "a request with `resume` cannot have a new message; send the message once the resumed run has ended",
-            "interrupt_open",
-            409,
-        )
-    return replace(new, messages=())
+    return stream(service, run, wire)
 
 
 def _refused(thread: str, run_id: str, error: AnswersRefused) -> Response:

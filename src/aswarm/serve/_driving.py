@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 from urllib.parse import quote
 
 from aswarm._agent import Agent, Response
-from aswarm._decisions import Decision
+from aswarm._decisions import Decision, waiting_entries
 from aswarm._errors import AswarmError, ConfigurationError
 from aswarm._events import CompletionFinished, RunFinished, TurnStarted
 from aswarm._messages import Message
@@ -22,6 +22,7 @@ from aswarm._swarm import AsyncSwarm
 from aswarm._usage import Usage
 from aswarm._wire.request import CompletionRequest
 from aswarm.conversations import Change, Conversation, Store, Stored
+from aswarm.conversations._conversation import stream_from
 from aswarm.conversations._recorded_run import with_new
 from aswarm.conversations._records import checked_id
 from aswarm.graph._find import reachable_agents
@@ -199,7 +200,7 @@ class Driver:
         self._chat = chat
         self._messages: list[Message] = []
         self._resume: Mapping[int, Decision] | Literal[True] | None = None
-        self._revision: str | None = None  # the one that `_resume` is about
+        self._stored = Stored("")
         self._maker = EntryMaker()
         self._run: EventStream | None = None
         self._finished: RunFinished | None = None
@@ -215,8 +216,8 @@ class Driver:
         stored = Stored("") if chat is None else await chat.load()
         if new.regenerate and chat is not None:
             stored = await _without_answer(self._drivers, chat, stored)
-        self._messages = list(new.messages) if new.must_fit else not_stored(new.messages, stored.messages)
-        self._resume, self._revision = self._resumed(stored, last_run), stored.revision
+        self._stored, self._messages = stored, _new_messages(new, stored)
+        self._resume = self._resumed(stored, last_run)
         history, added = _split(stored, self._messages)
         self._maker = EntryMaker(history, error_text=self._drivers.error_text)
         return self._maker.started(
@@ -287,9 +288,11 @@ class Driver:
                 new.client_context,
                 max_turns=limits.max_turns,
                 run_id=self.run_id,
-                revision=self._revision,
+                revision=self._stored.revision,
             )
-        return chat.stream(self._messages, new.client_context, max_turns=limits.max_turns, run_id=self.run_id)
+        return stream_from(
+            chat, self._stored, self._messages, new.client_context, max_turns=limits.max_turns, run_id=self.run_id
+        )
 
     def _response(self) -> Response:
         assert self._run is not None  # noqa: S101 - it is set before any event
@@ -316,6 +319,22 @@ def _split(stored: Stored, messages: list[Message]) -> tuple[list[Message], list
     pairs = zip(stored.messages, whole, strict=False)
     same = next((at for at, (before, now) in enumerate(pairs) if before != now), len(stored.messages))
     return whole[:same], whole[same:]
+
+
+def _new_messages(new: NewRun, stored: Stored) -> list[Message]:
+    """The messages of a request that are new. Raises AnswersRefused for one that `open_calls_first` does not allow."""
+    if new.open_calls_first and new.messages:
+        if new.answers and new.must_fit:
+            # The client may send its history without the message of the assistant.
+            known = [message["content"] for message in stored.messages if message["role"] == "user"]
+            if all(message["content"] in known for message in new.messages):
+                return []
+            text = "a request with answers cannot have a new message; send the message once the resumed run has ended"
+            raise AnswersRefused(text, "interrupt_open", 409)
+        if stored.waiting and waiting_entries(stored.messages):
+            text = "the conversation has a call that waits for an answer; answer this interrupt first"
+            raise AnswersRefused(text, "interrupt_open", 409)
+    return list(new.messages) if new.must_fit else not_stored(new.messages, stored.messages)
 
 
 def not_stored(messages: Sequence[Message], stored: Sequence[Message]) -> list[Message]:

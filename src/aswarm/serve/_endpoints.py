@@ -10,15 +10,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aswarm._errors import AswarmError, ConfigurationError
+from aswarm._errors import AswarmError, ConfigurationError, RunError
 from aswarm._messages import text_of
 from aswarm._run.handlers import NO_RUN
 
 from ._auth import user_of
 from ._http import Refusal, error_response, refusal_of
 from ._requests import ClientRequest, NewMessage, RequestError
-from ._responses import Encoder, FrameReader, RunStream
-from ._runs import NewRun, Run
+from ._responses import Encoder, FrameReader, RunStream, while_connected
+from ._runs import NewRun, Run, RunRecord
 
 if TYPE_CHECKING:
     from ._service import Service
@@ -74,6 +74,22 @@ def stream(
         run, encoder, after=after, heartbeat=service.heartbeat, show=service.show, draining=run.draining
     )
     return RunStream(run, reader, encoder, headers)
+
+
+async def start(service: Service, request: Request, new: NewRun) -> Run:
+    """Start a run. If the client goes while it waits for the run before it, none is started: the client was told of none."""
+    records: list[RunRecord] = []
+
+    async def work() -> None:
+        try:
+            records.append(await service.runs.start(new))
+        except OSError as error:  # `while_connected` takes it for a client that has gone
+            raise RunError(f"the runs cannot be reached: {error}") from error
+
+    await while_connected(work, request.receive, None)
+    if not records:
+        raise Refusal(499, "client_gone", "the client went before its run had begun, so none was started")
+    return Run(service.runs, records[0])
 
 
 async def new_run(

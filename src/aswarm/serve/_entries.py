@@ -35,8 +35,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 from aswarm._messages import Message
 
@@ -59,6 +59,7 @@ class Entry:
     type: str
     fields: Mapping[str, Any]
     first: int | None = None
+    _json: bytes | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def is_last(self) -> bool:
@@ -77,8 +78,10 @@ class Entry:
         return {"seq": self.seq, "at": self.at, "type": self.type, **joined, **self.fields}
 
     def to_json(self) -> bytes:
-        """The JSON object on one line."""
-        return as_json(self.to_dict())
+        """The JSON object on one line. It is made once, for the log and for all readers in this process."""
+        if self._json is None:
+            object.__setattr__(self, "_json", as_json(self.to_dict()))
+        return cast("bytes", self._json)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Entry:

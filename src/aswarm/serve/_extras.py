@@ -41,9 +41,9 @@ def with_extras(swarm: AsyncSwarm) -> AsyncSwarm:
 
 
 def _offer_tools(handlers: Handlers) -> Handlers:
-    tools = run_extras.get().tools
     if handlers.run.tool_call is not None:
         return handlers
+    tools = run_extras.get().tools
 
     async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         async with aclosing(handlers.complete(_with_tools(request, tools))) as chunks:

@@ -79,12 +79,13 @@ class LocalRuns:
         self._waiting: Counter[str] = Counter()  # how many messages of a user wait for an active run
         self.draining = Draining()
         self._deadline = math.inf
-        self._resources: AsyncExitStack | None = None
+        self._resources = AsyncExitStack()
+        self._is_open = False
 
     # --- the life of this object ---
 
     async def __aenter__(self) -> Self:
-        if self._resources is not None:
+        if self._is_open:
             raise RuntimeError("these runs are open already; make another LocalRuns, or share this one")
         self.draining, self._deadline = Draining(), math.inf
         log = await anyio.to_thread.run_sync(lambda: RunLog(self._path, lease=self._lease))
@@ -102,15 +103,15 @@ class LocalRuns:
                 background.start_soon(self._touch)
             self._tasks = await stack.enter_async_context(anyio.create_task_group())
             self._resources = stack.pop_all()
+        self._is_open = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.drain(0)
-        resources, self._resources = self._resources, None
-        if resources is not None:
-            await resources.aclose()  # the exception of the block leaves as itself, not in a group
+        self._is_open = False
+        await self._resources.aclose()  # the exception of the block leaves as itself, not in a group
 
     async def drain(self, seconds: float) -> None:
         """Start no more runs, and wait until all have ended. Those that run after so many seconds are stopped, and kept.
@@ -131,7 +132,7 @@ class LocalRuns:
             await next(iter(self._live.values())).ended.wait()
 
     def _check_open(self) -> None:
-        if self._resources is None:
+        if not self._is_open:
             raise RuntimeError("the runs are not open: use `async with LocalRuns(...)`, or the lifespan of the service")
         if self.draining.is_set:
             raise ShuttingDown

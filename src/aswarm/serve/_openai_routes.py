@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from aswarm._run.handlers import NO_RUN
 
 from ._driving import TASK_MODEL
-from ._endpoints import check_length, endpoint, idempotency_key, new_run
+from ._endpoints import check_length, endpoint, idempotency_key, new_run, start
 from ._entries import Entry
 from ._http import Refusal, json_response, read_json
 from ._openai import OpenAIWire, error_body, failure_headers, failure_status, model_body, models_body, whole_completion
@@ -81,7 +81,7 @@ async def _complete(service: Service, request: Request, user: str) -> Response:
             "a request of Chat Completions has settings without effect: %s", ", ".join(asked.ignored), extra=NO_RUN
         )
     try:
-        run = Run(service.runs, await service.runs.start(await _new_run(service, request, user, asked)))
+        run = await start(service, request, await _new_run(service, request, user, asked))
     except AgentNotFound as error:
         raise unknown_model(asked.model) from error
     own_tools = {tool.name for tool in asked.tools} if service.client_tools == "offer" else frozenset[str]()

@@ -125,8 +125,7 @@ class _BoundStream(StreamResponse):
                 await self.send_frames(reader, send)
 
         await while_connected(work, receive, None)
-        for failure in failures:
-            raise failure
+        _raise_first(failures)
 
     async def _run(self, entries: LiveEntries, failures: list[Exception]) -> None:
         """Make the entries. What `on_end` raises goes into `failures`: a task group would wrap it."""
@@ -153,3 +152,8 @@ class _BoundStream(StreamResponse):
             await self._on_end(response)
         except Exception as error:  # noqa: BLE001 - raised once the frames are sent
             failures.append(error)
+
+
+def _raise_first(failures: Sequence[Exception]) -> None:
+    for failure in failures:
+        raise failure

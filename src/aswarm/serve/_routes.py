@@ -14,7 +14,7 @@ from starlette.types import Scope
 
 from ._agui_routes import agui_routes
 from ._conversation_routes import conversation_routes
-from ._endpoints import endpoint, new_run, stream
+from ._endpoints import endpoint, new_run, start, stream
 from ._http import Refusal, error_response, json_response, place_of, read_json
 from ._native import NativeWire, native_request
 from ._openai_routes import openai_error, openai_routes
@@ -72,7 +72,7 @@ async def _start(service: Service, request: Request, user: str) -> Response:
     body = await read_json(request, service.limits.body)
     asked = native_request(body)
     new = await new_run(service, request, user, asked, request.path_params["conversation"])
-    run = Run(service.runs, await service.runs.start(replace(new, on_disconnect=_policy(body, service))))
+    run = await start(service, request, replace(new, on_disconnect=_policy(body, service)))
     headers = {"location": _place(request, run, "/events")}
     if "text/event-stream" in request.headers.get("accept", ""):
         return stream(service, run, NativeWire(), headers=headers)

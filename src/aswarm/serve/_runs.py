@@ -65,7 +65,8 @@ class NewRun:
     whole history. `answers`: about the calls that the conversation has left open. `must_fit`: an answer about a call that is
     not open is refused; otherwise it is left out, and messages that the conversation ends with already are left out too.
     `regenerate`: the answer to the last message of the user is made again. `continues`: the model is asked with the history as it
-    is, which ends with a message of the user or with the answer of a tool.
+    is, which ends with a message of the user or with the answer of a tool. `open_calls_first`: a new message is refused while a
+    call waits for a decision, and beside `answers` that must fit, where messages that the conversation has are left out.
     `agent`: the name of the agent that a new conversation begins with, or None for the first one.
     `run_id`: the id of the run, or None for a new one. `key`: an idempotency key of the user. `context_variables`: of a
     new conversation. `client_context`: set before the run. `tools`: those of the client.
@@ -86,6 +87,7 @@ class NewRun:
     on_disconnect: DisconnectPolicy = "finish"
     while_running: WhileRunning = "refuse"
     continues: bool = False
+    open_calls_first: bool = False
 
     def __post_init__(self) -> None:
         if not (self.messages or self.answers or self.regenerate or self.continues):

@@ -168,7 +168,6 @@ class Service:
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncGenerator[None]:  # noqa: ARG002 - frameworks pass their app
         """Runs can be started in this block; at its end they have ended. For the lifespan of an app that mounts the service."""
-        failure: Exception | None = None
         async with AsyncExitStack() as stack:
             if self._own_swarm:
                 await stack.enter_async_context(self.drivers.swarm)
@@ -181,16 +180,14 @@ class Service:
             stack.callback(tasks.cancel_scope.cancel)
             tasks.start_soon(self._drain_on, runs, signalled := anyio.Event())
             stack.enter_context(on_shutdown_signal(signalled.set))
-            self._runs = runs
-            try:
-                yield
-            except Exception as error:  # noqa: BLE001 - raised below: a task group would wrap it
-                failure = error
-            finally:
-                await runs.drain(self.drain_seconds)
-                self._runs = None
-        if failure is not None:
-            raise failure
+            resources = stack.pop_all()
+        self._runs = runs
+        try:
+            yield
+        finally:
+            await runs.drain(self.drain_seconds)
+            self._runs = None
+            await resources.aclose()  # the exception of the block leaves as itself, not in a group
 
     async def _drain_on(self, runs: Runs, signalled: anyio.Event) -> None:
         # A task that waits, because nothing can be started from the handler of a signal.

@@ -6,6 +6,7 @@ end, and the handler of a signal stands in front of the one that the server has 
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 from collections.abc import Callable, Generator
@@ -34,9 +35,9 @@ class Draining:
             scope.cancel()
 
     @contextmanager
-    def interrupts(self) -> Generator[None]:
-        """A block that ends early when draining begins."""
-        with anyio.CancelScope() as scope:
+    def interrupts(self, after: float = math.inf) -> Generator[None]:
+        """A block that ends early when draining begins, or after so many seconds."""
+        with anyio.CancelScope(deadline=anyio.current_time() + after) as scope:
             if self.is_set:
                 scope.cancel()
             self._waiting.add(scope)

@@ -8,9 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ._endpoints import endpoint, last_run, new_run, stream
+from ._endpoints import endpoint, last_run, new_run, start, stream
 from ._http import read_json
-from ._runs import Run
 from ._vercel import VercelWire
 from ._vercel_input import vercel_request
 
@@ -30,8 +29,7 @@ async def _start(service: Service, request: Request, user: str) -> Response:
     asked = vercel_request(await read_json(request, service.limits.body))
     agent = request.path_params["agent"]
     new = await new_run(service, request, user, asked, asked.conversation or "", agent=agent)
-    run = Run(service.runs, await service.runs.start(new))
-    return stream(service, run, VercelWire())
+    return stream(service, await start(service, request, new), VercelWire())
 
 
 async def _resume(service: Service, request: Request, user: str) -> Response:
