@@ -22,7 +22,10 @@ from documentation import (
     earlier_files,
     model_server,
     name_of,
+    run_script,
 )
+
+from aswarm.testing import ScriptedModel, call
 
 README = PROJECT / "README.md"
 HOME = "https://github.com/aswarm-dev/aswarm"
@@ -66,6 +69,25 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(
         for name, code in earlier_files(page).items():
             (folder / name).write_text(code, encoding="utf-8")
     page_run.run(blocks_of(page))
+
+
+@pytest.mark.parametrize("number", [2, 3, 4, 5, 6])
+def test_a_program_of_the_tutorial_does_the_same_with_a_server(
+    number: int, server: ModelServer, page_run: PageRun, folder: Path
+) -> None:
+    """With a key in the environment, the same file asks the server of that key, and prints what the page shows."""
+    [page] = TUTORIAL.glob(f"{number}-*.md")
+    blocks = blocks_of(page)
+    files = earlier_files(page) | {block.notes["file"]: block.code for block in blocks if "file" in block.notes}
+    for name, code in files.items():
+        (folder / name).write_text(code, encoding="utf-8")
+    [command] = [block for block in blocks if block.language == "console"]
+    [_, name] = command.code.split()
+    [script] = re.findall(r"^SCRIPT = (\[\n.*?^\])", files[name], re.MULTILINE | re.DOTALL)
+    steps = eval(script, {"call": call})
+    server.model = model = ScriptedModel(steps)
+    assert run_script([name], command.notes.get("input", "")) == command.output
+    assert len(model.requests) == len(steps)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -319,7 +319,7 @@ def _run_command(words: list[str], block: Block) -> str:
         case "pytest":
             return _run_pytest(words[-1])
         case "python":
-            return _run_script(words[1:], block.notes.get("input", ""))
+            return run_script(words[1:], block.notes.get("input", ""))
         case _:
             return _run_aswarm(words, int(block.notes.get("exit", 0)))
 
@@ -334,7 +334,7 @@ def _run_aswarm(words: list[str], exit_code: int) -> str:
     return done.stdout
 
 
-def _run_script(command: list[str], typed: str) -> str:
+def run_script(command: list[str], typed: str) -> str:
     """Run a file as `python file.py` does, in this process; what is typed is in what it prints, as at a terminal."""
     for name, module in list(sys.modules.items()):
         if Path(str(getattr(module, "__file__", None))).parent == Path.cwd():
