@@ -28,14 +28,14 @@ reception = Agent(
 
 
 async def main() -> None:
-    """Ask the reception; the workshop answers, and is the agent to go on with."""
+    """Ask the reception; the workshop answers, and is the agent to continue with."""
     async with AsyncSwarm() as swarm:
         response = await swarm.run(reception, "My brakes squeal.")
     for message in response.messages:
         if message["role"] == "assistant":
             calls = [call["function"]["name"] for call in message["tool_calls"] or []]
             print(f"{message['sender']}: {calls or message['content']}")
-    print(f"now talking to: {response.agent.name if response.agent else None}")
+    print(f"now talking to: {response.agent.name}")
 
 
 asyncio.run(main())

@@ -1,6 +1,6 @@
 """Routes every ticket of `tickets.jsonl`, twenty at once, and prints what is in which queue.
 
-python run.py [--journal FILE]    with a journal: the same again after a crash goes on where it was
+python run.py [--journal FILE]    with a journal: the same again after a crash continues where it was
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from aswarm import Agent, CompletionFinished, Event, HandedOff, Swarm, ToolCallF
 
 
 def converse(agent: Agent, lines: Iterable[str], context: dict[str, Any] | None = None) -> None:
-    """Say the lines one after another. Each run goes on with the messages and the agent that the last one left."""
+    """Say the lines one after another. Each run continues with the messages and the agent that the last one left."""
     messages: list[dict[str, Any]] = []
     with Swarm() as swarm:
         for line in lines:
@@ -50,6 +50,6 @@ def ask(question: str) -> bool:
 
 
 def say_yes(question: str) -> bool:
-    """Answer for the customer: for runs that nobody watches."""
+    """Answer for the customer: for runs without a person at the keyboard."""
     print(f"    {question} [y/N] y")
     return True

@@ -40,7 +40,7 @@ def _options() -> argparse.Namespace:
 
 
 def converse(context: dict[str, Any]) -> None:
-    """Say the customer's lines one after another; each run goes on where the last one ended."""
+    """Say the customer's lines one after another; each run continues where the last one ended."""
     agent, messages = triage, list[dict[str, Any]]()
     with Swarm() as swarm:
         for line in CONVERSATIONS[ADA]:

@@ -1,7 +1,7 @@
 """The personal shopper on `AsyncSwarm`: several customers at once, and a connection for each call.
 
 `AsyncSwarm` runs plain functions in worker threads, so that a slow one never stops the event loop; there, SQLite would
-refuse a connection that was opened outside. So `connect` opens the shop's file anew for each call, in the thread of that
+refuse a connection that was opened outside. So `connect` opens the shop's file again for each call, in the thread of that
 call. A refund that waits for another one's transaction waits in its thread, and all other conversations go on.
 """
 

@@ -1,4 +1,4 @@
-"""Where tickets and letters go: files in a folder, for somebody else to work through. Nothing is sent from here."""
+"""Where tickets and letters go: files in a folder, for a person to work through. Nothing is sent from here."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ QUESTIONS = ["What is the weather in Oslo and in Lima?", "Please send that about
 
 
 def main() -> None:
-    """Ask, print every message of the answer, go on with the whole history."""
+    """Ask, print every message of the answer, continue with the whole history."""
     messages: list[Any] = []
     context: dict[str, Any] = {"outbox": []}
     with Swarm() as swarm:

@@ -22,14 +22,16 @@ from documentation import (
     earlier_files,
     model_server,
     name_of,
+    run_script,
 )
+
+from aswarm.testing import ScriptedModel, call
 
 README = PROJECT / "README.md"
 HOME = "https://github.com/aswarm-dev/aswarm"
 # tests/providers/test_recipes.py runs them, against servers of those providers
 RECIPES = PROJECT / "docs/guides/providers.md"
 MCP = PROJECT / "docs/guides/mcp.md"  # its SDK does not run on the oldest versions that aswarm promises
-WEB = PROJECT / "docs/guides/web-services.md"  # the same holds for its frameworks
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -52,7 +54,7 @@ def page_run(server: ModelServer, folder: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page != RECIPES and find_spec({MCP: "mcp", WEB: "litestar"}.get(page, "aswarm"))],
+    [page for page in PAGES if page != RECIPES and (page != MCP or find_spec("mcp"))],
     ids=name_of,
 )
 def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(
@@ -67,6 +69,25 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(
         for name, code in earlier_files(page).items():
             (folder / name).write_text(code, encoding="utf-8")
     page_run.run(blocks_of(page))
+
+
+@pytest.mark.parametrize("number", [2, 3, 4, 5, 6])
+def test_a_program_of_the_tutorial_does_the_same_with_a_server(
+    number: int, server: ModelServer, page_run: PageRun, folder: Path
+) -> None:
+    """With a key in the environment, the same file asks the server of that key, and prints what the page shows."""
+    [page] = TUTORIAL.glob(f"{number}-*.md")
+    blocks = blocks_of(page)
+    files = earlier_files(page) | {block.notes["file"]: block.code for block in blocks if "file" in block.notes}
+    for name, code in files.items():
+        (folder / name).write_text(code, encoding="utf-8")
+    [command] = [block for block in blocks if block.language == "console"]
+    [_, name] = command.code.split()
+    [script] = re.findall(r"^SCRIPT = (\[\n.*?^\])", files[name], re.MULTILINE | re.DOTALL)
+    steps = eval(script, {"call": call})
+    server.model = model = ScriptedModel(steps)
+    assert run_script([name], command.notes.get("input", "")) == command.output
+    assert len(model.requests) == len(steps)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -111,11 +132,12 @@ def test_what_is_said_about_installing_works_before_a_release() -> None:
         "```console\naswarm graph agents:triage\n```\n",
         "- a list:\n\n  ```python\n  import os\n  ```\n",
         "```python\nimport os\n",
+        "<!-- file: a.py -->\n```python\nimport os\nprint(1)\n```\n\n```console\npython a.py\n```\n\n```text\n2\n```\n",
     ],
     ids=[
         "another output", "an error", "no import", "a name of another program", "a model that is not asked",
         "output of nothing", "output further down", "an unknown language", "an unknown command", "a command that fails",
-        "an indented fence", "an open fence",
+        "an indented fence", "an open fence", "another output of a file",
     ],
 )  # fmt: skip
 def test_a_page_that_is_wrong_fails(text: str, page_run: PageRun, folder: Path) -> None:

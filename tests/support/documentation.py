@@ -10,7 +10,8 @@ loopback, which OPENAI_BASE_URL names. HTML comments directly above a block say 
     <!-- continues -->                                           the block begins with an import, and yet stands not alone
     <!-- file: agents.py -->                                     the block is also written to this file
     <!-- imported -->                                            the file is not run where it stands; a later block imports it
-    <!-- untyped -->                                             type checkers do not read it
+    <!-- needs: django -->                                       it runs where this is installed; type checkers do not read it
+    <!-- setup: import agents; agents.disable() -->              code that runs before the block
     <!-- input: Hi! | /exit -->                                  the lines that the block reads from stdin
     <!-- exit: 4 -->                                             the exit code of the command
     <!-- figure -->                                              a text block that is no output
@@ -38,6 +39,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +76,7 @@ NOT_RUN = (
 
 _FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>\S*)[^\n]*\n(?P<code>.*?)^(?P=fence)$\n?", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(
-    r"<!-- (?P<key>model|continues|file|imported|untyped|input|exit|figure)(?:: (?P<value>(?:(?!-->).)*?))? -->\s*\Z",
+    r"<!-- (?P<key>model|continues|file|imported|needs|setup|input|exit|figure)(?:: (?P<value>(?:(?!-->).)*?))? -->\s*\Z",
     re.DOTALL,
 )
 _IMPORT = re.compile(r"\A(?:#[^\n]*\n)*(?:import|from) ")
@@ -222,6 +224,9 @@ class PageRun:
                 os.environ.update(environment)
 
     def _run_block(self, block: Block, runner: asyncio.Runner) -> None:
+        if not _is_installed(block.notes.get("needs", "aswarm")):
+            return
+        exec(block.notes.get("setup", ""), {})
         script = block.notes.get("model")
         steps = None if script is None else eval(script, {"call": call, "Answer": Answer, "Failure": Failure})
         waiting = steps if callable(steps) or steps is None else list(steps)
@@ -273,6 +278,13 @@ class PageRun:
                     value.close()
 
 
+def _is_installed(distribution: str) -> bool:
+    try:
+        return bool(version(distribution))
+    except PackageNotFoundError:
+        return distribution == "aswarm"  # it may be on the path alone
+
+
 @contextmanager
 def _stdin(lines: str) -> Iterator[None]:
     before = sys.stdin
@@ -307,7 +319,7 @@ def _run_command(words: list[str], block: Block) -> str:
         case "pytest":
             return _run_pytest(words[-1])
         case "python":
-            return _run_script(words[1:], block.notes.get("input", ""))
+            return run_script(words[1:], block.notes.get("input", ""))
         case _:
             return _run_aswarm(words, int(block.notes.get("exit", 0)))
 
@@ -322,7 +334,7 @@ def _run_aswarm(words: list[str], exit_code: int) -> str:
     return done.stdout
 
 
-def _run_script(command: list[str], typed: str) -> str:
+def run_script(command: list[str], typed: str) -> str:
     """Run a file as `python file.py` does, in this process; what is typed is in what it prints, as at a terminal."""
     for name, module in list(sys.modules.items()):
         if Path(str(getattr(module, "__file__", None))).parent == Path.cwd():
@@ -372,7 +384,7 @@ def write_programs(folder: Path) -> None:
     for page in PAGES:
         programs: list[list[str]] = []
         for block in blocks_of(page):
-            if block.language == "python" and "untyped" not in block.notes:
+            if block.language == "python" and "needs" not in block.notes:
                 programs += [[]] if block.is_program else []
                 programs[-1].append(block.code)
         for number, codes in enumerate(programs, 1):
