@@ -29,9 +29,10 @@ def build(folder: Path) -> int:
     wrong = wrong or pages.broken_links(source)
     if not wrong:
         copies.write_copies(source, folder)
-        for index in source.rglob("index.md"):
-            with index.open("a", encoding="utf-8") as file:
-                file.write(pages.navigation(index.relative_to(source).as_posix()))
+        for page in source.rglob("*.md"):
+            place = page.relative_to(source).as_posix()
+            text = pages.with_pictures(page.read_text(encoding="utf-8"), source)
+            page.write_text(text + pages.navigation(place), encoding="utf-8")
         command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "-b", "html"]
         done = subprocess.run([*command, "-c", HERE, "-d", f"{source}-state", source, folder], check=False)  # noqa: S603
         if done.returncode:

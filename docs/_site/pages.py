@@ -194,6 +194,18 @@ def _copy_picture(page: Path, address: str, folder: Path) -> str:
 
 
 def navigation(place: str) -> str:
-    """The directive that puts the pages below an index into the navigation."""
+    """The directive that puts the pages below an index into the navigation; nothing for another page."""
+    if not place.endswith("index.md"):
+        return ""
     below = [os.path.relpath(child, Path(place).parent).removesuffix(".md") for child in children(place)]
     return "\n".join(["", "```{toctree}", ":hidden:", "", *below, "```", ""]) if below else ""
+
+
+def with_pictures(text: str, folder: Path) -> str:
+    """The page with the drawings in place of links to them: their colours then follow the theme that a reader chooses."""
+
+    def inline(match: re.Match[str]) -> str:
+        drawing = (folder / "pictures" / match["name"]).read_text(encoding="utf-8")
+        return f'<figure class="picture">\n{drawing}</figure>' if "picture-svg" in drawing else match[0]
+
+    return re.sub(r"^!\[[^\]]*\]\((?:\.\./)*pictures/(?P<name>[\w-]+\.svg)\)$", inline, text, flags=re.MULTILINE)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
+import anyio
 import pytest
-from _site import checks, copies, pages, reference, source, tables
+from _site import checks, copies, pages, pictures, reference, source, tables
 
 
 def test_every_public_name_has_one_entry_in_the_reference() -> None:
@@ -25,6 +27,19 @@ def test_a_table_that_is_made_from_the_code_is_current(name: str) -> None:
     """`PYTHONPATH=docs python -m _site write` brings all of them up to date."""
     text = tables.blocks()[name].read_text(encoding="utf-8")
     assert tables.current(name, text) == text
+
+
+@pytest.mark.parametrize("name", pictures.DRAWN)
+def test_a_picture_that_is_made_from_the_code_is_current(name: str) -> None:
+    """The same command draws all of them again."""
+    assert (pictures.FOLDER / f"{name}.svg").read_text(encoding="utf-8") == str(pictures.DRAWN[name]())
+
+
+def test_events_come_in_the_order_of_the_picture() -> None:
+    """Each event of some runs may follow the one before it."""
+    for names in anyio.run(pictures.order_of_runs):
+        assert all(after in pictures.ORDER[before] for before, after in pairwise(["", *names])), names
+        assert names[-1] == "RunFinished"
 
 
 # --- each mistake is found --------------------------------------------------------------------------------------------
