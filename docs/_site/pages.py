@@ -25,6 +25,10 @@ BESIDE = {
     "benchmarks/results/results.md": "proof/results.md",
     "benchmarks/results/batches/results.md": "proof/results-of-batches.md",
 }
+TITLES = {
+    "proof/results.md": "Results",
+    "proof/results-of-batches.md": "Results of batches",
+}  # both have the same title
 # Inline code is matched too, without an address, because it may look like a link.
 LINK = re.compile(
     r"(?P<image>!?)\[(?P<text>(?:`[^`]*`|[^\]`])*)\]\((?P<address>[^)\s]+)\)|(`+)(?!`).+?(?<!`)\4(?!`)", re.DOTALL
@@ -197,7 +201,8 @@ def navigation(place: str) -> str:
     """The directive that puts the pages below an index into the navigation; nothing for another page."""
     if not place.endswith("index.md"):
         return ""
-    below = [os.path.relpath(child, Path(place).parent).removesuffix(".md") for child in children(place)]
+    names = {child: os.path.relpath(child, Path(place).parent).removesuffix(".md") for child in children(place)}
+    below = [f"{TITLES[child]} <{name}>" if child in TITLES else name for child, name in names.items()]
     return "\n".join(["", "```{toctree}", ":hidden:", "", *below, "```", ""]) if below else ""
 
 
