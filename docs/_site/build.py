@@ -20,12 +20,12 @@ PORT = 8010
 def build(folder: Path) -> int:
     """Build the site into a folder; 0 if nothing is wrong. What is wrong is printed, all of it."""
     source = folder.with_name(f"{folder.name}-source")
+    wrong = [f"public name without an entry in the reference: {name}" for name in reference.missing_names()]
+    wrong += [f"orphan page, the index of its folder does not link to it: {page}" for page in pages.orphans()]
     try:
-        wrong = [f"public name without an entry in the reference: {name}" for name in reference.missing_names()]
-        wrong += [f"orphan page, the index of its folder does not link to it: {page}" for page in pages.orphans()]
-        pages.write_copy(source)
-    except (pages.BrokenLink, reference.UndocumentedName) as error:
-        wrong = [str(error)]
+        wrong += pages.write_copy(source)
+    except reference.UndocumentedName as error:
+        wrong.append(str(error))
     wrong = wrong or pages.broken_links(source)
     if not wrong:
         copies.write_copies(source, folder)

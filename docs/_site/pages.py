@@ -132,7 +132,10 @@ def children(index: str) -> list[str]:
     page, found = sources[index], []
     for match in LINK.finditer(FENCE.sub("", page.read_text(encoding="utf-8"))):
         if match["address"] and not match["image"] and not re.match(r"[a-z]+:|#", match["address"]):
-            place = site_pages().get(target_of(page, match["address"])[0], "")
+            try:
+                place = site_pages().get(target_of(page, match["address"])[0], "")
+            except BrokenLink:
+                continue  # `write_copy` finds it too
             folder = Path(place).parent
             is_below = folder == Path(index).parent or (
                 place.endswith("/index.md") and folder.parent == Path(index).parent
@@ -168,23 +171,29 @@ def broken_links(folder: Path) -> list[str]:
 # --- the copy ---------------------------------------------------------------------------------------------------------
 
 
-def write_copy(folder: Path) -> None:
-    """Write the pages of the site, and the pictures that they show, to a folder."""
+def write_copy(folder: Path) -> list[str]:
+    """Write the pages of the site, and the pictures that they show, to a folder; the links to no file."""
     shutil.rmtree(folder, ignore_errors=True)
+    wrong: list[str] = []
     for page, place in site_pages().items():
         file = folder / place
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(_copied(page, folder), encoding="utf-8")
+        file.write_text(_copied(page, folder, wrong), encoding="utf-8")
+    return wrong
 
 
-def _copied(page: Path, folder: Path) -> str:
+def _copied(page: Path, folder: Path, wrong: list[str]) -> str:
     def change(match: re.Match[str]) -> str:
         address = match["address"]
         if not address:
             return match[0]
-        if match["image"] and not re.match(r"[a-z]+:", address):
-            return f"![{match['text']}]({_copy_picture(page, address, folder)})"
-        return f"{match['image']}[{match['text']}]({address_on_site(page, address)})"
+        try:
+            if match["image"] and not re.match(r"[a-z]+:", address):
+                return f"![{match['text']}]({_copy_picture(page, address, folder)})"
+            return f"{match['image']}[{match['text']}]({address_on_site(page, address)})"
+        except BrokenLink as error:
+            wrong.append(str(error))
+            return match[0]
 
     return _outside_fences(text_of(page), lambda part: LINK.sub(change, part))
 
