@@ -183,10 +183,8 @@ def write_copy(folder: Path) -> list[str]:
 
 
 def _copied(page: Path, folder: Path, wrong: list[str]) -> str:
-    def change(match: re.Match[str]) -> str:
+    def address_of(match: re.Match[str]) -> str:
         address = match["address"]
-        if not address:
-            return match[0]
         try:
             if match["image"] and not re.match(r"[a-z]+:", address):
                 return f"![{match['text']}]({_copy_picture(page, address, folder)})"
@@ -195,7 +193,35 @@ def _copied(page: Path, folder: Path, wrong: list[str]) -> str:
             wrong.append(str(error))
             return match[0]
 
-    return _outside_fences(text_of(page), lambda part: LINK.sub(change, part))
+    return with_links(page, text_of(page), address_of)
+
+
+def with_links(page: Path, text: str, link: Callable[[re.Match[str]], str]) -> str:
+    """The text with its links changed by `link`, and with links of the names that it mentions to the reference."""
+    seen: set[str] = set()
+
+    def change(match: re.Match[str]) -> str:
+        return link(match) if match["address"] else _with_link_to_reference(page, match, seen)
+
+    return _outside_fences(text, lambda part: LINK.sub(change, part))
+
+
+def _with_link_to_reference(page: Path, match: re.Match[str], seen: set[str]) -> str:
+    """Inline code. The first that is a name of `aswarm`, or a public module, leads to its place in the reference."""
+    name = match[0].strip("`")
+    line = match.string[match.string.rfind("\n", 0, match.start()) + 1 : match.start()]
+    target = reference.target_of(name)
+    if (
+        line.startswith("#")
+        or target is None
+        or name in seen
+        or target[0] not in site_pages()
+        or page.parent == reference.FOLDER
+    ):
+        return match[0]
+    seen.add(name)
+    place, fragment = target
+    return f"[{match[0]}]({_relative(page, site_pages()[place])}{fragment and f'#{fragment}'})"
 
 
 def _copy_picture(page: Path, address: str, folder: Path) -> str:

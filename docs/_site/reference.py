@@ -107,6 +107,14 @@ def place_of(name: str, module: str) -> tuple[Path, str] | None:
     return None
 
 
+def target_of(name: str) -> tuple[Path, str] | None:
+    """Where a name in a page leads that is not about one module: a module, a class of `aswarm`, or a member of one."""
+    if name in MODULES[1:]:
+        return page_of(name), ""
+    is_named = "." in name or (name.isidentifier() and name_is_class(name))
+    return places().get(f"aswarm.{name.removesuffix('()')}") if is_named else None
+
+
 # --- entries ----------------------------------------------------------------------------------------------------------
 
 
@@ -177,7 +185,7 @@ def _kind(defined: Definition) -> str:
 
 def name_is_class(name: str) -> bool:
     """Whether it is written as classes and types are."""
-    return name[0].isupper() and not name.isupper()
+    return name[:1].isupper() and not name.isupper()
 
 
 def _is_exception(defined: Definition) -> bool:

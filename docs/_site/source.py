@@ -15,7 +15,7 @@ from typing import TypeAlias
 LINE = 88  # characters of a signature that fit beside the navigation
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 # The order of the navigation. A name that several modules export is described where it stands first.
-MODULES = (
+_FIRST = (
     "aswarm",
     "aswarm.middleware",
     "aswarm.guards",
@@ -34,6 +34,17 @@ MODULES = (
     "aswarm.agents",
 )
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _modules() -> tuple[str, ...]:
+    """The modules with public names; one that is not in the list above comes last, and needs a page too."""
+    paths = [path for path in sorted((SOURCE / "aswarm").glob("[a-z]*")) if path.suffix == ".py" or path.is_dir()]
+    files = {f"aswarm.{path.stem}": path / "__init__.py" if path.is_dir() else path for path in paths}
+    public = {name for name, file in files.items() if "\n__all__ = " in file.read_text(encoding="utf-8")}
+    return (*_FIRST, *sorted(public - set(_FIRST) - {"aswarm.cli"}))
+
+
+MODULES = _modules()
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,19 @@ def test_a_link_out_of_the_pages_leads_to_the_source(project: Path, tmp_path: Pa
     assert f"[It]({pages.HOME}/blob/main/program.py)" in (tmp_path / "copy/guides/tools.md").read_text("utf-8")
 
 
+def test_the_first_mention_of_a_name_leads_to_the_reference() -> None:
+    """Of a class, of a member, of a module; not in a heading, and not in a link."""
+    text = (
+        "# `Agent`\n\nAn `Agent`, an `Agent`; `AsyncSwarm.stream()`, `aswarm.guards`, [`Budget`](budgets.md), `tool`."
+    )
+    links = pages.with_links(pages.DOCS / "guides/tools.md", text, lambda match: match[0])
+    entry = "(../reference/aswarm.md#"
+    assert links == (
+        f"# `Agent`\n\nAn [`Agent`]{entry}class-agent), an `Agent`; [`AsyncSwarm.stream()`]{entry}asyncswarmstream), "
+        "[`aswarm.guards`](../reference/guards.md), [`Budget`](budgets.md), `tool`."
+    )
+
+
 def test_a_name_without_an_entry_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So is one that a page describes twice, or that does not exist."""
     for page in reference.FOLDER.glob("*.md"):
