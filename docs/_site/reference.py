@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ from .source import (
     magic,
     members,
     names_in,
+    overloads,
     public_names,
     signature,
     tree_of,
@@ -160,7 +162,9 @@ def entry(module: str, name: str) -> str:
         return f"### {_heading(name, defined)}\n\nThe same as [`{home}.{defined.name}`]({page.name}#{place})."
     if not defined.doc:
         raise UndocumentedName(f"{module}.{name} has no docstring ({defined.module})")
-    node = initializer(defined) or defined.node if isinstance(defined.node, ast.ClassDef) else defined.node
+    node = defined.node
+    if isinstance(node, ast.ClassDef) and (maker := initializer(defined)):
+        node = maker if _is_for_users(maker, defined.module) else None
     parts = [f"### {_heading(name, defined)}", _code(name, defined), _with_links(defined.doc, module, name)]
     parts.append(_types(node, defined.module, module, name))
     if isinstance(defined.node, ast.ClassDef):
@@ -205,7 +209,8 @@ def _code(name: str, defined: Definition) -> str:
     node = defined.node
     assert node is not None  # noqa: S101
     if isinstance(node, Function):
-        return _fenced(signature(node, name))
+        shown = overloads(defined) if node.args.kwarg else [node]  # the implementation takes any option
+        return _fenced("\n\n".join(signature(each, name) for each in shown))
     if not isinstance(node, ast.ClassDef):
         return _fenced(written(node))
     shown = [base for base in map(written, node.bases) if not base.startswith("_")]
@@ -218,6 +223,11 @@ def _code(name: str, defined: Definition) -> str:
     return _fenced("\n".join([f"{head}:", *(f"    {each}" for each in declared)]) if declared else head)
 
 
+def _is_variable(value: ast.expr) -> bool:
+    """Whether it is a type variable."""
+    return isinstance(value, ast.Call) and written(value.func) in ("TypeVar", "ParamSpec")
+
+
 def _is_for_users(maker: Function, module: str) -> bool:
     """Whether a class is made by its users: its arguments have no private classes as types."""
     for name in names_in(annotations(maker)):
@@ -225,7 +235,7 @@ def _is_for_users(maker: Function, module: str) -> bool:
             found = definition(module, name)
             if name not in _exported() and isinstance(found.node, ast.ClassDef):
                 return False
-            if isinstance(found.node, ast.Assign) and "TypeVar" in written(found.node.value):
+            if isinstance(found.node, ast.Assign) and _is_variable(found.node.value):
                 return False
     return True
 
@@ -270,7 +280,7 @@ def _types(node: ast.stmt | None, source: str, module: str, own: str) -> str:
             continue
         if place and name in _exported():
             links.append(f"[`{name}`]({_relative(*place)})")
-        elif isinstance(alias, ast.Assign | ast.AnnAssign) and alias.value and "TypeVar" not in written(alias.value):
+        elif isinstance(alias, ast.Assign | ast.AnnAssign) and alias.value and not _is_variable(alias.value):
             aliases.append(f"`{name}` is `{written(alias.value)}`.")
     return " ".join([*aliases, *([f"See {_listed(links)}."] if links else [])])
 
@@ -306,11 +316,28 @@ _NAME = re.compile(
 def _with_links(doc: str, module: str, own: str) -> str:
     """The docstring as Markdown; the first mention of another public name leads to its entry."""
     seen = {own}
-    paragraphs = doc.split("\n\n")
-    text = "\n\n".join(
-        each if each.startswith("    ") else link_names(_as_list(each), module, seen, _relative) for each in paragraphs
-    )
-    return re.sub(r"(?m)^(- .*)\n\n(?=- )", r"\1\n", text)  # lists of neighbouring paragraphs are one list
+    parts = [
+        _code_block(each) if each.startswith("    ") else link_names(_as_list(each), module, seen, _relative)
+        for paragraph in re.split(r"\n\n(?! {4})", doc)
+        for each in _apart(paragraph)
+    ]
+    return re.sub(r"(?m)^(- .*)\n\n(?=- )", r"\1\n", "\n\n".join(parts))  # lists of neighbours are one list
+
+
+def _apart(paragraph: str) -> list[str]:
+    """The paragraph, and the code below it."""
+    words, _, code = paragraph.partition("\n\n    ")
+    return [words, f"    {code}"] if code and not words.startswith("    ") else [paragraph]
+
+
+def _code_block(text: str) -> str:
+    """A block of code; of Python, where it can be read as such."""
+    code = textwrap.dedent(text)
+    try:
+        compile(code, "", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST)
+    except SyntaxError:
+        return f"```text\n{code}\n```"
+    return _fenced(code)
 
 
 _DESCRIBED = re.compile(r"(?:^|(?<=[.);]\s))(?=`[^`]+`(?:(?:,| and) `[^`]+`)*: )")
@@ -321,7 +348,8 @@ def _as_list(paragraph: str) -> str:
     head, *described = _DESCRIBED.split(paragraph)
     if not described or (head and len(described) == 1):
         return paragraph
-    listed = "\n".join(f"- {re.sub(chr(10), ' ', part).strip()}" for part in described)
+    lines = (re.sub(r"\n(?! *- )", " ", part).strip().replace("\n", "\n  ") for part in described)
+    listed = "\n".join(f"- {line}" for line in lines)
     return f"{head.strip()}\n\n{listed}" if head.strip() else listed
 
 
