@@ -166,7 +166,7 @@ def entry(module: str, name: str) -> str:
     if isinstance(node, ast.ClassDef) and (maker := initializer(defined)):
         node = maker if _is_for_users(maker, defined.module) else None
     parts = [f"### {_heading(name, defined)}", _code(name, defined), _with_links(defined.doc, module, name)]
-    parts.append(_types(node, defined.module, module, name))
+    parts.append(_types(node, defined.module, name))
     if isinstance(defined.node, ast.ClassDef):
         parts += _class_details(module, name, defined)
     return "\n\n".join(part for part in parts if part)
@@ -264,25 +264,35 @@ def _class_details(module: str, name: str, defined: Definition) -> list[str]:
             else member.name
         )
         code = shown if is_property(member) else signature(member, member.name, is_method=True)
-        types = _types(member, defined.module, module, name)
+        types = _types(member, defined.module, name)
         found += [f"#### {_member_heading(name, member)}", _fenced(code), _with_links(doc, module, name), types]
     return [*found, "\n".join(inherited)]
 
 
-def _types(node: ast.stmt | None, source: str, module: str, own: str) -> str:
+def _types(node: ast.stmt | None, source: str, own: str) -> str:
     """What the names in a signature are: links to those with an entry, and the private aliases written out."""
     links, aliases = [], []
     for name in names_in(annotations(node)):
-        place = place_of(name, module) if name != own else None
         try:
-            alias = definition(source, name).node
+            found = definition(source, name)
         except LookupError:
             continue
-        if place and name in _exported():
-            links.append(f"[`{name}`]({_relative(*place)})")
-        elif isinstance(alias, ast.Assign | ast.AnnAssign) and alias.value and not _is_variable(alias.value):
-            aliases.append(f"`{name}` is `{written(alias.value)}`.")
+        home = _home_or_none(found)
+        if home and name != own:
+            links.append(f"[`{name}`]({_relative(*places()[f'{home}.{found.name}'])})")
+        alias = found.node.value if isinstance(found.node, ast.Assign | ast.AnnAssign) else None
+        if alias and not home and not _is_variable(alias):
+            aliases.append(f"`{name}` is `{written(alias)}`.")
     return " ".join([*aliases, *([f"See {_listed(links)}."] if links else [])])
+
+
+def _home_or_none(found: Definition) -> str | None:
+    if found.node is None:
+        return None
+    try:
+        return home_of(found)
+    except LookupError:
+        return None
 
 
 @cache
@@ -348,7 +358,7 @@ def _as_list(paragraph: str) -> str:
     head, *described = _DESCRIBED.split(paragraph)
     if not described or (head and len(described) == 1):
         return paragraph
-    lines = (re.sub(r"\n(?! *- )", " ", part).strip().replace("\n", "\n  ") for part in described)
+    lines = (re.sub(r"\n(?! *- ) *", " ", part).strip().replace("\n", "\n  ") for part in described)
     listed = "\n".join(f"- {line}" for line in lines)
     return f"{head.strip()}\n\n{listed}" if head.strip() else listed
 
