@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from . import build, tables
+from . import build
 
 if __name__ == "__main__":
     match sys.argv[1:]:
@@ -17,6 +17,9 @@ if __name__ == "__main__":
         case ["serve", folder]:
             build.serve(Path(folder))
         case ["write"]:
+            from . import pictures, tables
+
             tables.write()
+            pictures.write()
         case _:
             sys.exit(__doc__)

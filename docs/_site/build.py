@@ -20,18 +20,19 @@ PORT = 8010
 def build(folder: Path) -> int:
     """Build the site into a folder; 0 if nothing is wrong. What is wrong is printed, all of it."""
     source = folder.with_name(f"{folder.name}-source")
+    wrong = [f"public name without an entry in the reference: {name}" for name in reference.missing_names()]
+    wrong += [f"orphan page, the index of its folder does not link to it: {page}" for page in pages.orphans()]
     try:
-        wrong = [f"public name without an entry in the reference: {name}" for name in reference.missing_names()]
-        wrong += [f"orphan page, the index of its folder does not link to it: {page}" for page in pages.orphans()]
-        pages.write_copy(source)
-    except (pages.BrokenLink, reference.UndocumentedName) as error:
-        wrong = [str(error)]
+        wrong += pages.write_copy(source)
+    except reference.UndocumentedName as error:
+        wrong.append(str(error))
     wrong = wrong or pages.broken_links(source)
     if not wrong:
         copies.write_copies(source, folder)
-        for index in source.rglob("index.md"):
-            with index.open("a", encoding="utf-8") as file:
-                file.write(pages.navigation(index.relative_to(source).as_posix()))
+        for page in source.rglob("*.md"):
+            place = page.relative_to(source).as_posix()
+            text = pages.with_pictures(page.read_text(encoding="utf-8"), source)
+            page.write_text(text + pages.navigation(place), encoding="utf-8")
         command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "-b", "html"]
         done = subprocess.run([*command, "-c", HERE, "-d", f"{source}-state", source, folder], check=False)  # noqa: S603
         if done.returncode:

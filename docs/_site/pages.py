@@ -25,6 +25,10 @@ BESIDE = {
     "benchmarks/results/results.md": "proof/results.md",
     "benchmarks/results/batches/results.md": "proof/results-of-batches.md",
 }
+TITLES = {
+    "proof/results.md": "Results",
+    "proof/results-of-batches.md": "Results of batches",
+}  # both have the same title
 # Inline code is matched too, without an address, because it may look like a link.
 LINK = re.compile(
     r"(?P<image>!?)\[(?P<text>(?:`[^`]*`|[^\]`])*)\]\((?P<address>[^)\s]+)\)|(`+)(?!`).+?(?<!`)\4(?!`)", re.DOTALL
@@ -128,7 +132,10 @@ def children(index: str) -> list[str]:
     page, found = sources[index], []
     for match in LINK.finditer(FENCE.sub("", page.read_text(encoding="utf-8"))):
         if match["address"] and not match["image"] and not re.match(r"[a-z]+:|#", match["address"]):
-            place = site_pages().get(target_of(page, match["address"])[0], "")
+            try:
+                place = site_pages().get(target_of(page, match["address"])[0], "")
+            except BrokenLink:
+                continue  # `write_copy` finds it too
             folder = Path(place).parent
             is_below = folder == Path(index).parent or (
                 place.endswith("/index.md") and folder.parent == Path(index).parent
@@ -164,25 +171,57 @@ def broken_links(folder: Path) -> list[str]:
 # --- the copy ---------------------------------------------------------------------------------------------------------
 
 
-def write_copy(folder: Path) -> None:
-    """Write the pages of the site, and the pictures that they show, to a folder."""
+def write_copy(folder: Path) -> list[str]:
+    """Write the pages of the site, and the pictures that they show, to a folder; the links to no file."""
     shutil.rmtree(folder, ignore_errors=True)
+    wrong: list[str] = []
     for page, place in site_pages().items():
         file = folder / place
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(_copied(page, folder), encoding="utf-8")
+        file.write_text(_copied(page, folder, wrong), encoding="utf-8")
+    return wrong
 
 
-def _copied(page: Path, folder: Path) -> str:
-    def change(match: re.Match[str]) -> str:
+def _copied(page: Path, folder: Path, wrong: list[str]) -> str:
+    def address_of(match: re.Match[str]) -> str:
         address = match["address"]
-        if not address:
+        try:
+            if match["image"] and not re.match(r"[a-z]+:", address):
+                return f"![{match['text']}]({_copy_picture(page, address, folder)})"
+            return f"{match['image']}[{match['text']}]({address_on_site(page, address)})"
+        except BrokenLink as error:
+            wrong.append(str(error))
             return match[0]
-        if match["image"] and not re.match(r"[a-z]+:", address):
-            return f"![{match['text']}]({_copy_picture(page, address, folder)})"
-        return f"{match['image']}[{match['text']}]({address_on_site(page, address)})"
 
-    return _outside_fences(text_of(page), lambda part: LINK.sub(change, part))
+    return with_links(page, text_of(page), address_of)
+
+
+def with_links(page: Path, text: str, link: Callable[[re.Match[str]], str]) -> str:
+    """The text with its links changed by `link`, and with links of the names that it mentions to the reference."""
+    seen: set[str] = set()
+
+    def change(match: re.Match[str]) -> str:
+        return link(match) if match["address"] else _with_link_to_reference(page, match, seen)
+
+    return _outside_fences(text, lambda part: LINK.sub(change, part))
+
+
+def _with_link_to_reference(page: Path, match: re.Match[str], seen: set[str]) -> str:
+    """Inline code. The first that is a name of `aswarm`, or a public module, leads to its place in the reference."""
+    name = match[0].strip("`")
+    line = match.string[match.string.rfind("\n", 0, match.start()) + 1 : match.start()]
+    target = reference.target_of(name)
+    if (
+        line.startswith("#")
+        or target is None
+        or name in seen
+        or target[0] not in site_pages()
+        or page.parent == reference.FOLDER
+    ):
+        return match[0]
+    seen.add(name)
+    place, fragment = target
+    return f"[{match[0]}]({_relative(page, site_pages()[place])}{fragment and f'#{fragment}'})"
 
 
 def _copy_picture(page: Path, address: str, folder: Path) -> str:
@@ -194,6 +233,19 @@ def _copy_picture(page: Path, address: str, folder: Path) -> str:
 
 
 def navigation(place: str) -> str:
-    """The directive that puts the pages below an index into the navigation."""
-    below = [os.path.relpath(child, Path(place).parent).removesuffix(".md") for child in children(place)]
+    """The directive that puts the pages below an index into the navigation; nothing for another page."""
+    if not place.endswith("index.md"):
+        return ""
+    names = {child: os.path.relpath(child, Path(place).parent).removesuffix(".md") for child in children(place)}
+    below = [f"{TITLES[child]} <{name}>" if child in TITLES else name for child, name in names.items()]
     return "\n".join(["", "```{toctree}", ":hidden:", "", *below, "```", ""]) if below else ""
+
+
+def with_pictures(text: str, folder: Path) -> str:
+    """The page with the drawings in place of links to them: their colours then follow the theme that a reader chooses."""
+
+    def inline(match: re.Match[str]) -> str:
+        drawing = (folder / "pictures" / match["name"]).read_text(encoding="utf-8")
+        return f'<figure class="picture">\n{drawing}</figure>' if "picture-svg" in drawing else match[0]
+
+    return re.sub(r"^!\[[^\]]*\]\((?:\.\./)*pictures/(?P<name>[\w-]+\.svg)\)$", inline, text, flags=re.MULTILINE)

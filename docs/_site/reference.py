@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ from .source import (
     magic,
     members,
     names_in,
+    overloads,
     public_names,
     signature,
     tree_of,
@@ -107,6 +109,14 @@ def place_of(name: str, module: str) -> tuple[Path, str] | None:
     return None
 
 
+def target_of(name: str) -> tuple[Path, str] | None:
+    """Where a name in a page leads that is not about one module: a module, a class of `aswarm`, or a member of one."""
+    if name in MODULES[1:]:
+        return page_of(name), ""
+    is_named = "." in name or (name.isidentifier() and name_is_class(name))
+    return places().get(f"aswarm.{name.removesuffix('()')}") if is_named else None
+
+
 # --- entries ----------------------------------------------------------------------------------------------------------
 
 
@@ -152,9 +162,11 @@ def entry(module: str, name: str) -> str:
         return f"### {_heading(name, defined)}\n\nThe same as [`{home}.{defined.name}`]({page.name}#{place})."
     if not defined.doc:
         raise UndocumentedName(f"{module}.{name} has no docstring ({defined.module})")
-    node = initializer(defined) or defined.node if isinstance(defined.node, ast.ClassDef) else defined.node
+    node = defined.node
+    if isinstance(node, ast.ClassDef) and (maker := initializer(defined)):
+        node = maker if _is_for_users(maker, defined.module) else None
     parts = [f"### {_heading(name, defined)}", _code(name, defined), _with_links(defined.doc, module, name)]
-    parts.append(_types(node, defined.module, module, name))
+    parts.append(_types(node, defined.module, name))
     if isinstance(defined.node, ast.ClassDef):
         parts += _class_details(module, name, defined)
     return "\n\n".join(part for part in parts if part)
@@ -177,7 +189,7 @@ def _kind(defined: Definition) -> str:
 
 def name_is_class(name: str) -> bool:
     """Whether it is written as classes and types are."""
-    return name[0].isupper() and not name.isupper()
+    return name[:1].isupper() and not name.isupper()
 
 
 def _is_exception(defined: Definition) -> bool:
@@ -197,7 +209,8 @@ def _code(name: str, defined: Definition) -> str:
     node = defined.node
     assert node is not None  # noqa: S101
     if isinstance(node, Function):
-        return _fenced(signature(node, name))
+        shown = overloads(defined) if node.args.kwarg else [node]  # the implementation takes any option
+        return _fenced("\n\n".join(signature(each, name) for each in shown))
     if not isinstance(node, ast.ClassDef):
         return _fenced(written(node))
     shown = [base for base in map(written, node.bases) if not base.startswith("_")]
@@ -210,6 +223,11 @@ def _code(name: str, defined: Definition) -> str:
     return _fenced("\n".join([f"{head}:", *(f"    {each}" for each in declared)]) if declared else head)
 
 
+def _is_variable(value: ast.expr) -> bool:
+    """Whether it is a type variable."""
+    return isinstance(value, ast.Call) and written(value.func) in ("TypeVar", "ParamSpec")
+
+
 def _is_for_users(maker: Function, module: str) -> bool:
     """Whether a class is made by its users: its arguments have no private classes as types."""
     for name in names_in(annotations(maker)):
@@ -217,7 +235,7 @@ def _is_for_users(maker: Function, module: str) -> bool:
             found = definition(module, name)
             if name not in _exported() and isinstance(found.node, ast.ClassDef):
                 return False
-            if isinstance(found.node, ast.Assign) and "TypeVar" in written(found.node.value):
+            if isinstance(found.node, ast.Assign) and _is_variable(found.node.value):
                 return False
     return True
 
@@ -246,25 +264,35 @@ def _class_details(module: str, name: str, defined: Definition) -> list[str]:
             else member.name
         )
         code = shown if is_property(member) else signature(member, member.name, is_method=True)
-        types = _types(member, defined.module, module, name)
+        types = _types(member, defined.module, name)
         found += [f"#### {_member_heading(name, member)}", _fenced(code), _with_links(doc, module, name), types]
     return [*found, "\n".join(inherited)]
 
 
-def _types(node: ast.stmt | None, source: str, module: str, own: str) -> str:
+def _types(node: ast.stmt | None, source: str, own: str) -> str:
     """What the names in a signature are: links to those with an entry, and the private aliases written out."""
     links, aliases = [], []
     for name in names_in(annotations(node)):
-        place = place_of(name, module) if name != own else None
         try:
-            alias = definition(source, name).node
+            found = definition(source, name)
         except LookupError:
             continue
-        if place and name in _exported():
-            links.append(f"[`{name}`]({_relative(*place)})")
-        elif isinstance(alias, ast.Assign | ast.AnnAssign) and alias.value and "TypeVar" not in written(alias.value):
-            aliases.append(f"`{name}` is `{written(alias.value)}`.")
+        home = _home_or_none(found)
+        if home and name != own:
+            links.append(f"[`{name}`]({_relative(*places()[f'{home}.{found.name}'])})")
+        alias = found.node.value if isinstance(found.node, ast.Assign | ast.AnnAssign) else None
+        if alias and not home and not _is_variable(alias):
+            aliases.append(f"`{name}` is `{written(alias)}`.")
     return " ".join([*aliases, *([f"See {_listed(links)}."] if links else [])])
+
+
+def _home_or_none(found: Definition) -> str | None:
+    if found.node is None:
+        return None
+    try:
+        return home_of(found)
+    except LookupError:
+        return None
 
 
 @cache
@@ -298,11 +326,28 @@ _NAME = re.compile(
 def _with_links(doc: str, module: str, own: str) -> str:
     """The docstring as Markdown; the first mention of another public name leads to its entry."""
     seen = {own}
-    paragraphs = doc.split("\n\n")
-    text = "\n\n".join(
-        each if each.startswith("    ") else link_names(_as_list(each), module, seen, _relative) for each in paragraphs
-    )
-    return re.sub(r"(?m)^(- .*)\n\n(?=- )", r"\1\n", text)  # lists of neighbouring paragraphs are one list
+    parts = [
+        _code_block(each) if each.startswith("    ") else link_names(_as_list(each), module, seen, _relative)
+        for paragraph in re.split(r"\n\n(?! {4})", doc)
+        for each in _apart(paragraph)
+    ]
+    return re.sub(r"(?m)^(- .*)\n\n(?=- )", r"\1\n", "\n\n".join(parts))  # lists of neighbours are one list
+
+
+def _apart(paragraph: str) -> list[str]:
+    """The paragraph, and the code below it."""
+    words, _, code = paragraph.partition("\n\n    ")
+    return [words, f"    {code}"] if code and not words.startswith("    ") else [paragraph]
+
+
+def _code_block(text: str) -> str:
+    """A block of code; of Python, where it can be read as such."""
+    code = textwrap.dedent(text)
+    try:
+        compile(code, "", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST)
+    except SyntaxError:
+        return f"```text\n{code}\n```"
+    return _fenced(code)
 
 
 _DESCRIBED = re.compile(r"(?:^|(?<=[.);]\s))(?=`[^`]+`(?:(?:,| and) `[^`]+`)*: )")
@@ -313,7 +358,8 @@ def _as_list(paragraph: str) -> str:
     head, *described = _DESCRIBED.split(paragraph)
     if not described or (head and len(described) == 1):
         return paragraph
-    listed = "\n".join(f"- {re.sub(chr(10), ' ', part).strip()}" for part in described)
+    lines = (re.sub(r"\n(?! *- ) *", " ", part).strip().replace("\n", "\n  ") for part in described)
+    listed = "\n".join(f"- {line}" for line in lines)
     return f"{head.strip()}\n\n{listed}" if head.strip() else listed
 
 

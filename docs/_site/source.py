@@ -6,6 +6,7 @@ Nothing is imported: the types in a signature are those of the source, and no ex
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +16,7 @@ from typing import TypeAlias
 LINE = 88  # characters of a signature that fit beside the navigation
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 # The order of the navigation. A name that several modules export is described where it stands first.
-MODULES = (
+_FIRST = (
     "aswarm",
     "aswarm.middleware",
     "aswarm.guards",
@@ -34,6 +35,17 @@ MODULES = (
     "aswarm.agents",
 )
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _modules() -> tuple[str, ...]:
+    """The modules with public names; one that is not in the list above comes last, and needs a page too."""
+    paths = [path for path in sorted((SOURCE / "aswarm").glob("[a-z]*")) if path.suffix == ".py" or path.is_dir()]
+    files = {f"aswarm.{path.stem}": path / "__init__.py" if path.is_dir() else path for path in paths}
+    public = {name for name, file in files.items() if "\n__all__ = " in file.read_text(encoding="utf-8")}
+    return (*_FIRST, *sorted(public - set(_FIRST) - {"aswarm.cli"}))
+
+
+MODULES = _modules()
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,12 @@ def is_overload(node: ast.stmt) -> bool:
     return isinstance(node, Function) and any(written(each) == "overload" for each in node.decorator_list)
 
 
+def overloads(defined: Definition) -> list[Function]:
+    """The signatures of a function for type checkers; if it has none, that of the function itself."""
+    found = [each for each in tree_of(defined.module).body if isinstance(each, Function) and each.name == defined.name]
+    return [each for each in found if is_overload(each)] or found
+
+
 def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     return [target.id for target in targets if isinstance(target, ast.Name)]
@@ -102,7 +120,7 @@ def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
 
 def _literal(node: ast.stmt | None) -> str:
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-        return node.value.value
+        return inspect.cleandoc(node.value.value)
     return ""
 
 
@@ -157,12 +175,25 @@ def fields(node: ast.ClassDef) -> list[str]:
 
 
 def _field(node: ast.AnnAssign) -> str:
-    value = "" if node.value is None else written(node.value)
-    for call in ("Field(", "field("):
-        if value.startswith(call):
-            made = [each.value for each in node.value.keywords if each.arg in ("default", "default_factory")]  # type: ignore[union-attr]
-            value = "..." if made else ""
-    return f"{written(node.target)}: {written(node.annotation)}" + (f" = {value}" if value else "")
+    hint = written(node.annotation)
+    if hint.startswith("Annotated[") and isinstance(node.annotation, ast.Subscript):
+        assert isinstance(node.annotation.slice, ast.Tuple)  # noqa: S101 - it has a type and what is said of it
+        hint = written(node.annotation.slice.elts[0])
+    value = "" if node.value is None else f" = {_default(node.value)}"
+    return f"{written(node.target)}: {hint}{value.removesuffix(' = ')}"
+
+
+def _default(value: ast.expr) -> str:
+    """The default of a field; "..." for one that is made for each object, and nothing for a field that has none."""
+    if not isinstance(value, ast.Call):
+        return written(value)
+    called = written(value.func)
+    if called == "cast":
+        return written(value.args[1])
+    if called not in ("Field", "field"):
+        return written(value)
+    given = {each.arg: written(each.value) for each in value.keywords}
+    return given.get("default", "..." if "default_factory" in given else "")
 
 
 def members(definition_: Definition) -> list[tuple[Function, bool]]:
@@ -234,11 +265,15 @@ def is_property(node: Function) -> bool:
     return any(written(each).split(".")[-1] in ("property", "cached_property") for each in node.decorator_list)
 
 
+def _place(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
 def names_in(nodes: list[ast.AST]) -> list[str]:
     """The names in some annotations, in their order; those inside of strings too."""
     found: dict[str, None] = {}
     for node in nodes:
-        for each in ast.walk(node):
+        for each in sorted(ast.walk(node), key=_place):
             if isinstance(each, ast.Name):
                 found[each.id] = None
             if isinstance(each, ast.Constant) and isinstance(each.value, str):

@@ -49,12 +49,16 @@ def default_model() -> str:
 class Agent(BaseModel):
     """Instructions and functions, under a name. One agent serves any number of runs at once.
 
-    `instructions`: a str, or a plain or async callable; one that accepts an argument gets, positionally, a
+        orders = Agent(name="Orders", instructions="Help with orders.", functions=[look_up_order])
+        triage = Agent(name="Triage", instructions="Hand over to the right agent.", functions=[orders])
+
+    `name`: for events, and for handoffs to it. `model`: by default that of the swarm. `instructions`: a str, or a plain or async callable; one that accepts an argument gets, positionally, a
     `defaultdict(str)` copy of the context variables. A plain callable runs in a worker thread.
     `functions`: functions, coroutine functions, bound methods, partials, callables, what `@tool` made, and other agents
     (a ready handoff named `transfer_to_<name>`). May be changed after construction.
     `tool_choice`: as in the API; one that forces a call relaxes to "auto" once the agent has a tool result since the
-    last user message. `model_settings`: passed through to the request (`temperature`, `extra_headers`, `timeout`, …).
+    last user message. `parallel_tool_calls`: whether the model may call several functions in one turn; sent only with
+    functions. `model_settings`: passed through to the request (`temperature`, `extra_headers`, `timeout`, …).
     `output`: the type of this agent's answers, or an `Output`; None for a text. `run(output=...)` wins over it.
     `history`: what this agent is sent of the history, a plain function of its blocks and the agent that returns the blocks to
     send; see `aswarm.conversations`. The record of a run stays whole.

@@ -53,6 +53,8 @@ def agent_tool(
 ) -> Tool[..., Any]:
     """The agent as a function of other agents: it gets a request, runs until it answers, and its text is the result.
 
+        writer = Agent(name="Writer", functions=[agent_tool(researcher, description="Finds sources.")])
+
     Its run uses the client, the limits, the middleware, `model_override`, `max_turns` and the budget of the run around it,
     and is cancelled with it. Its events come as `ToolProgress`. Several calls run together.
 

@@ -22,6 +22,8 @@ _PAIR = 2
 class Budget:
     """How much one run may use. Each limit is None (no limit) by default, and is looked at before a request or a call.
 
+        response = await swarm.run(agent, "Plan the trip.", budget=Budget(cost=0.05, seconds=30, then="answer"))
+
     `turns`: completions. `tokens`: input and output, as the provider counts them. `cost`: US dollars, by the prices of
     genai-prices (extra `prices`); `prices={model: (input, output)}`, in dollars for a million tokens, for models that it
     does not know, and in place of its prices. `seconds`: from the start of the run; a completion or a call that is not

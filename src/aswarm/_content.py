@@ -21,7 +21,10 @@ _SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image. `data`: its bytes, or a URL ("https:..." or "data:..."). `media_type` is that of the bytes.
+    """An image for a model that sees.
+
+    `data`: its bytes, or a URL ("https:..." or "data:..."). `media_type`: that of the bytes. `detail`: how closely the
+    model looks, as in the API; None leaves that to the provider.
 
     A function returns one, or a list of texts, images and files. `part` is its form in the content of a message:
     `{"role": "user", "content": [{"type": "text", "text": "What is this?"}, Image(data).part]}`.

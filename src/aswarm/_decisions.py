@@ -58,6 +58,8 @@ class Answer:
     A function that raised `Hold` runs again and finds it in `current_call().answer`. If its tool has `approve`, the call
     first waits for the approval of what it would do now. For an external tool it is the
     result. For an agent as a tool it is the decisions about the calls of that agent.
+
+    `expected`: as of `Approve`.
     """
 
     data: Any

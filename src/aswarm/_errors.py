@@ -152,6 +152,11 @@ class Hold(Exception):  # noqa: N818 - it is no failure
     stored history, never in what the model reads. `run(..., resume={id: decision})` runs the function again, from its
     beginning; `aswarm.current_call()` tells it the decision. So raise it before the function has done anything.
 
+        async def refund(order: int, amount: int) -> str:
+            if amount > 100 and not current_call().is_approved:
+                raise Hold("more than 100 euros")
+            return await pay(order, amount)
+
     Test `current_call().is_approved`, not the answer: an answer may be None. Raises TypeError for a reason that is not a
     str, and for data that is not of JSON's own types.
     """

@@ -64,6 +64,9 @@ def step_error(owner: str, name: str) -> ConfigurationError:
 class AsyncSwarm:
     """Runs agents. Cheap to make, shared by any number of concurrent runs, usable from several event loops.
 
+        async with AsyncSwarm() as swarm:
+            response = await swarm.run(Agent(instructions="You help the guests of a hotel."), "Good evening!")
+
     `client`: an `AsyncOpenAI` (Azure and subclasses included), anything with an async or plain
     `chat.completions.create`, or a `CompletionSource`. Without a client, `AsyncOpenAI()` is made on first use, for each
     event loop, and closed by `aclose()`. A client that was passed in is never closed: make it with
@@ -76,11 +79,11 @@ class AsyncSwarm:
     `transport="aiohttp"`: the client that is made uses the SDK's aiohttp transport (extra `aiohttp`, asyncio only), with
     no limit of connections and 60 s to connect. Choose it for a hundred runs in flight and more.
 
-    `concurrent_tools=False` runs all calls one after another. `tool_error`: gets a `ToolFailure` and returns the text
+    `concurrent_tools`: False runs all calls one after another. `tool_error`: gets a `ToolFailure` and returns the text
     that the model is told, or raises to end the run. `max_threads`: plain functions at once, for each event loop and
     each depth of runs inside tools. `include_usage`: whether streams are asked for usage (`stream_options`); by default
     clients of openai's are, and others whose `create` names that parameter; True asks every client, False none.
-    `empty_content=""` for servers that refuse null as the content of a message with tool calls. `limits`: over all runs of this swarm.
+    `empty_content`: "" for servers that refuse null as the content of a message with tool calls. `limits`: over all runs of this swarm.
     `middleware`: functions that wrap the handlers of every run, the first outermost; see `aswarm.middleware`.
     `budget`: how much a run may use that has no budget of its own.
     """

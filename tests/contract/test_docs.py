@@ -196,8 +196,8 @@ def test_the_design_names_every_room_in_the_order_of_the_layers() -> None:
 
 def test_the_modules_that_the_design_names_are_there() -> None:
     """Each `room/module` of the walks is a file of the package."""
-    page = (PROJECT / "docs/design/index.md").read_text(encoding="utf-8")
-    named = re.findall(r"`(_?[a-z]+/_?[a-z_]+)(?:\.py)?`", page)
+    text = "".join(page.read_text(encoding="utf-8") for page in sorted((PROJECT / "docs/design").glob("*.md")))
+    named = re.findall(r"`(_?[a-z]+/_?[a-z_]+)(?:\.py)?`", text)
     assert [name for name in named if not (PROJECT / "src/aswarm" / f"{name}.py").exists()] == []
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
+import anyio
 import pytest
-from _site import checks, copies, pages, reference, source, tables
+from _site import checks, copies, pages, pictures, reference, source, tables
 
 
 def test_every_public_name_has_one_entry_in_the_reference() -> None:
@@ -25,6 +27,19 @@ def test_a_table_that_is_made_from_the_code_is_current(name: str) -> None:
     """`PYTHONPATH=docs python -m _site write` brings all of them up to date."""
     text = tables.blocks()[name].read_text(encoding="utf-8")
     assert tables.current(name, text) == text
+
+
+@pytest.mark.parametrize("name", pictures.DRAWN)
+def test_a_picture_that_is_made_from_the_code_is_current(name: str) -> None:
+    """The same command draws all of them again."""
+    assert (pictures.FOLDER / f"{name}.svg").read_text(encoding="utf-8") == str(pictures.DRAWN[name]())
+
+
+def test_events_come_in_the_order_of_the_picture() -> None:
+    """Each event of some runs may follow the one before it."""
+    for names in anyio.run(pictures.order_of_runs):
+        assert all(after in pictures.ORDER[before] for before, after in pairwise(["", *names])), names
+        assert names[-1] == "RunFinished"
 
 
 # --- each mistake is found --------------------------------------------------------------------------------------------
@@ -53,8 +68,7 @@ def test_a_page_without_a_link_to_it_is_an_orphan(project: Path) -> None:
 def test_a_link_to_no_file_is_an_error(project: Path, tmp_path: Path) -> None:
     """The text names the page and the link."""
     (project / "docs/guides/tools.md").write_text("# Tools\n\n[Back](../nothing.md)\n", encoding="utf-8")
-    with pytest.raises(pages.BrokenLink, match=r"docs/guides/tools\.md: \.\./nothing\.md"):
-        pages.write_copy(tmp_path / "copy")
+    assert pages.write_copy(tmp_path / "copy") == ["docs/guides/tools.md: ../nothing.md leads to no file"]
 
 
 def test_a_link_to_no_heading_is_an_error(project: Path, tmp_path: Path) -> None:
@@ -72,6 +86,19 @@ def test_a_link_out_of_the_pages_leads_to_the_source(project: Path, tmp_path: Pa
     (project / "docs/guides/tools.md").write_text("# Tools\n\n[It](../../program.py)\n", encoding="utf-8")
     pages.write_copy(tmp_path / "copy")
     assert f"[It]({pages.HOME}/blob/main/program.py)" in (tmp_path / "copy/guides/tools.md").read_text("utf-8")
+
+
+def test_the_first_mention_of_a_name_leads_to_the_reference() -> None:
+    """Of a class, of a member, of a module; not in a heading, and not in a link."""
+    text = (
+        "# `Agent`\n\nAn `Agent`, an `Agent`; `AsyncSwarm.stream()`, `aswarm.guards`, [`Budget`](budgets.md), `tool`."
+    )
+    links = pages.with_links(pages.DOCS / "guides/tools.md", text, lambda match: match[0])
+    entry = "(../reference/aswarm.md#"
+    assert links == (
+        f"# `Agent`\n\nAn [`Agent`]{entry}class-agent), an `Agent`; [`AsyncSwarm.stream()`]{entry}asyncswarmstream), "
+        "[`aswarm.guards`](../reference/guards.md), [`Budget`](budgets.md), `tool`."
+    )
 
 
 def test_a_name_without_an_entry_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ async def test_row_30_a_refusal(way: str) -> None:
 @ways
 @pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "vendor_key"])
 async def test_reasoning_and_unknown_keys(key: str, way: str) -> None:
-    """Reasoning and keys that nobody listed are joined, passed on in the events, and echoed back."""
+    """Reasoning and keys that are in no list are joined, passed on in the events, and echoed back."""
     thinks = [chunk({key: "Let me "}), chunk({key: "see."}), *asks(fragment("get_weather", PARIS, id="1", index=0))]
     seen = await watch(way, [RawAnswer(sse(*thinks, *end("tool_calls"))), LAST])
     assert seen.response.messages[0][key] == "Let me see."

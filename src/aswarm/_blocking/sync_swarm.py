@@ -41,6 +41,8 @@ T = TypeVar("T")
 class Swarm:
     """Runs agents and waits for them. May be shared by any number of threads.
 
+        response = Swarm().run(Agent(instructions="You help the guests of a hotel."), "Good evening!")
+
     `client`: a blocking `OpenAI` or an `AsyncOpenAI` (Azure and subclasses included), anything with a plain or async
     `chat.completions.create`, or a `CompletionSource`. Without one, a blocking `OpenAI()` is made on first use, for each
     process, and closed by `close()`. A client that was passed in is never closed: make it with `with OpenAI(...) as client`.
@@ -48,7 +50,8 @@ class Swarm:
     Plain functions, plain instructions, a plain `tool_error` and a blocking client run in the caller's thread, except
     functions with `@tool(concurrent=True)`, `timeout` or `abandon_on_cancel`, which run in a thread of their own. Async
     functions and middleware run on one event loop, in a thread of this process that starts with the first run and ends
-    with the program. They must not block it: every Swarm of the process shares it. Ctrl-C cancels the run, waits until it has ended, and raises KeyboardInterrupt; a second one does not wait.
+    with the program. They must not block it: every Swarm of the process shares it. Ctrl-C cancels the run, waits until
+    it has ended, and raises KeyboardInterrupt; a second one does not wait.
 
     The keywords are those of `AsyncSwarm` without `transport`: a caller that waits for one run at a time needs no large
     pool of connections. In a forked child process a Swarm makes a new client; replace one that was passed in.

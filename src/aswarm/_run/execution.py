@@ -53,7 +53,10 @@ _NAMES = 20  # how many tools the model is told when it called one that does not
 
 @dataclass(frozen=True, slots=True)
 class ToolFailure:
-    """What `AsyncSwarm(tool_error=...)` gets. `text`: the text for the model. `error`: what went wrong, see `ToolError`.
+    """What `AsyncSwarm(tool_error=...)` gets: a call that has failed.
+
+    `text`: the text for the model. `error`: what went wrong, see `ToolError`. `id`, `name`: those of the call.
+    `arguments`: its JSON text, as the model sent it. `agent`: the agent that made the call.
 
     The hook, plain or async, returns the text for the model in its place, or raises to end the run.
     """

@@ -65,8 +65,10 @@ class Limiter(Protocol):
 class Tool(Generic[P, R]):
     """A function and how it runs as a tool. `@tool` and `function_tool` make it; calling it calls the function.
 
-    `parameters` and `description` are those of `function_tool`; None where the function itself tells them. `is_external`:
-    it has no function here, see `external_tool`.
+    Most fields are the options of `tool`. `parameters` and `description` are those of `function_tool`; None where the
+    function itself tells them. `is_external`: it has no function here, see `external_tool`. `origin`: the other program
+    that it is of, for texts of errors; empty for a function of this one. `check_decision`: gets a call with its decision,
+    and what earlier decisions have left; raises ConfigurationError if the call cannot take the decision.
     """
 
     function: Callable[P, R]
@@ -83,9 +85,8 @@ class Tool(Generic[P, R]):
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
     is_external: bool = False
-    # Gets a call with its decision, and what earlier ones have left; raises ConfigurationError if it cannot take the decision.
     check_decision: Callable[[Any, Any], None] | None = None
-    origin: str = ""  # the other program that it is of, for texts of errors; empty for a function of this one
+    origin: str = ""
     # Whether it stands for an agent in `functions`, and does nothing but return that agent.
     is_handoff: ClassVar[bool] = False
     # Whether a call of it is the answer of the run; see `answer_tool`.
@@ -154,6 +155,9 @@ def tool(
 def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     """Say how a function runs as a tool. Without options, `@tool` and the bare function are the same.
 
+        @tool(timeout=5, repeatable=True)
+        async def search(query: str) -> list[str]: ...
+
     `concurrent`: True or False overrides the rule of the concurrency table. `limiter`: an `anyio.CapacityLimiter` that
     bounds the calls of this tool, or of all tools with the same limiter, across all runs. `timeout`: in seconds, from
     the moment when the limiter admits the call. `thread=False`: a plain function that never blocks runs on the event
@@ -215,6 +219,8 @@ def external_tool(name: str, description: str, parameters: Mapping[str, Any]) ->
 
     `parameters`: a JSON schema, as `function_tool` takes it. The arguments are not checked. The result comes with
     `run(..., resume={id: "a text"})`, or `Answer(data)` for other JSON data.
+
+        locate = external_tool("locate", "Where the user is.", {"type": "object", "properties": {}})
 
     Raises ConfigurationError for a name that the API refuses, and for parameters that are no JSON schema of an object.
     """

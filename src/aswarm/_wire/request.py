@@ -23,11 +23,12 @@ _DECIDED = frozenset({"messages", "stream", "tools"})
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """One request for a completion. `body`: the keyword arguments of `chat.completions.create`; `agent`: the active one.
+    """One request for a completion.
 
-    `max_retries`: how often the client may send the request again by itself; None leaves that to the client. It is 0 if
-    limits or retries outside of the client see to it. A middleware or a source may change `body`: neither the history
-    nor another request shares it. The messages in `body` may have what only the Responses API takes; see `chat_body`.
+    `agent`: the active agent. `body`: the keyword arguments of `chat.completions.create`. A middleware or a source may
+    change it: neither the history nor another request shares it. Its messages may have what only the Responses API
+    takes; see `chat_body`. `max_retries`: how often the client may send the request again by itself; None leaves that to
+    the client. It is 0 if limits or retries outside of the client see to it.
     """
 
     agent: Agent
