@@ -36,6 +36,7 @@ class ServerSession:
         self._timeout = timeout
         self._client: Client | None = None
         self._error: Exception | None = None
+        self._opening = anyio.CancelScope()
         self._ready = anyio.Event()
         self._closing = anyio.Event()
         self._ended = anyio.Event()
@@ -47,14 +48,15 @@ class ServerSession:
         running_run.set(None)
         try:
             # It surrounds the client: a scope that ends while the client is open would be left in the wrong order.
-            with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as opening:
+            with self._opening:
+                self._opening.deadline = anyio.current_time() + self._timeout
                 async with self._connect() as client:
                     self.tools = await all_tools(client)
-                    opening.deadline = math.inf
+                    self._opening.deadline = math.inf
                     self._client = client
                     self._ready.set()
                     await self._closing.wait()
-            if opening.cancelled_caught and not self._ready.is_set():
+            if not (self._ready.is_set() or self._closing.is_set()):
                 self._error = TimeoutError(f"no answer within {self._timeout:g} s")
         except Exception as error:  # noqa: BLE001 - raised by `opened`
             self._error = first_error(error)
@@ -81,8 +83,10 @@ class ServerSession:
         return self._client
 
     def give_up(self) -> None:
-        """Begin to close it; calls that still wait on it are told that the connection is closed."""
+        """Begin to close it. Calls that still wait for an answer fail as calls on a closed connection do."""
         self._closing.set()
+        if not self._ready.is_set():
+            self._opening.cancel()  # a server that has not answered yet may never answer
 
     async def close(self) -> None:
         """Close it and wait until it has ended, even if the waiting task is cancelled meanwhile."""
@@ -129,11 +133,9 @@ class Connection:
     async def close(self) -> None:
         """Close every session; all of them at the same time."""
         self._is_closed = True
-        sessions = [*self._left, *([self._current] if self._current else ())]
-        for session in sessions:
-            session.give_up()
-        for session in sessions:
-            await session.close()
+        async with anyio.create_task_group() as group:
+            for session in [*self._left, *([self._current] if self._current else ())]:
+                group.start_soon(session.close)
 
 
 def _is_cut(client: Client | None) -> bool:

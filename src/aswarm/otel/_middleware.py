@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -112,10 +111,13 @@ class _TracedRun:
         scope = SpanScope(operation.context)
         self._completion = completion = TracedCompletion(operation, stream=request.stream)
         try:
-            async with aclosing(self._handlers.complete(request)) as chunks:
+            chunks = self._handlers.complete(request)
+            try:
                 while (chunk := await Within(anext(chunks, _END), scope)) is not _END:
                     completion.read(chunk)
                     yield chunk
+            finally:  # in the context too: a generator further in may end spans of its own
+                await Within(chunks.aclose(), scope)
         except BaseException as error:
             completion.end(error)
             raise
