@@ -52,6 +52,11 @@ Target: TypeAlias = str | StdioServerParameters | Callable[[], Any] | Any
 logger = logging.getLogger("aswarm")
 _LAUNCHERS = ("npx", "bunx", "pnpx", "uvx", "pipx", "node", "bun", "deno", "python")
 _MAY_BE_SECRET = re.compile(r"=|://|\s")  # a setting, a URL, code
+_SDK_ERRORS = (
+    MCPError,
+    RuntimeError,
+    ValidationError,
+)  # what a request of the SDK raises; the last two where a result is not valid
 _MOST_ROUNDS = 10  # in which a server may ask during one call
 _POLL_SECONDS = 0.1  # before a call is made again whose server asks for nothing but to come back
 _CHECK_SECONDS = 5.0  # for a server that has not answered a call: does it answer anything?
@@ -149,7 +154,7 @@ class MCPServer:
         try:
             client = await self._opened().session().opened()
             self.functions = self._functions_of(await all_tools(client))
-        except (SessionError, MCPError) as error:
+        except (SessionError, *_SDK_ERRORS) as error:
             raise ConfigurationError(
                 f"the MCP server {self.name} does not list its tools: {self._reason(error)}"
             ) from error
@@ -251,7 +256,7 @@ class MCPServer:
                 request_state=state,
                 allow_input_required=True,
             )
-        except (MCPError, RuntimeError, ValidationError) as error:
+        except _SDK_ERRORS as error:
             outcome = outcome_of(error)
             await self._settle(connection, session, client, outcome)
             repeats = outcome is CallOutcome.NOT_RUN or (outcome is CallOutcome.LOST and may_repeat(tool))
@@ -285,7 +290,7 @@ class MCPServer:
 
 
 async def _answers_anything(client: Client, seconds: float) -> bool:
-    with anyio.move_on_after(min(seconds, _CHECK_SECONDS)), suppress(MCPError):
+    with anyio.move_on_after(min(seconds, _CHECK_SECONDS)), suppress(*_SDK_ERRORS):
         await client.session.list_tools()
         return True
     return False
@@ -322,7 +327,7 @@ def name_of(server: Target) -> str:
                 f"an MCP server is a URL that begins with https:// or http://, or StdioServerParameters(command=...), not {server!r}"
             )
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    return str(getattr(server, "name", None) or type(server).__name__)
+    return str(getattr(server, "name", None) or getattr(server, "__qualname__", None) or type(server).__name__)
 
 
 def _program_of(words: list[str]) -> str:

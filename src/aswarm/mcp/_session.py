@@ -20,6 +20,8 @@ from aswarm._run.current_call import running_call, running_run
 from aswarm._runtime.backend import BackgroundTask
 
 _CLOSE_SECONDS = 5.0  # how long a server may take to end; then its process is stopped, or its connection dropped
+# For a server that is still being opened. Not 0: asyncio kills a process whose start is cancelled, but does not wait for it.
+_START_SECONDS = 0.5
 _MOST_PAGES = 100  # of a list of tools: a server may never end it
 
 
@@ -36,7 +38,6 @@ class ServerSession:
         self._timeout = timeout
         self._client: Client | None = None
         self._error: Exception | None = None
-        self._opening = anyio.CancelScope()
         self._ready = anyio.Event()
         self._closing = anyio.Event()
         self._ended = anyio.Event()
@@ -48,15 +49,14 @@ class ServerSession:
         running_run.set(None)
         try:
             # It surrounds the client: a scope that ends while the client is open would be left in the wrong order.
-            with self._opening:
-                self._opening.deadline = anyio.current_time() + self._timeout
+            with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as opening:
                 async with self._connect() as client:
                     self.tools = await all_tools(client)
-                    self._opening.deadline = math.inf
+                    opening.deadline = math.inf
                     self._client = client
                     self._ready.set()
                     await self._closing.wait()
-            if not (self._ready.is_set() or self._closing.is_set()):
+            if opening.cancelled_caught and not self._ready.is_set():
                 self._error = TimeoutError(f"no answer within {self._timeout:g} s")
         except Exception as error:  # noqa: BLE001 - raised by `opened`
             self._error = first_error(error)
@@ -85,14 +85,13 @@ class ServerSession:
     def give_up(self) -> None:
         """Begin to close it. Calls that still wait for an answer fail as calls on a closed connection do."""
         self._closing.set()
-        if not self._ready.is_set():
-            self._opening.cancel()  # a server that has not answered yet may never answer
 
     async def close(self) -> None:
         """Close it and wait until it has ended, even if the waiting task is cancelled meanwhile."""
         self.give_up()
+        seconds = _CLOSE_SECONDS if self._ready.is_set() else _START_SECONDS
         try:
-            with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            with anyio.move_on_after(seconds, shield=True):
                 await self._ended.wait()
         finally:
             await self._task.stop()

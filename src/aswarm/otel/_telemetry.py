@@ -29,7 +29,9 @@ class Telemetry:
     def __init__(
         self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None, *, content: bool
     ) -> None:
-        version: str = importlib.import_module("aswarm").__version__  # by its name: the package imports rooms that are above this one
+        version: str = importlib.import_module(
+            "aswarm"
+        ).__version__  # by its name: the package imports rooms that are above this one
         self.content = content
         self.tracer = get_tracer("aswarm", version, tracer_provider, names.SCHEMA_URL)
         meter = get_meter("aswarm", version, meter_provider, names.SCHEMA_URL)
