@@ -145,7 +145,7 @@ async def test_a_plain_cancellation_while_sessions_are_closed_leaves_none_of_the
     for _ in range(2):
         sessions.append(connection.session())
         await sessions[-1].opened()
-        connection.leave(sessions[-1])
+        connection.give_up(sessions[-1])
     closing = asyncio.create_task(connection.close())
     await asyncio.sleep(0)
     closing.cancel()

@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
-from aswarm._text import how_to_install
-
 from ._command import command
-from ._exits import SetupError
 from ._load import load_agent
 from ._options import AGENT_HELP, max_turns_option, provider, provider_options
 from ._server import LOOPBACK, listening, shown_address
@@ -51,11 +48,8 @@ def mcp(
 
 
 async def _serve(agent: Agent, model: str | None, api: ApiName, max_turns: float, port: int | None) -> None:
-    try:
-        from aswarm.mcp import serve_agents  # noqa: PLC0415 - only once it is needed
-    except ModuleNotFoundError as error:
-        raise SetupError(f"MCP needs the package {error.name}: {how_to_install('mcp')}") from error
-    from aswarm import AsyncSwarm  # noqa: PLC0415 - as above
+    from aswarm import AsyncSwarm  # noqa: PLC0415 - only once it is needed
+    from aswarm.mcp import serve_agents  # noqa: PLC0415 - as above
 
     async with AsyncSwarm(api=api) as swarm:
         _ = swarm.client  # a missing key is an error of the command, not of the first call

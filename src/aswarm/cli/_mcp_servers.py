@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from aswarm._agent import Agent
-from aswarm._text import how_to_install
 
 from ._exits import SetupError
 
@@ -53,19 +52,19 @@ async def with_async_mcp_servers(agent: Agent, servers: Sequence[str]) -> AsyncG
 
 
 def mcp_server(text: str) -> MCPServer:
-    """The server that a URL or a command means. Raises SetupError where it means none."""
-    try:
-        from aswarm.mcp import MCPServer  # noqa: PLC0415 - only once it is needed
-    except ModuleNotFoundError as error:
-        raise SetupError(f"MCP needs the package {error.name}: {how_to_install('mcp')}") from error
-    from mcp import StdioServerParameters  # noqa: PLC0415 - as above
+    """The server at this URL, or the one that this command starts. Raises SetupError if the text is neither."""
+    from aswarm.mcp import MCPServer  # noqa: PLC0415 - only once it is needed
 
     if text.startswith(("http://", "https://")):
         return MCPServer(text)
     try:
         command, *arguments = shlex.split(text)
     except ValueError as error:
-        raise SetupError(f"--mcp: expected a URL or a command, not {text!r}") from error
+        raise SetupError(
+            f"--mcp: expected a URL that begins with https:// or http://, or a command such as 'npx -y a-server', not {text!r}"
+        ) from error
+    from mcp import StdioServerParameters  # noqa: PLC0415 - as above
+
     return MCPServer(StdioServerParameters(command=command, args=arguments))
 
 
