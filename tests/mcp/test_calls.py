@@ -255,6 +255,11 @@ async def test_names_that_a_server_shows_hold_no_secrets() -> None:
         MCPServer("npx server")
 
 
+async def test_a_function_that_makes_transports_is_named_in_errors() -> None:
+    """Every function would be "function" otherwise."""
+    assert repr(MCPServer(make_server)) == "MCPServer('make_server')"
+
+
 @pytest.mark.parametrize(
     ("command", "name"),
     [

@@ -42,7 +42,7 @@ def _texts(shown: list[Shown]) -> str:
 def _readable(block: ContentBlock) -> Shown:
     try:
         return _shown(block)
-    except ValueError:  # the call has ended well, so that the rest of its result is told
+    except ValueError:  # the call has succeeded, so the model gets the rest of its result
         return f"[{block.type}: its data is not valid base64]"
 
 

@@ -9,14 +9,10 @@ import contextvars
 import dataclasses
 import functools
 import logging
-import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from itertools import dropwhile
-from pathlib import PurePath
 from types import TracebackType
 from typing import Any, Self, TypeAlias
-from urllib.parse import urlsplit
 
 import anyio
 from mcp import Client, MCPError, StdioServerParameters
@@ -44,14 +40,13 @@ from ._http import HttpTransport
 from ._input import InputAnswer, OnInput, ask, check_decision, hold_of, questions_in, responses_of
 from ._outcomes import CallOutcome, outcome_of
 from ._results import Shown, value_of
+from ._server_name import name_of
 from ._session import Connection, ServerSession, SessionError, all_tools, error_text
 
 # A URL, a command, a server of the SDK in this process, or a function that makes a transport of the SDK for each session.
 Target: TypeAlias = str | StdioServerParameters | Callable[[], Any] | Any
 
 logger = logging.getLogger("aswarm")
-_LAUNCHERS = ("npx", "bunx", "pnpx", "uvx", "pipx", "node", "bun", "deno", "python")
-_MAY_BE_SECRET = re.compile(r"=|://|\s")  # a setting, a URL, code
 _SDK_ERRORS = (
     MCPError,
     RuntimeError,
@@ -321,31 +316,3 @@ def _reporter() -> Any:
         context.run(progress, {key: value for key, value in fields.items() if value is not None})
 
     return report
-
-
-def name_of(server: Target) -> str:
-    """The server in error texts, which the model reads too. Passwords, queries and arguments are left out, because they may be secret.
-
-    Raises ConfigurationError for a text that is no URL.
-    """
-    if isinstance(server, StdioServerParameters):
-        return _program_of([server.command, *server.args])
-    if isinstance(server, str):
-        parts = urlsplit(server)
-        if parts.scheme not in ("http", "https"):
-            raise ConfigurationError(
-                f"an MCP server is a URL that begins with https:// or http://, or StdioServerParameters(command=...), not {server!r}"
-            )
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    return str(getattr(server, "name", None) or getattr(server, "__qualname__", None) or type(server).__name__)
-
-
-def _program_of(words: list[str]) -> str:
-    """The program that a command starts: its name, and after a launcher the package or the file that it launches."""
-    if PurePath(words[0]).name == "env":
-        words = [*dropwhile(lambda word: word.startswith("-") or "=" in word, words[1:])] or words[:1]
-    command, *arguments = words
-    if PurePath(command).stem.rstrip("0123456789.") not in _LAUNCHERS:
-        return command
-    launched = next((each for each in arguments if not each.startswith("-")), "")
-    return command if not launched or _MAY_BE_SECRET.search(launched) else f"{command} {launched}"
