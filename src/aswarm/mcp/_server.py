@@ -100,7 +100,7 @@ class MCPServer:
         self._options = FunctionOptions(prefix, only, approve)
         self._timeout = timeout
         self._on_input = on_input
-        self._http = HttpTransport(server if isinstance(server, str) else "", timeout, headers)
+        self._http = HttpTransport(server, timeout, headers) if isinstance(server, str) else None
         self._loop: object = None
         self._connection: Connection | None = None
 
@@ -169,14 +169,12 @@ class MCPServer:
         return self._connection
 
     def _reason(self, error: Exception) -> str:
-        return self._http.reason(error_text(error))
+        text = error_text(error)
+        return text if self._http is None else self._http.reason(text)
 
     def _client(self) -> Client:
-        target: Any = self._server
-        if isinstance(target, str):
-            target = self._http.open()
-        elif callable(target):
-            target = target()
+        server: Any = self._server if self._http is None else self._http.open
+        target: Any = server() if callable(server) else server
         return Client(
             target,
             client_info=Implementation(name="aswarm", version=__version__),
