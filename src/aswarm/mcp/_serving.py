@@ -1,7 +1,7 @@
 """Agents as a server of the Model Context Protocol: one tool for each agent, and a run for each call.
 
-Decides what a client is told: the answer, an error, and how far the run is. A run belongs to its call: it is cancelled with
-it, and keeps nothing for the next one. Transports are the SDK's.
+Decides what a client gets: the answer, an error, and the progress of the run. A run belongs to its call: it is cancelled with
+the call, and keeps nothing for the next one. The transports are those of the SDK.
 """
 
 from __future__ import annotations
@@ -53,15 +53,17 @@ def serve_agents(
     max_turns: float = MAX_TURNS,
     model_override: str | None = None,
 ) -> Server[Any]:
-    """A server of the SDK with one tool for each agent: it gets a request, runs until the agent answers, and returns the text.
+    """A server of the SDK with one tool for each agent. A tool gets a request, runs until the agent answers, and returns the text.
 
-    `agents`: the agents to serve; a single one is served with all agents that it can hand off to. `max_turns`: of one call. `model_override`: the model for all agents.
+    `agents`: the agents to serve. A single agent is served with all agents that it can hand off to. `max_turns`: the most
+    completions of one call. `model_override`: the model for all agents. `name`: the name of the server for its clients.
+
     The server object has `run(...)` for stdio and `streamable_http_app()`, an ASGI application for HTTP. It answers clients
-    of the protocol of 2026-07-28, and of the sessions before it. A client gets what the run does as progress, and its
-    cancellation cancels the run. A call inside that waits for a decision is a question to the user of the client, if the
-    client can ask; otherwise it is an error.
+    of the protocol of 2026-07-28, and of the sessions before it. A client gets the steps of the run as progress, and its
+    cancellation cancels the run. If a call of the run waits for a decision, the user of the client is
+    asked if the client can ask; otherwise the call of the tool is an error.
 
-    Raises ConfigurationError if two agents have the same name, or one has no name that a tool may have.
+    Raises ConfigurationError if two agents have the same name, or the name of an agent cannot be the name of a tool.
     """
     served = _by_name(reachable_agents(agents) if isinstance(agents, Agent) else agents)
     tools = [
