@@ -20,6 +20,7 @@ from ._exits import SetupError
 from ._output import cannot_write
 
 if TYPE_CHECKING:
+    from aswarm.repl._saved import SavedConversation
     from aswarm.repl._session import StartRun
 
 _LINE = 60  # characters of a value in a message
@@ -41,6 +42,16 @@ def decisions_in(path: str) -> bool | Decisions:
             f"{shown(decisions, _LINE)}"
         )
     return decisions
+
+
+def saved_conversation(path: str) -> SavedConversation:
+    """The conversation in the file of `--load`. Raises SetupError for a file of another kind."""
+    from aswarm.repl._saved import read_conversation  # noqa: PLC0415 - slow, and most questions need no file
+
+    try:
+        return read_conversation(path)
+    except (OSError, ValueError) as error:
+        raise SetupError(f"--load: {path}: {_reason(error)}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +83,7 @@ class ContinuedConversation:
     """The conversation in the file `load`, or a new one, which is kept in the file `save`. Raises SetupError for bad files."""
 
     def __init__(self, agent: Agent, context: dict[str, Any], load: str | None, save: str | None) -> None:
-        from aswarm.repl._session import Session  # noqa: PLC0415 - slow, and most questions need no file
+        from aswarm.repl._session import Session  # noqa: PLC0415 - as above
 
         self._session = Session(agent, context)
         self._save = save
@@ -83,12 +94,7 @@ class ContinuedConversation:
             self._check(save)
 
     def _load(self, path: str) -> None:
-        from aswarm.repl._saved import read_conversation  # noqa: PLC0415 - as above
-
-        try:
-            saved = read_conversation(path)
-        except (OSError, ValueError) as error:
-            raise SetupError(f"--load: {path}: {_reason(error)}") from error
+        saved = saved_conversation(path)
         if saved.agent and saved.agent not in self._session.agents:
             raise SetupError(
                 f"--load: the conversation in {path} is with the agent {saved.agent!r}, which is not among those that "

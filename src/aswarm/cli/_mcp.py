@@ -14,7 +14,7 @@ import click
 from ._command import command
 from ._load import load_agent
 from ._options import AGENT_HELP, max_turns_option, provider, provider_options
-from ._server import LOOPBACK, listening, shown_address
+from ._server import LOOPBACK, listening, port_option, shown_address
 
 if TYPE_CHECKING:
     from mcp.server import Server
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 @command(
     "mcp",
-    text="Serve AGENT, and the agents that it can hand off to, as an MCP server with one tool for each agent.\n\n"
-    f"{AGENT_HELP} A program that speaks MCP starts this command, and talks with it over stdin and stdout; what functions "
-    "print goes to stderr. With --port it serves streamable HTTP at http://127.0.0.1:PORT/mcp, for this machine only. Needs the "
-    "extra mcp.",
+    text="Serve AGENT to programs that speak MCP.\n\nThe server has one tool for AGENT, and one for each agent that AGENT can "
+    f"hand off to. {AGENT_HELP} The program starts this command, and talks with it over stdin and stdout; the output of functions "
+    "goes to stderr. With --port, the command serves streamable HTTP at http://127.0.0.1:N/mcp, for this machine only. Needs "
+    "the extra mcp.",
 )
 @click.argument("agent")
 @provider_options
 @max_turns_option
-@click.option("--port", type=click.IntRange(0, 65535), help="Serve HTTP on this port; 0 chooses one.")
+@port_option("Serve HTTP at this port, in place of stdin and stdout; 0 takes any free port.")
 def mcp(
     agent: str,
     base_url: str | None,

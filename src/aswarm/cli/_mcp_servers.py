@@ -27,14 +27,14 @@ def mcp_option(function: F) -> F:
         metavar="URL|COMMAND",
         multiple=True,
         help="Give AGENT the tools of an MCP server: the URL of one, or a command that starts one, such as "
-        '"npx -y @modelcontextprotocol/server-filesystem .". The process gets HOME, PATH and the like; "env NAME=VALUE '
-        'command" gives it more. Can be repeated. Needs the extra mcp.',
+        '"npx -y @modelcontextprotocol/server-filesystem .". The command gets only HOME, PATH and the like of the '
+        'environment; "env NAME=VALUE command" adds a variable. Can be repeated. Needs the extra mcp.',
     )(function)
 
 
 @contextmanager
 def with_mcp_servers(agent: Agent, servers: Sequence[str]) -> Generator[None]:
-    """Inside the block the agent has the tools of these servers too. For `Swarm`."""
+    """Inside the block, the agent has the tools of these servers too. For `Swarm`."""
     with ExitStack() as stack, _restored(agent):
         for server in map(mcp_server, servers):
             _add(agent, stack.enter_context(server))
@@ -43,7 +43,7 @@ def with_mcp_servers(agent: Agent, servers: Sequence[str]) -> Generator[None]:
 
 @asynccontextmanager
 async def with_async_mcp_servers(agent: Agent, servers: Sequence[str]) -> AsyncGenerator[None]:
-    """The same for `AsyncSwarm`."""
+    """Inside the block, the agent has the tools of these servers too. For `AsyncSwarm`."""
     async with AsyncExitStack() as stack:
         stack.enter_context(_restored(agent))
         for server in map(mcp_server, servers):
