@@ -1,4 +1,4 @@
-"""`aswarm demo`: a short conversation of two agents, without an API key. The model is a script, and the demo says so."""
+"""`aswarm demo`: a short conversation with two agents, without an API key. The model is a script, and the demo says so."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def demo(serve: bool, port: int) -> None:
 
 
 def script(pause: float) -> ScriptedModel:
-    """The model's answers. `pause`: seconds before each piece, so that a person can follow."""
+    """A model with the answers of the demo. `pause`: seconds before each piece, so that a reader can follow."""
     from aswarm.testing import ScriptedModel  # noqa: PLC0415 - it imports httpx; other commands start faster
 
     return ScriptedModel([replace(step, pause=pause) for step in _steps()], cut=6)
@@ -83,7 +83,7 @@ def _steps() -> list[Answer]:
 
 
 def _repeated_script(pause: float) -> ScriptedModel:
-    """The same answers for each conversation, whatever the user says."""
+    """A model with the same answers for each conversation, whatever the user writes."""
     from aswarm.testing import Answer, Request, ScriptedModel  # noqa: PLC0415 - as above
 
     def answer(request: Request) -> Answer:

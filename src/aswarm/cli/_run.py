@@ -1,4 +1,4 @@
-"""`aswarm run`: one question, one answer. Decides what is written of the run, and its exit code."""
+"""`aswarm run`: one question, one answer. Decides the form of the output, and the exit code."""
 
 from __future__ import annotations
 
@@ -147,9 +147,9 @@ def _writer(stdout: TextIO, *, as_json: bool, verbose: bool, has_type: bool) -> 
 
 
 def _exit_code(response: Response, how: str) -> ExitCode:
-    """The exit code of the run; the reason is printed to stderr where there is no answer. `how`: how it can be continued.
+    """The exit code of the run. Without an answer, the reason is printed to stderr. `how`: how the run can be continued.
 
-    As in a batch, a call whose outcome is unknown counts more than a missing answer: the call may have had its effect.
+    As in a batch, a call whose outcome is unknown is more important than a missing answer: it may have had its effect.
     """
     unknown = ExitCode.UNKNOWN_CALLS if response.unknown_calls else None
     refused = bool(response.messages and response.messages[-1].get("refusal"))

@@ -156,7 +156,7 @@ class _BatchRun:
         self._reporter: Reporter
 
     def run(self, stderr: TextIO, *, bar: bool) -> ExitCode:
-        """Run all items, and report on stderr."""
+        """Run all items, and report on stderr. Returns the exit code."""
         with (
             Summary(self._options, self._counts, self._rejected, stderr),
             reporting(self._counts, stderr, bar=bar) as self._reporter,
@@ -184,7 +184,7 @@ class _BatchRun:
             ) as outcomes,
         ):
             async for outcome in outcomes:
-                # Finished although the batch is cancelled: every line that is written is also counted.
+                # It is finished even if the batch is cancelled meanwhile, so that every line that is written is counted.
                 await _stopping.finish(self._record(outcome), PATIENCE)
 
     async def _items(self) -> AsyncGenerator[Item]:
