@@ -197,7 +197,7 @@ async def test_a_user_who_decides_nothing_ends_the_call(mode: Any) -> None:
         ) as client,
     ):
         result = await client.call_tool("clerk", {"request": "Go"})
-    assert texts(result) == (True, "No decision was made, and so the agent has not continued.")
+    assert texts(result) == (True, "The agent has not continued, because the user has made no decision.")
 
 
 async def test_an_approval_is_decided_by_the_client_of_another_swarm_and_not_made_up() -> None:

@@ -298,7 +298,7 @@ async def test_a_restart_that_no_call_has_noticed_is_no_failure() -> None:
 
 @pytest.mark.anyio
 async def test_an_old_server_asks_in_the_middle_of_a_call(caplog: pytest.LogCaptureFixture) -> None:
-    """It cannot wait for another process: `on_input` answers, or the server is told that the user declines."""
+    """It cannot wait for another process: `on_input` answers, or the answer is to decline."""
     with over_http(lambda: make_old_server(Tools())) as (url, _):
         async with MCPServer(lambda: streamable_http_client(url), on_input=lambda *_: {"day": "Friday"}) as shop:
             assert await run(shop, call("book")) == ["accept {'hour': 9, 'day': 'Friday'}"]
@@ -344,7 +344,7 @@ async def test_a_question_without_a_callback_is_declined(caplog: pytest.LogCaptu
         None, ElicitRequestFormParams(message="Which day?", requested_schema={"type": "object", "properties": {}})
     )
     assert answer.action == "decline"
-    assert "MCPServer(on_input=...) can answer" in caplog.text
+    assert "a function for MCPServer(on_input=...) can answer" in caplog.text
 
 
 @pytest.mark.parametrize(

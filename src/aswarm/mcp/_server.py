@@ -298,7 +298,7 @@ async def _answers_requests(client: Client, seconds: float) -> bool:
 
 def _decline(message: str, _: dict[str, Any]) -> InputAnswer:
     logger.warning(
-        "an MCP server asked the user %r, and the user declines, because this MCPServer has no on_input=",
+        "an MCP server asked the user %r, and the answer was to decline; a function for MCPServer(on_input=...) can answer",
         message,
         extra=NO_RUN,  # the question does not say which call it belongs to
     )

@@ -60,8 +60,8 @@ def serve_agents(
 
     The server object has `run(...)` for stdio and `streamable_http_app()`, an ASGI application for HTTP. It answers clients
     of the protocol of 2026-07-28, and of the sessions before it. A client gets the steps of the run as progress, and its
-    cancellation cancels the run. If a call of the run waits for a decision, the user of the client is
-    asked if the client can ask; otherwise the call of the tool is an error.
+    cancellation cancels the run. If a call of the run waits for a decision, the client asks its user. The result is an error if
+    the client cannot ask.
 
     Raises ConfigurationError if two agents have the same name, or the name of an agent cannot be the name of a tool.
     """
@@ -85,14 +85,14 @@ def serve_agents(
             return _error(f"{type(error).__name__}: {error}")
 
     server = Server(name, version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
-    # A client keeps a run that waits; only what this server has sealed comes back, so that no client can make up a history.
+    # The client keeps a run that waits. This server accepts only runs that it has sealed, so no client can make up a history.
     seal = RequestStateSecurity.ephemeral(ttl=_ASKS_SECONDS)
     server.middleware.append(RequestStateBoundary(seal, default_audience=name))
     return server
 
 
 class _ServedCall:
-    """One call of a tool: a run, and more of them where the user decides on calls in between."""
+    """One call of a tool: a run, and another one after each decision of the user."""
 
     def __init__(self, context: ServerRequestContext[Any], agent: Agent, stream: Callable[..., EventStream]) -> None:
         self._context = context
@@ -119,7 +119,7 @@ class _ServedCall:
             if not self._has_session:
                 return _asking(paused)
             decisions = await self._asked(paused.questions)
-        return _error("No decision was made, and so the agent has not continued.")
+        return _error("The agent has not continued, because the user has made no decision.")
 
     async def _run(self, paused: PausedRun, decisions: dict[str, Decision] | None) -> Response:
         agent = self._agents[paused.agent]
@@ -138,7 +138,7 @@ class _ServedCall:
         return self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS
 
     def _may_ask(self, paused: PausedRun, agent: Agent) -> bool:
-        """Whether the client can show forms, and a later call finds the agent again."""
+        """Whether the client can show forms, and a later call can find the agent again."""
         session = self._context.session
         capabilities = session.client_capabilities
         forms = None if capabilities is None else capabilities.elicitation
@@ -150,7 +150,7 @@ class _ServedCall:
         return self._agents.get(agent.name) is agent and paused.as_text() is not None
 
     async def _asked(self, questions: Questions) -> dict[str, Decision]:
-        """Ask during the call: a client with a session cannot come back to it."""
+        """Ask during the call, because a client with a session cannot continue it in a later call."""
         session, request = self._context.session, self._context.request_id
         answers: InputResponses = {}
         for key, form in questions.items():
