@@ -210,7 +210,7 @@ def test_an_unexpected_error_names_the_option() -> None:
     """An error that is not of aswarm: its type and text on one line, and how to see the place."""
     with pytest.raises(CommandFailed) as caught, exits():
         raise ZeroDivisionError("two\nlines")
-    assert caught.value.message == "ZeroDivisionError: two lines (--traceback prints where it comes from)"
+    assert caught.value.message == "ZeroDivisionError: two lines (--traceback prints the traceback too)"
 
 
 # --- output ---

@@ -66,7 +66,7 @@ def test_a_conversation_that_cannot_be_loaded(name: str, said: str) -> None:
     """Exit code 2, before the first prompt."""
     result = invoke("chat", "agents:triage", "--load", name, "--base-url", "http://127.0.0.1:9/v1")
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"Error: {name}: {said}")
+    assert result.stderr.startswith(f"Error: --load: {name}: {said}")
 
 
 def test_an_empty_answer() -> None:

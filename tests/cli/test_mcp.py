@@ -63,8 +63,8 @@ def test_chat_gives_the_agent_the_tools_of_a_server(tools: str, kept: tuple[str,
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ('npx "a', "expected a URL or a command"),
-        (" ", "expected a URL or a command"),
+        ('npx "a', "expected a URL that begins with"),
+        (" ", "expected a URL that begins with"),
         ("no-such-program-7", "cannot be opened"),
         ("http://127.0.0.1:9/mcp", "cannot be opened"),
     ],
@@ -86,7 +86,7 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch,
     with model() as server:
         result = invoke(*arguments, server=server)
     assert result.exit_code == 2
-    assert 'MCP needs the package mcp: install the extra "mcp"' in result.stderr
+    assert 'aswarm.mcp needs the package mcp: install the extra "mcp"' in result.stderr
 
 
 @pytest.mark.slow

@@ -206,7 +206,7 @@ def test_the_limit_without_an_option() -> None:
 def test_every_command_that_runs_agents_says_its_limit(command: str) -> None:
     """`--help` shows the default of --max-turns."""
     text = " ".join(invoke(command, "--help").output.split())
-    assert re.search(r"--max-turns INTEGER RANGE End a run after this many completions\. \[default: 100;", text)
+    assert re.search(r"--max-turns N End a run after this many completions\. \[default: 100;", text)
 
 
 @pytest.mark.parametrize("stream", ["--stream", "--no-stream"])

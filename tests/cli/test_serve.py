@@ -39,11 +39,11 @@ def test_a_port_that_is_taken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         port = taken.getsockname()[1]
         result = invoke("serve", "agents:triage", "--port", str(port))
     assert result.exit_code == 2
-    assert f"127.0.0.1:{port} is not free" in result.stderr
+    assert f"cannot listen at 127.0.0.1:{port}: " in result.stderr
 
 
-def test_an_address_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host that cannot be resolved."""
+def test_a_host_that_cannot_be_resolved_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line says which."""
     result = invoke("serve", "agents:triage", "--host", "no host", "--token", "t")
     assert result.exit_code == 2
     assert "no host" in result.stderr
@@ -64,7 +64,14 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setitem(sys.modules, module, None)
     result = invoke("serve", "agents:triage")
     assert result.exit_code == 2
-    assert "aswarm[serve]" in result.stderr
+    assert f'serving needs the package {module}: install the extra "serve"' in result.stderr
+
+
+def test_an_address_of_the_model_that_is_no_url_is_refused() -> None:
+    """As in every other command."""
+    result = invoke("serve", "agents:triage", "--base-url", "localhost:8080")
+    assert result.exit_code == 2
+    assert "expected an address that begins with http:// or https://" in result.stderr
 
 
 @contextmanager

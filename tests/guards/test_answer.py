@@ -87,7 +87,7 @@ async def test_an_error_in_an_answer_is_what_it_was(way: str) -> None:
     assert (scene.log, scene.seen) == (["asked"], [])
 
 
-async def test_an_answer_without_an_end_is_none() -> None:
+async def test_an_answer_without_an_end_is_an_error() -> None:
     """A stream that ends in the middle is an error, also if its check would let it pass."""
     answer = Answer("Hello", break_after=2)
     swarm = AsyncSwarm(ScriptedModel([answer]).client(), middleware=[hold_answer(lambda checked: None)])
@@ -109,8 +109,8 @@ async def test_an_answer_with_a_type_is_its_json() -> None:
     assert texts == ["1", "2"]
 
 
-async def test_a_check_that_raises_closes_or_opens() -> None:
-    """As told."""
+async def test_a_check_that_raises_blocks_or_lets_pass() -> None:
+    """As on_error says."""
     scene = Scene()
     with pytest.raises(Blocked, match="ValueError"):
         await scene.read(scripted(scene, hold_answer(scene.check(ValueError("boom")))), "run")
@@ -119,7 +119,7 @@ async def test_a_check_that_raises_closes_or_opens() -> None:
 
 
 @pytest.mark.parametrize("verdict", [True, Halt("no"), Replace(["x"])])
-async def test_a_value_that_is_no_verdict_ends_the_run(verdict: Any) -> None:
+async def test_a_value_that_is_not_a_verdict_ends_the_run(verdict: Any) -> None:
     """With what a check of an answer may return."""
     scene = Scene()
     with pytest.raises(ConfigurationError, match="a check of an answer returns None"):

@@ -52,7 +52,7 @@ async def test_nothing_is_shown_before_the_verdict(way: str, count: int) -> None
 
 
 @EVERY_WAY
-async def test_no_tool_runs_before_all_guards_have_spoken(way: str) -> None:
+async def test_no_tool_runs_before_all_verdicts(way: str) -> None:
     """#624: a tool ran while a guard was at work. The completion is asked for all the same, so that no time is lost."""
     scene = Scene()
     await scene.run(guard_input(scene.check(None, 20)), guard_input(scene.check(None, 200)), way=way)
@@ -263,7 +263,7 @@ async def test_nothing_to_replace_is_no_pass() -> None:
         {"role": "assistant", "content": "Yes"},
         {"role": "system", "content": "!"},
     ]
-    with pytest.raises(Blocked, match="there is none"):
+    with pytest.raises(Blocked, match="the user has sent nothing since the last answer"):
         await scene.run(guard_input(lambda checked: Replace("x")), messages=history)
     assert scene.asked == []
 
@@ -273,7 +273,7 @@ async def test_nothing_to_replace_is_no_pass() -> None:
 
 @EVERY_WAY
 @PARALLEL
-async def test_a_check_that_raises_closes(way: str, parallel: bool) -> None:
+async def test_a_check_that_raises_blocks(way: str, parallel: bool) -> None:
     """The run is blocked; its error has that of the check."""
     scene = Scene()
     with pytest.raises(Blocked, match="the check failed: ValueError: boom") as caught:
@@ -283,7 +283,7 @@ async def test_a_check_that_raises_closes(way: str, parallel: bool) -> None:
 
 
 @PARALLEL
-async def test_a_check_that_raises_may_open(parallel: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_check_that_raises_may_let_pass(parallel: bool, caplog: pytest.LogCaptureFixture) -> None:
     """With on_error="pass"; the log says so, with the id of the run."""
     scene = Scene()
     guard = guard_input(scene.check(ValueError("boom")), parallel=parallel, on_error="pass")
@@ -295,8 +295,8 @@ async def test_a_check_that_raises_may_open(parallel: bool, caplog: pytest.LogCa
 
 @pytest.mark.parametrize("on_error", ["block", "pass"])
 @pytest.mark.parametrize("verdict", [True, False, "no", Block, Halt("no"), Replace(3), Replace([]), Replace(["x"])])
-async def test_a_value_that_is_no_verdict_closes(verdict: Any, on_error: Any) -> None:
-    """Whether it means yes or no would be a guess, also where errors of the check let pass."""
+async def test_a_value_that_is_not_a_verdict_ends_the_run(verdict: Any, on_error: Any) -> None:
+    """It could mean yes as well as no, so it does not pass with on_error="pass" either."""
     scene = Scene()
     with pytest.raises(ConfigurationError, match="a check of an input returns None"):
         await scene.run(guard_input(lambda checked: verdict, on_error=on_error))
@@ -306,8 +306,8 @@ async def test_a_value_that_is_no_verdict_closes(verdict: Any, on_error: Any) ->
 @PARALLEL
 @pytest.mark.parametrize("on_error", ["block", "pass"])
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_check_that_other_code_cancels_closes(parallel: bool, on_error: Any) -> None:
-    """No verdict is no pass: a CancelledError that the check itself raises does not let the completion through."""
+async def test_a_check_that_raises_a_cancellation_blocks(parallel: bool, on_error: Any) -> None:
+    """A CancelledError that the check itself raises does not let the completion pass."""
     scene = Scene()
 
     async def check(checked: CheckedInput) -> None:
@@ -316,6 +316,22 @@ async def test_a_check_that_other_code_cancels_closes(parallel: bool, on_error: 
 
     with pytest.raises(Blocked, match="cancelled, but not by its run"):
         await scene.run(guard_input(check, parallel=parallel, on_error=on_error))
+    assert (scene.worked, scene.open_streams) == (0, 0)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_check_that_cancels_its_own_task_blocks() -> None:
+    """It gives no verdict, and the run, which has a task of its own, is not cancelled."""
+    scene = Scene()
+
+    async def check(checked: CheckedInput) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await steps(1)
+
+    with pytest.raises(Blocked, match="the check has given no verdict"):
+        await scene.run(guard_input(check))
     assert (scene.worked, scene.open_streams) == (0, 0)
 
 
@@ -368,7 +384,7 @@ async def test_a_retry_around_a_guard_asks_no_check_again() -> None:
 
 
 async def test_a_block_that_is_caught_further_out_is_a_block_again() -> None:
-    """Only a verdict that lets pass holds for the run: other middleware that asks again finds the wall there."""
+    """Only a pass holds for the run: if other middleware asks again, the check is asked again."""
     scene = Scene()
     with pytest.raises(Blocked):
         await scene.run(asking_twice(Blocked), guard_input(scene.check(Block()), parallel=False))
@@ -393,7 +409,7 @@ async def test_a_check_is_asked_once_a_run_or_once_a_turn() -> None:
 
 @PARALLEL
 async def test_what_the_user_sends_later_is_judged(parallel: bool) -> None:
-    """A message that comes while the run is at work does not pass by a guard that has spoken already."""
+    """A message that comes while the run is at work is judged, although the guard has given a verdict before."""
     scene = Scene()
     check = scene.check(lambda checked: Block("no") if "bad" in checked.text else None)
     swarm = AsyncSwarm(scene, middleware=[guard_input(check, parallel=parallel)])
@@ -428,6 +444,22 @@ async def test_a_guard_of_some_agents_waits_for_them(agents: Any) -> None:
     guard = guard_input(lambda checked: seen.append(f"{checked.agent.name}: {checked.text}"), agents=agents)
     await AsyncSwarm(model.client(), middleware=[guard]).run(Agent(name="A", functions=[b]), "Hi")
     assert seen == ["B: Hi"]
+
+
+async def test_new_messages_are_those_after_the_last_completion_without_instructions() -> None:
+    """A note of the caller among the messages of the user hides none of them."""
+    scene = Scene(calls=())
+    seen: list[CheckedInput] = []
+    messages = [
+        {"role": "user", "content": "old"},
+        {"role": "assistant", "content": "yes"},
+        {"role": "user", "content": "new"},
+        {"role": "system", "content": "a note"},
+        {"role": "developer", "content": "another"},
+        {"role": "user", "content": "newer"},
+    ]
+    await scene.run(guard_input(seen.append), messages=messages)
+    assert [message["content"] for message in seen[0].new] == ["new", "newer"]
 
 
 async def test_the_text_is_what_the_user_wrote_last() -> None:
@@ -467,7 +499,7 @@ async def test_a_check_may_be_anything_that_can_be_called(anyio_backend: str) ->
     [
         ({"check": "x"}, "must be a function, plain or async, not 'x'"),
         ({"every": "message"}, "every must be"),
-        ({"agents": []}, "not empty"),
+        ({"agents": []}, "at least one"),
         ({"agents": [3]}, "agents or their names"),
         ({"on_error": "open"}, "on_error must be"),
     ],

@@ -102,7 +102,7 @@ async def test_an_agent_judges_an_answer() -> None:
 
 
 @pytest.mark.parametrize("verdict", ["I think so", Answer("", extra={"refusal": "No."}), Failure(500)])
-async def test_no_verdict_closes(verdict: Any) -> None:
+async def test_a_judge_without_a_verdict_blocks(verdict: Any) -> None:
     """An answer of another form, a refusal, a failure of the provider."""
     model = model_of(verdict, "Hello")
     with pytest.raises(Blocked, match="the check failed"):

@@ -100,7 +100,7 @@ async def test_a_function_that_is_not_there_is_judged_too() -> None:
 @pytest.mark.parametrize("place", ["before", "after"])
 @pytest.mark.parametrize("failure", [Halt("enough"), ValueError("boom")])
 async def test_the_run_may_end_at_a_call(place: str, failure: Any) -> None:
-    """`Halt`, or a check that fails: the call has an answer, so that no one resumes it by mistake; those after it are open."""
+    """`Halt`, or a check that fails: the call has an answer, so that it is not resumed by mistake; the calls after it are open."""
     till = Till()
 
     def check(checked: Any) -> Any:
@@ -230,7 +230,7 @@ async def test_a_result_that_is_withheld_is_not_shown(way: str) -> None:
         *(("after", each) for each in (True, Hold("x"), Replace(3), Replace({"x": 1}))),
     ],
 )
-async def test_a_value_that_is_no_verdict_there_ends_the_run(place: str, verdict: Any) -> None:
+async def test_a_value_that_is_not_a_verdict_there_ends_the_run(place: str, verdict: Any) -> None:
     """A result cannot wait for a decision: its function has run."""
     till = Till()
     with pytest.raises(ConfigurationError, match="to let pass"):
@@ -244,7 +244,7 @@ async def test_a_guard_without_a_check_is_a_mistake() -> None:
         guard_tool()
 
 
-async def test_a_check_that_fails_may_open() -> None:
+async def test_a_check_that_fails_may_let_pass() -> None:
     """With on_error="pass", before and after."""
     till = Till()
 

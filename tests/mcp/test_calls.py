@@ -107,9 +107,10 @@ async def test_hints_decide_what_runs_together_and_what_may_be_repeated() -> Non
         ("delete_all", ["delete_all"]),
         (True, ["echo", "write", "delete_all"]),
         ("destructive", ["delete_all"]),
+        ({"destructive", "write"}, ["write", "delete_all"]),
         (lambda arguments, context: arguments["text"] == "b", ["write"]),
     ],
-    ids=["a pattern", "a name", "all", "by the hints", "a function"],
+    ids=["a pattern", "a name", "all", "by the hints", "by the hints and a name", "a function"],
 )
 async def test_calls_wait_for_an_approval_where_the_option_says_so(approve: Any, waits: list[str]) -> None:
     """`approve` takes what `@tool` takes, names and patterns of tools, or the server's own hints."""
@@ -118,9 +119,7 @@ async def test_calls_wait_for_an_approval_where_the_option_says_so(approve: Any,
         calls = [call(name, text=text) for name, text in [("echo", "a"), ("write", "b"), ("delete_all", "c")]]
         response = await run(shop, *calls, resume=False)
     assert response.stop == "waiting"
-    assert [each.name for each in response.waiting if each.reason] == waits[:1] or [
-        each.name for each in response.waiting if each.reason
-    ] == waits
+    assert [each.name for each in response.waiting if each.reason] == waits
     assert not {name for name, _ in tools.calls} & set(waits)
 
 
@@ -201,7 +200,7 @@ async def test_a_server_may_ask_to_come_back_but_not_without_end() -> None:
     """A result with nothing but a state is followed by the same call; after ten of them the call has failed."""
     async with MCPServer(make_server(Tools())) as shop:
         response = await run(shop, call("wait", text="soon"), call("wait"))
-    assert told(response) == ["ready", "The MCP server shop asks without end, and wait was given up."]
+    assert told(response) == ["ready", "wait has no result: the MCP server shop has asked 10 times during this call."]
 
 
 async def test_the_functions_change_with_refresh_only() -> None:
@@ -233,7 +232,9 @@ async def test_a_clash_of_two_servers_names_both_and_prefix() -> None:
     ("options", "text"),
     [
         ({"only": {"ecko"}}, "only: the MCP server shop has no tool 'ecko'; its tools: echo, write"),
+        ({"only": "destructive"}, "only: the MCP server shop has no tool 'destructive'"),
         ({"approve": {"echo", "dele"}}, "approve: the MCP server shop has no tool 'dele'"),
+        ({"approve": {"delete-all"}}, "approve: the MCP server shop has no tool 'delete-all'"),
         ({"timeout": 0}, "timeout must be a positive number of seconds, not 0"),
     ],
 )
@@ -252,6 +253,11 @@ async def test_names_that_a_server_shows_hold_no_secrets() -> None:
     )
     with pytest.raises(ConfigurationError, match="StdioServerParameters"):
         MCPServer("npx server")
+
+
+async def test_a_function_that_makes_transports_is_named_in_errors() -> None:
+    """Every function would be "function" otherwise."""
+    assert repr(MCPServer(make_server)) == "MCPServer('make_server')"
 
 
 @pytest.mark.parametrize(

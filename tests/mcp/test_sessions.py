@@ -7,8 +7,9 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, cast
 
 import anyio
 import pytest
@@ -16,13 +17,15 @@ from loopback import Reply, serve
 from mcp import MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import CONNECTION_CLOSED, HEADER_MISMATCH, REQUEST_TIMEOUT, ElicitRequestFormParams
+from mcp.types import CONNECTION_CLOSED, HEADER_MISMATCH, REQUEST_TIMEOUT, ElicitRequestFormParams, ListToolsResult
 from mcp_servers import Tools, make_old_server, make_server, over_http, stdio
+from virtual_time import in_virtual_time
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Swarm
 from aswarm._run.current_call import running_call
-from aswarm.mcp import MCPServer
+from aswarm.mcp import MCPServer, _session
 from aswarm.mcp._outcomes import CallOutcome, outcome_of
+from aswarm.mcp._session import Connection
 from aswarm.testing import ScriptedCall, ScriptedModel, call
 
 
@@ -94,6 +97,72 @@ async def test_opening_can_be_cancelled(journal: Path, seconds: float) -> None:
     with anyio.move_on_after(seconds):
         async with MCPServer(stdio(journal)):
             await anyio.sleep(0)
+
+
+class StubbornClient:
+    """A client of a server without tools. It does not end by itself, and `is_silent` does not begin."""
+
+    session = None
+
+    def __init__(self, *, is_silent: bool = False) -> None:
+        self.is_silent = is_silent
+
+    async def __aenter__(self) -> Self:
+        if self.is_silent:
+            await anyio.sleep_forever()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await anyio.sleep_forever()
+
+    async def list_tools(self, **_: object) -> ListToolsResult:
+        """No tools."""
+        return ListToolsResult(tools=[])
+
+
+@in_virtual_time
+async def test_leaving_does_not_wait_for_a_server_that_never_answers() -> None:
+    """The time that an open server has for its end is not spent on one that was never open."""
+    for is_silent, seconds in ((True, 0.5), (False, 5)):
+        connection = Connection("shop", partial(cast("Any", StubbornClient), is_silent=is_silent), timeout=60)
+        session = connection.session()
+        with anyio.move_on_after(1):
+            await session.opened()
+        began = anyio.current_time()
+        await connection.close()
+        assert anyio.current_time() - began == seconds
+        assert session.has_ended
+
+
+@pytest.mark.asyncio
+async def test_a_plain_cancellation_while_sessions_are_closed_leaves_none_of_them(
+    monkeypatch: pytest.MonkeyPatch, nothing_left: list[Any]
+) -> None:
+    """All sessions are closed at the same time, and each of them to its end."""
+    monkeypatch.setattr(_session, "_CLOSE_SECONDS", 0.1)
+    connection = Connection("shop", cast("Any", StubbornClient), timeout=60)
+    sessions = []
+    for _ in range(2):
+        sessions.append(connection.session())
+        await sessions[-1].opened()
+        connection.give_up(sessions[-1])
+    closing = asyncio.create_task(connection.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert [session.has_ended for session in sessions] == [True, True]
+
+
+@pytest.mark.anyio
+async def test_a_list_that_is_not_valid_is_a_configuration_error(journal: Path) -> None:
+    """The functions stay as they were."""
+    async with MCPServer(stdio(journal)) as shop:
+        before = shop.functions
+        await run(shop, call("spoil"))
+        with pytest.raises(ConfigurationError, match="does not list its tools"):
+            await shop.refresh()
+        assert shop.functions is before
 
 
 @pytest.mark.asyncio
@@ -185,8 +254,14 @@ async def test_a_server_that_is_not_there_is_a_configuration_error() -> None:
             async with MCPServer(server):
                 pass
         assert "unhandled errors" not in str(caught.value)
-    with pytest.raises(ConfigurationError, match=r"cannot be opened: no answer within 0.3 s"):
-        async with MCPServer(StdioServerParameters(command="sleep", args=["30"]), timeout=0.3):
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_a_program_that_does_not_answer_is_a_configuration_error() -> None:
+    """Opening says how long it has waited, and the program is ended."""
+    with pytest.raises(ConfigurationError, match=r"the MCP server sleep 60 cannot be opened: no answer within 0.3 s"):
+        async with MCPServer(StdioServerParameters(command="sleep", args=["60"]), timeout=0.3):
             pass
 
 
@@ -223,7 +298,7 @@ async def test_a_restart_that_no_call_has_noticed_is_no_failure() -> None:
 
 @pytest.mark.anyio
 async def test_an_old_server_asks_in_the_middle_of_a_call(caplog: pytest.LogCaptureFixture) -> None:
-    """It cannot wait for another process: `on_input` answers, or the server is told that the user declines."""
+    """It cannot wait for another process: `on_input` answers, or the answer is to decline."""
     with over_http(lambda: make_old_server(Tools())) as (url, _):
         async with MCPServer(lambda: streamable_http_client(url), on_input=lambda *_: {"day": "Friday"}) as shop:
             assert await run(shop, call("book")) == ["accept {'hour': 9, 'day': 'Friday'}"]
@@ -269,7 +344,7 @@ async def test_a_question_without_a_callback_is_declined(caplog: pytest.LogCaptu
         None, ElicitRequestFormParams(message="Which day?", requested_schema={"type": "object", "properties": {}})
     )
     assert answer.action == "decline"
-    assert "MCPServer(on_input=...) can answer" in caplog.text
+    assert "a function for MCPServer(on_input=...) can answer" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -296,14 +371,12 @@ async def test_functions_work_only_while_their_server_is_open() -> None:
     async with shop:
         with pytest.raises(ConfigurationError, match="is open"):
             await shop.__aenter__()
-        functions = shop.functions
 
         def elsewhere() -> None:
             anyio.run(run, shop, call("echo", text="a"))
 
         with pytest.raises(ConfigurationError, match="belongs to the event loop that opened it"):
             await anyio.to_thread.run_sync(elsewhere)
-    assert functions
     with pytest.raises(ConfigurationError, match="is not open"):
         await run(shop, call("echo", text="a"))
 

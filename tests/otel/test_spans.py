@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+from contextlib import aclosing
 from typing import Any
 
 import anyio
@@ -261,6 +262,32 @@ async def test_an_instrumented_source_is_below_its_completion(traces: Traces) ->
             assert trace.get_current_span() is trace.INVALID_SPAN
     assert traces.parent_name(traces.one("POST")) == "chat m"
     assert seen == ["chat m", "chat m"]
+
+
+@pytest.mark.parametrize("face", ["run(stream=True)", "stream"])
+async def test_a_span_that_a_source_holds_across_its_chunks_is_not_left_to_the_reader(
+    traces: Traces, face: str
+) -> None:
+    """A reader that leaves early has the span that was current before; the source ends its span in its own context."""
+
+    class Source:
+        async def complete(self, request: object) -> Any:
+            with traces.tracer.start_as_current_span("POST"):
+                for text in ("Hel", "lo"):
+                    yield {"choices": [{"delta": {"content": text}}]}
+
+    swarm = AsyncSwarm(Source(), middleware=[traces.middleware()], model="m")
+    with traces.tracer.start_as_current_span("request") as request:
+        if face == "stream":
+            async with swarm.stream(Agent(), "Hi") as run:
+                await anext(run)
+                await anext(run)
+        else:
+            async with aclosing(swarm.run(Agent(), "Hi", stream=True)) as stream:
+                await anext(stream)
+                await anext(stream)
+        assert trace.get_current_span() is request
+    assert traces.parent_name(traces.one("POST")) == "chat m"
 
 
 # --- many, and none ---------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
     python mcp_stdio_server.py JOURNAL
 
-JOURNAL is a file that gets a line for each call. `crash` dies; `crash_once` dies the first time; `slow` never answers.
+JOURNAL is a file that gets a line for each call. `crash` dies; `crash_once` dies the first time; `slow` never answers;
+after `spoil`, the list of tools is not valid.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ HINTS: dict[str, dict[str, bool]] = {
     "crash": {},
     "crash_once": {"idempotentHint": True},
     "slow": {},
+    "spoil": {},
 }
 
 
@@ -28,6 +30,8 @@ def result_of(method: str, params: dict[str, Any], journal: str) -> dict[str, An
     if method == "initialize":
         info = {"name": "plain", "version": "1"}
         return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+    if method == "tools/list" and "spoil" in Path(journal).read_text():
+        return {"tools": 7}
     if method == "tools/list":
         schema = {"type": "object"}
         return {"tools": [{"name": n, "inputSchema": schema, "annotations": hints} for n, hints in HINTS.items()]}

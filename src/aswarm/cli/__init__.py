@@ -16,8 +16,8 @@ progress, notes and everything that functions print go to stderr.
 
 The exit codes are in `--help` of every command, and are defined in `aswarm.cli._exits.ExitCode`.
 
-The command line needs click. The extra `cli` installs it, with everything that `chat`, `batch` and `eval` need. Importing
-this module imports none of them.
+The command line needs click. The extra `cli` installs it, and the packages that `chat`, `batch` and `eval` need. Importing
+this module does not import them.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def _without_click() -> int:
 
 
 def _make_printing_safe() -> None:
-    """Write characters that the output's encoding lacks as escapes: a locale must not lose an answer.
+    """Have characters that the output's encoding lacks written as escapes: a locale must not lose an answer.
 
-    Notes on stderr that cannot be written are dropped.
+    Notes that cannot be written to stderr are dropped.
     """
     for name in ("stdout", "stderr"):
         stream: TextIO | None = getattr(sys, name)
@@ -67,7 +67,7 @@ def _make_printing_safe() -> None:
 
 
 class _Notes(io.TextIOWrapper):
-    """Standard error. A disk that is full for the notes must not end a command whose result can be written."""
+    """Standard error. If its disk is full, a command whose result can be written must not end."""
 
     def write(self, text: str, /) -> int:
         with suppress(OSError):

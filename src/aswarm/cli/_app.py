@@ -31,7 +31,9 @@ class _App(AppCommand, click.Group):
 
 
 app = _App(
-    help="aswarm: agents that hand off to each other. `aswarm demo` shows an example.",
+    help="aswarm: agents that hand off to each other.\n\n`aswarm demo` shows an example, and needs no API key. `aswarm COMMAND "
+    "--help` explains a command. A command that asks a model needs the environment variable OPENAI_API_KEY, or OPENAI_BASE_URL "
+    "for a server of your own.",
     epilog=help_of(*ExitCode),
     context_settings={"help_option_names": ["-h", "--help"]},
     commands=[run, chat, batch, graph, evals, serve, mcp, demo],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ._command import command
+from ._continued import saved_conversation
 from ._exits import SetupError
 from ._load import load_agent
 from ._mcp_servers import mcp_option, with_async_mcp_servers, with_mcp_servers
@@ -18,7 +19,6 @@ from ._stored import StoredPlace, store_options, stored_place
 if TYPE_CHECKING:
     from aswarm._providers.apis import ApiName
     from aswarm.repl._loop import ChatOptions
-    from aswarm.repl._saved import SavedConversation
 
 
 @command("chat", text=f"Talk with AGENT.\n\n{AGENT_HELP}")
@@ -66,7 +66,7 @@ def _chat_in_memory(
     from aswarm import Swarm  # noqa: PLC0415 - only once it is needed
     from aswarm.repl._loop import chat_with  # noqa: PLC0415 - as above
 
-    saved = None if load is None else _saved(load)
+    saved = None if load is None else saved_conversation(load)
     loaded = load_agent(agent)
     with Swarm() as swarm, with_mcp_servers(loaded, servers):
         # Made before the first prompt: a missing key is an error of the command, not of the first message.
@@ -93,12 +93,3 @@ def _chat_in_store(
 
     loaded = load_agent(agent)
     anyio.run(talk)
-
-
-def _saved(path: str) -> SavedConversation:
-    from aswarm.repl._saved import read_conversation  # noqa: PLC0415 - as above
-
-    try:
-        return read_conversation(path)
-    except (OSError, ValueError) as error:
-        raise SetupError(f"{path}: {getattr(error, 'strerror', None) or error}") from error

@@ -1,4 +1,4 @@
-"""What every command has: its own exit codes in `--help`, and the option `--traceback`."""
+"""The parts that every command has: its own exit codes in `--help`, and the option `--traceback`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMMON = {ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE, ExitCode.INTERRUPTED,
 
 
 class AppCommand(click.Command):
-    """A command of click, whose help is written as every other result is."""
+    """A command of click. Its help is written in the same way as every other result."""
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         """Parse the command line; `--help` and `--version` write to stdout here."""
@@ -24,11 +24,11 @@ class AppCommand(click.Command):
 
 
 def command(name: str, *codes: ExitCode, text: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function a command. `codes`: those that it returns besides the common ones. `text`: its help."""
+    """Make a function a command. `codes`: the exit codes that it has besides the common ones. `text`: its help."""
 
     def make(function: Callable[..., Any]) -> click.Command:
         made = click.command(name, cls=AppCommand, help=text, epilog=help_of(*codes))(function)
-        help_text = "After an error, print where it comes from."
+        help_text = "After an error, print the traceback too."
         made.params.append(
             click.Option(["--traceback"], is_flag=True, expose_value=False, callback=_keep, help=help_text)
         )

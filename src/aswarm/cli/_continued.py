@@ -1,6 +1,6 @@
 """A conversation that several runs of `aswarm run` share: its file, and the decisions about its open calls.
 
-The file is the one that `aswarm chat` saves and loads. What is read from it is only data: nothing in it approves a call.
+The file has the form of the one that `aswarm chat` saves and loads. Its content is only data, and approves no call.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from ._exits import SetupError
 from ._output import cannot_write
 
 if TYPE_CHECKING:
+    from aswarm.repl._saved import SavedConversation
     from aswarm.repl._session import StartRun
 
 _LINE = 60  # characters of a value in a message
 
 
 def decisions_in(path: str) -> bool | Decisions:
-    """The decisions in a JSON file, or on stdin for `-`. Raises SetupError for a file of another kind."""
+    """The decisions in a JSON file, or on stdin for `-`. Raises SetupError for a file that is not one of decisions."""
     try:
         text = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         decisions: Any = json.loads(text)
@@ -43,9 +44,19 @@ def decisions_in(path: str) -> bool | Decisions:
     return decisions
 
 
+def saved_conversation(path: str) -> SavedConversation:
+    """The conversation in the file of `--load`. Raises SetupError for a file that is not one of a conversation."""
+    from aswarm.repl._saved import read_conversation  # noqa: PLC0415 - slow, and most questions need no file
+
+    try:
+        return read_conversation(path)
+    except (OSError, ValueError) as error:
+        raise SetupError(f"--load: {path}: {_reason(error)}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What a run begins with."""
+    """The arguments of a run."""
 
     agent: Agent
     messages: str | list[Message]
@@ -61,7 +72,7 @@ class NewConversation:
         self._context = context
 
     def begin(self, question: str, _: bool | Decisions) -> Beginning:
-        """What to run."""
+        """The arguments of the run."""
         return Beginning(self._agent, question, self._context)
 
     def end(self, response: Response, *, failed: bool) -> None:
@@ -69,10 +80,10 @@ class NewConversation:
 
 
 class ContinuedConversation:
-    """The conversation in the file `load`, or a new one, which is kept in the file `save`. Raises SetupError for bad files."""
+    """The conversation in the file `load`, or a new one. The file `save` keeps it. Raises SetupError for files that do not fit."""
 
     def __init__(self, agent: Agent, context: dict[str, Any], load: str | None, save: str | None) -> None:
-        from aswarm.repl._session import Session  # noqa: PLC0415 - slow, and most questions need no file
+        from aswarm.repl._session import Session  # noqa: PLC0415 - as above
 
         self._session = Session(agent, context)
         self._save = save
@@ -83,12 +94,7 @@ class ContinuedConversation:
             self._check(save)
 
     def _load(self, path: str) -> None:
-        from aswarm.repl._saved import read_conversation  # noqa: PLC0415 - as above
-
-        try:
-            saved = read_conversation(path)
-        except (OSError, ValueError) as error:
-            raise SetupError(f"--load: {path}: {_reason(error)}") from error
+        saved = saved_conversation(path)
         if saved.agent and saved.agent not in self._session.agents:
             raise SetupError(
                 f"--load: the conversation in {path} is with the agent {saved.agent!r}, which is not among those that "
@@ -107,13 +113,13 @@ class ContinuedConversation:
             raise SetupError(f"--save: {path} has another conversation; choose another file, or --load it too")
 
     def begin(self, question: str, decisions: bool | Decisions) -> Beginning:
-        """What to run: the question after the messages, or the open calls with these decisions."""
+        """The arguments of the run: the question after the messages, or the open calls with these decisions."""
         session = self._session
         self._start = session.decide(decisions) if decisions is not False else session.send(question)
         return Beginning(session.agent, self._start.messages, session.context, decisions)
 
     def end(self, response: Response, *, failed: bool) -> None:
-        """Keep what the run has left, however it ended."""
+        """Keep the messages of the run, however it ended."""
         self._session.end_run(self._start, response, failed=failed)
         if self._save is not None:
             from aswarm.repl._saved import write_conversation  # noqa: PLC0415 - as above

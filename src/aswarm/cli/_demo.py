@@ -1,4 +1,4 @@
-"""`aswarm demo`: a short conversation of two agents, without an API key. The model is a script, and the demo says so."""
+"""`aswarm demo`: a short conversation with two agents, without an API key. The model is a script, and the demo says so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aswarm._text import counted
 from ._command import command
 from ._event_printer import EventPrinter
 from ._output import reserve_stdout, write
-from ._server import LOOPBACK, serve_until_stopped
+from ._server import LOOPBACK, port_option, serve_until_stopped
 from .demo_agents import triage
 
 if TYPE_CHECKING:
@@ -38,9 +38,13 @@ The agents are in the module aswarm.cli.demo_agents.
 """
 
 
-@command("demo", text="Show two agents at work, without an API key.\n\nThe model is a script.")
-@click.option("--serve", is_flag=True, help="Show them in a page: on --port of this machine, until Ctrl-C.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free port.")
+@command(
+    "demo",
+    text="Show two agents at work, without an API key.\n\nThe answers of the model were written in advance; agents, functions "
+    "and handoffs are real.",
+)
+@click.option("--serve", is_flag=True, help="Show them in a page of this machine, until Ctrl-C.")
+@port_option("The port of the page; 0 takes any free port.", 8000)
 def demo(serve: bool, port: int) -> None:
     """Show the conversation."""
     if serve:
@@ -61,7 +65,7 @@ def demo(serve: bool, port: int) -> None:
 
 
 def script(pause: float) -> ScriptedModel:
-    """The model's answers. `pause`: seconds before each piece, so that a person can follow."""
+    """A model with the answers of the demo. `pause`: seconds before each piece, so that a reader can follow."""
     from aswarm.testing import ScriptedModel  # noqa: PLC0415 - it imports httpx; other commands start faster
 
     return ScriptedModel([replace(step, pause=pause) for step in _steps()], cut=6)
@@ -79,7 +83,7 @@ def _steps() -> list[Answer]:
 
 
 def _repeated_script(pause: float) -> ScriptedModel:
-    """The same answers for each conversation, whatever the user says."""
+    """A model with the same answers for each conversation, whatever the user writes."""
     from aswarm.testing import Answer, Request, ScriptedModel  # noqa: PLC0415 - as above
 
     def answer(request: Request) -> Answer:

@@ -26,30 +26,50 @@ if TYPE_CHECKING:
 @command(
     "eval",
     ExitCode.BELOW_THRESHOLD,
-    text="Run the cases of FILE, and print how many passed.\n\nFILE is JSON or YAML. Modules of the agents that it names "
-    "are found beside it, and from the current directory.",
+    text="Run the cases of FILE, and print how many passed.\n\nFILE is a list of cases in JSON or YAML, such as "
+    '[{"conversation": "Where is my order?", "function": "transfer_to_orders"}]. A case may name its agent; the modules of these '
+    "agents are found beside FILE, and from the current directory.",
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
-    "-a", "--agent", help="The agent, in place of those in FILE: module:attribute, or path/to/file.py:attribute."
+    "-a",
+    "--agent",
+    metavar="AGENT",
+    help="The agent, in place of those in FILE: module:attribute, or path/to/file.py:attribute.",
 )
 @provider_options
 @context_option
 @click.option(
-    "-n", "--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="Attempts for each case."
+    "-n",
+    "--repeats",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="The number of attempts for each case.",
 )
-@click.option("--concurrency", type=click.IntRange(min=1), default=10, show_default=True, help="Attempts at once.")
+@click.option(
+    "--concurrency",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="The most attempts at the same time.",
+)
 @click.option(
     "--threshold",
+    metavar="NUMBER",
     type=click.FloatRange(0, 1),
     default=0.0,
     show_default=True,
-    help="The lowest accuracy that passes, 0 to 1; below it the exit code is 4.",
+    help="The lowest accuracy that passes, from 0 to 1. Below it the exit code is 4.",
 )
 @click.option("--results", type=click.Path(dir_okay=False), help="A JSON file to append the results to.")
 @max_turns_option
 @budget_option
-@click.option("--judge-model", metavar="NAME", help="The model of the judge. [default: --model, or that of the agent]")
+@click.option(
+    "--judge-model", metavar="NAME", help="The model that judges answers. [default: --model, or that of the agent]"
+)
 def evals(
     file: Path,
     agent: str | None,

@@ -1,4 +1,4 @@
-"""Prints a run as text while it happens: the answer to one stream; agents, calls and handoffs to another, or nowhere."""
+"""Prints a run as text while it happens: the answer to one stream; agents, calls and handoffs to another stream, or nowhere."""
 
 from __future__ import annotations
 

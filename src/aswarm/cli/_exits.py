@@ -1,4 +1,4 @@
-"""How a command ends: the exit codes, and how errors become a line on stderr and an exit code."""
+"""The end of a command: the exit codes, and how an error becomes a line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class ExitCode(IntEnum):
     TERMINATED = 143, "terminated by SIGTERM"
 
 
-TRACEBACK = "aswarm.traceback"  # where the context of click keeps that `--traceback` was given
+TRACEBACK = "aswarm.traceback"  # the key in click's context that says whether `--traceback` was given
 
 
 class SetupError(click.ClickException):
-    """A usage or configuration error: the command cannot run as it was given. The text says what to change."""
+    """A usage or configuration error: the command cannot run in this form. The text says what to change."""
 
     exit_code = ExitCode.USAGE
 
@@ -57,9 +57,9 @@ class CommandFailed(click.ClickException):
 
 @contextmanager
 def exits(context: click.Context | None = None) -> Generator[None]:
-    """Turn what the command in the block raises into a line on stderr and an exit code.
+    """Turn an exception of the command in the block into a line on stderr and an exit code.
 
-    With `--traceback`, which `context` knows, the traceback comes before the line.
+    With `--traceback`, which is in the `context`, the traceback comes before the line.
     """
     try:
         with _click_exceptions():
@@ -88,7 +88,7 @@ def _click_exceptions() -> Generator[None]:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
     except Exception as error:
         text = f"{type(error).__name__}: {one_line(error, 1000)}"
-        raise CommandFailed(f"{text} (--traceback prints where it comes from)") from error
+        raise CommandFailed(f"{text} (--traceback prints the traceback too)") from error
 
 
 def discard(stdout: TextIO) -> None:

@@ -25,7 +25,8 @@ _ENDINGS = {".mmd": "mermaid", ".mermaid": "mermaid", ".dot": "dot", ".gv": "dot
 @command(
     "graph",
     text=f"Draw which agents AGENT can reach by handoffs, and their functions.\n\n{AGENT_HELP} No function of an "
-    "agent is called. Handoffs that are not certain are dashed, and listed on stderr, as are the tools that run together.",
+    "agent is called. A handoff that is not certain is a dashed line. Notes on stderr list these handoffs, and the tools "
+    "that run together.",
 )
 @click.argument("agent")
 @click.option(
@@ -33,7 +34,7 @@ _ENDINGS = {".mmd": "mermaid", ".mermaid": "mermaid", ".dot": "dot", ".gv": "dot
     "--format",
     "format_name",
     type=click.Choice(_FORMATS),
-    help="[default: by the ending of --output, else mermaid]",
+    help="The format of the drawing. [default: by the ending of --output, else mermaid]",
 )
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A file, or - for stdout. [default: -]"

@@ -27,12 +27,12 @@ class JsonLines:
         self.show(RunFinished(response))
 
     def show_failure(self, response: Response, error: BaseException, /) -> None:
-        """Write the last line of a run that failed or was stopped, with what it has done until then."""
+        """Write the last line of a run that failed or was stopped, with its partial response."""
         known = ("status_code", "retryable")
         more = {name: getattr(error, name) for name in known if hasattr(error, name)}
         kind = "RunFailed" if isinstance(error, AswarmError) else "RunStopped"
         text = f"{type(error).__name__}: {error}"
-        # As in `RunFinished`, which this line stands in for.
+        # In the form of `RunFinished`, which this line replaces.
         partial = RunFinished(response).to_dict()["response"]
         write(self._stdout, _line({"type": kind, "error": text, **more, "response": partial}))
 

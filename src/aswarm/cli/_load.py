@@ -1,6 +1,6 @@
 """Finds the agent that a command names: `module:attribute` or `path/to/file.py:attribute`.
 
-Imports the user's code, and calls the attribute where it is a function without parameters. Each error says what to do.
+Imports the user's code, and calls the attribute if it is a function without parameters. Each error says what to do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LINE = 60  # characters of a value in a message
 
 
 def load_agent(target: str) -> Agent:
-    """The agent that `target` names. Raises SetupError where there is none."""
+    """The agent that `target` names. Raises SetupError if there is no such agent."""
     place, colon, attribute = target.rpartition(":")
     if not colon and (target.endswith(".py") or _is_name(target)):
         with reserve_stdout(), _explained(target):
@@ -41,7 +41,7 @@ def load_agent(target: str) -> Agent:
 
 
 def load_output(target: str) -> Any:
-    """The type of answers that `target` names, or the `Output`. Raises SetupError where there is none."""
+    """The type of answers that `target` names, or the `Output`. Raises SetupError if there is no such attribute."""
     place, _, attribute = target.rpartition(":")
     if not (place and _is_name(attribute)):
         raise SetupError(f"--output: expected module:attribute or path/to/file.py:attribute, not {target!r}")
@@ -58,7 +58,7 @@ def _module(place: str) -> ModuleType:
 
 
 def _which_agent(module: ModuleType, target: str) -> str:
-    """What to say where a module is named, and none of its agents."""
+    """The error for a target that names a module, and no agent in it."""
     agents = [f"{target}:{name}" for name in _agents_in(module)]
     if not agents:
         return f"{target} is a module, and has no agents; expected module:attribute"
@@ -75,7 +75,7 @@ def _agents_in(module: ModuleType) -> list[str]:
 
 
 def put_on_path(folder: Path) -> None:
-    """Let modules of this folder be imported, before others of the same name."""
+    """Let modules of this folder be imported, before other modules of the same name."""
     path = str(folder.resolve())
     if path not in sys.path:
         sys.path.insert(0, path)
@@ -124,7 +124,7 @@ def _load_file(name: str, path: Path) -> ModuleType:
 
 @contextmanager
 def _explained(target: str) -> Generator[None]:
-    """Around the user's code, which may raise anything: turn it into one line that says what to do."""
+    """Around the user's code, which may raise any exception: turn it into one line that says what to do."""
     try:
         yield
     except SetupError:

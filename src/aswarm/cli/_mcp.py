@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
-from aswarm._text import how_to_install
-
 from ._command import command
-from ._exits import SetupError
 from ._load import load_agent
 from ._options import AGENT_HELP, max_turns_option, provider, provider_options
-from ._server import LOOPBACK, listening, shown_address
+from ._server import LOOPBACK, listening, port_option, shown_address
 
 if TYPE_CHECKING:
     from mcp.server import Server
@@ -28,15 +25,15 @@ if TYPE_CHECKING:
 
 @command(
     "mcp",
-    text="Serve AGENT, and the agents that it can hand off to, as an MCP server with one tool for each agent.\n\n"
-    f"{AGENT_HELP} A program that speaks MCP starts this command, and talks with it over stdin and stdout; what functions "
-    "print goes to stderr. With --port it serves streamable HTTP at http://127.0.0.1:PORT/mcp, for this machine only. Needs the "
-    "extra mcp.",
+    text="Serve AGENT to programs that speak MCP.\n\nThe server has one tool for AGENT, and one for each agent that AGENT can "
+    f"hand off to. {AGENT_HELP} The program starts this command, and talks with it over stdin and stdout; the output of functions "
+    "goes to stderr. With --port, the command serves streamable HTTP at http://127.0.0.1:N/mcp, for this machine only. Needs "
+    "the extra mcp.",
 )
 @click.argument("agent")
 @provider_options
 @max_turns_option
-@click.option("--port", type=click.IntRange(0, 65535), help="Serve HTTP on this port; 0 chooses one.")
+@port_option("Serve HTTP at this port, in place of stdin and stdout; 0 takes any free port.")
 def mcp(
     agent: str,
     base_url: str | None,
@@ -51,11 +48,8 @@ def mcp(
 
 
 async def _serve(agent: Agent, model: str | None, api: ApiName, max_turns: float, port: int | None) -> None:
-    try:
-        from aswarm.mcp import serve_agents  # noqa: PLC0415 - only once it is needed
-    except ModuleNotFoundError as error:
-        raise SetupError(f"MCP needs the package {error.name}: {how_to_install('mcp')}") from error
-    from aswarm import AsyncSwarm  # noqa: PLC0415 - as above
+    from aswarm import AsyncSwarm  # noqa: PLC0415 - only once it is needed
+    from aswarm.mcp import serve_agents  # noqa: PLC0415 - as above
 
     async with AsyncSwarm(api=api) as swarm:
         _ = swarm.client  # a missing key is an error of the command, not of the first call

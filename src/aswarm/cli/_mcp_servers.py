@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from aswarm._agent import Agent
-from aswarm._text import how_to_install
 
 from ._exits import SetupError
 
@@ -28,14 +27,14 @@ def mcp_option(function: F) -> F:
         metavar="URL|COMMAND",
         multiple=True,
         help="Give AGENT the tools of an MCP server: the URL of one, or a command that starts one, such as "
-        '"npx -y @modelcontextprotocol/server-filesystem .". The process gets HOME, PATH and the like; "env NAME=VALUE '
-        'command" gives it more. Can be repeated. Needs the extra mcp.',
+        '"npx -y @modelcontextprotocol/server-filesystem .". The command gets only HOME, PATH and the like of the '
+        'environment; "env NAME=VALUE command" adds a variable. Can be repeated. Needs the extra mcp.',
     )(function)
 
 
 @contextmanager
 def with_mcp_servers(agent: Agent, servers: Sequence[str]) -> Generator[None]:
-    """Inside the block the agent has the tools of these servers too. For `Swarm`."""
+    """Inside the block, the agent has the tools of these servers too. For `Swarm`."""
     with ExitStack() as stack, _restored(agent):
         for server in map(mcp_server, servers):
             _add(agent, stack.enter_context(server))
@@ -44,7 +43,7 @@ def with_mcp_servers(agent: Agent, servers: Sequence[str]) -> Generator[None]:
 
 @asynccontextmanager
 async def with_async_mcp_servers(agent: Agent, servers: Sequence[str]) -> AsyncGenerator[None]:
-    """The same for `AsyncSwarm`."""
+    """Inside the block, the agent has the tools of these servers too. For `AsyncSwarm`."""
     async with AsyncExitStack() as stack:
         stack.enter_context(_restored(agent))
         for server in map(mcp_server, servers):
@@ -53,19 +52,19 @@ async def with_async_mcp_servers(agent: Agent, servers: Sequence[str]) -> AsyncG
 
 
 def mcp_server(text: str) -> MCPServer:
-    """The server that a URL or a command means. Raises SetupError where it means none."""
-    try:
-        from aswarm.mcp import MCPServer  # noqa: PLC0415 - only once it is needed
-    except ModuleNotFoundError as error:
-        raise SetupError(f"MCP needs the package {error.name}: {how_to_install('mcp')}") from error
-    from mcp import StdioServerParameters  # noqa: PLC0415 - as above
+    """The server at this URL, or the one that this command starts. Raises SetupError if the text is neither."""
+    from aswarm.mcp import MCPServer  # noqa: PLC0415 - only once it is needed
 
     if text.startswith(("http://", "https://")):
         return MCPServer(text)
     try:
         command, *arguments = shlex.split(text)
     except ValueError as error:
-        raise SetupError(f"--mcp: expected a URL or a command, not {text!r}") from error
+        raise SetupError(
+            f"--mcp: expected a URL that begins with https:// or http://, or a command such as 'npx -y a-server', not {text!r}"
+        ) from error
+    from mcp import StdioServerParameters  # noqa: PLC0415 - as above
+
     return MCPServer(StdioServerParameters(command=command, args=arguments))
 
 

@@ -21,11 +21,14 @@ from ._exits import SetupError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-AGENT_HELP = "AGENT is module:attribute, or path/to/file.py:attribute."
+AGENT_HELP = (
+    "AGENT is module:attribute, such as agents:triage, or path/to/file.py:attribute. It names an Agent, or a function "
+    "without parameters that returns one."
+)
 
 
 def context_option(function: F) -> F:
-    """`--context`: all variables in one dict; where one is given twice, the last value counts."""
+    """`--context`: all variables in one dict. If a variable is given twice, its last value counts."""
     return click.option(
         "-c",
         "--context",
@@ -57,27 +60,33 @@ def _variables(text: str) -> dict[str, Any]:
 def provider_options(function: F) -> F:
     """`--model`, `--base-url` and `--api`."""
     model = click.option("-m", "--model", metavar="NAME", help="The model for all agents, in place of their own.")
-    base_url = click.option(
-        "--base-url",
-        metavar="URL",
-        callback=_checked_url,
-        help="A server with the API of --api, such as http://127.0.0.1:8080/v1. [default: OPENAI_BASE_URL] "
-        "The key comes from OPENAI_API_KEY; for a server of your own it may be unset.",
-    )
     api = click.option(
         "--api",
         type=click.Choice(get_args(ApiName)),
         default="auto",
         show_default=True,
-        help="The API of the server. auto: the Responses API of OpenAI itself and of Azure's v1, else Chat Completions.",
+        help="The API of the model's server. auto: the Responses API for OpenAI itself and for Azure's v1, else Chat "
+        "Completions.",
     )
-    return model(base_url(api(function)))
+    return model(base_url_option(api(function)))
+
+
+def base_url_option(function: F) -> F:
+    """`--base-url`."""
+    return click.option(
+        "--base-url",
+        metavar="URL",
+        callback=_checked_url,
+        help="The server of the model, such as http://127.0.0.1:8080/v1. The key comes from OPENAI_API_KEY; a server of your own "
+        "may need none. [default: OPENAI_BASE_URL, else OpenAI itself]",
+    )(function)
 
 
 def max_turns_option(function: F) -> F:
     """`--max-turns`."""
     return click.option(
         "--max-turns",
+        metavar="N",
         type=click.IntRange(min=0),
         default=MAX_TURNS,
         show_default=True,
@@ -91,8 +100,8 @@ def budget_option(function: F) -> F:
         "--budget",
         metavar="LIMIT=NUMBER,...",
         callback=_budget,
-        help="How much a run may use, such as tool_calls=20,seconds=60: turns, tokens, cost (dollars; needs the extra "
-        "prices), seconds, tool_calls, repeats, handoffs. then=answer asks for an answer at a limit.",
+        help="How much a run may use, such as tool_calls=20,seconds=60. The limits are turns, tokens, cost (in dollars; needs "
+        "the extra prices), seconds, tool_calls, repeats and handoffs. then=answer asks the model for an answer at a limit.",
     )(function)
 
 
@@ -124,7 +133,7 @@ def _checked_url(_: click.Context, __: click.Parameter, value: str | None) -> st
 
 @contextmanager
 def provider(base_url: str | None) -> Generator[None]:
-    """Inside the block, a client that is made from the environment uses this server.
+    """Inside the block, a client that is made from the environment variables uses this server.
 
     There is no option for the key: every user of the machine can read the command lines of all processes.
     """

@@ -1,6 +1,6 @@
 """What goes to stdout, and what to stderr.
 
-stdout gets only the result of the command. What functions print goes to stderr: a script that reads stdout could not tell
+stdout gets only the result of the command. The output of functions goes to stderr: a script that reads stdout could not tell
 it from the result.
 """
 
@@ -26,14 +26,14 @@ STDOUT = "standard output"
 
 @contextmanager
 def reserve_stdout() -> Generator[TextIO]:
-    """Stdout for the command itself; inside the block, everything else that is printed goes to stderr."""
+    """Stdout for the command itself. Inside the block, all other output goes to stderr."""
     stdout = sys.stdout
     with redirect_stdout(sys.stderr):
         yield stdout
 
 
 def output_of(response: Response) -> Any:
-    """The answer with a type, as JSON data; None if there is no such answer."""
+    """The answer of a run with an output type, as JSON data; None if there is no such answer."""
     try:
         return jsonable(response.output)
     except AswarmError:
@@ -57,7 +57,7 @@ def log_as_notes() -> Generator[None]:
 
 
 def write(stream: TextIO, text: str) -> None:
-    """Write and flush. A terminal gets the text without control characters: a model could send it commands."""
+    """Write and flush. A terminal gets the text without control characters, because a model could send commands to it."""
     with writing(stream):
         stream.write(clean(text) if stream.isatty() else text)
         stream.flush()
@@ -65,9 +65,9 @@ def write(stream: TextIO, text: str) -> None:
 
 @contextmanager
 def writing(stdout: TextIO, kind: type[OSError] = OSError) -> Generator[None]:
-    """Around writing to stdout: an error, such as a full disk, ends the command. A broken pipe is left to `exits`.
+    """Around writing to stdout: an error, such as a full disk, ends the command. `exits` handles a broken pipe.
 
-    `kind`: the error of writing, where the block does more than write.
+    `kind`: the class of the errors of writing, for a block that does more than write.
     """
     try:
         yield
@@ -79,5 +79,5 @@ def writing(stdout: TextIO, kind: type[OSError] = OSError) -> Generator[None]:
 
 
 def cannot_write(name: object, error: OSError) -> CommandFailed:
-    """The end of a command that could not write its result."""
+    """The error of a command that could not write its result."""
     return CommandFailed(f"{name} cannot be written: {error.strerror or error}")

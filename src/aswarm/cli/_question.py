@@ -1,4 +1,4 @@
-"""A question of `aswarm run`: it is asked in memory, between two files, or in a conversation of a store."""
+"""The question of `aswarm run`: asked in memory, in a conversation of two files, or in a conversation of a store."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class EventWriter(Protocol):
         ...
 
     def show_failure(self, response: Response, error: BaseException, /) -> None:
-        """Write that the run ended early, with what it has done until then."""
+        """Write that the run ended early, with its partial response."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AskOptions:
-    """How a question is asked. `output`: the type of the answer, if any."""
+    """How a question is asked. `output`: the type of the answer, or None. `servers`: those of `--mcp`."""
 
     model: str | None
     max_turns: float
@@ -55,7 +55,7 @@ class AskOptions:
 
     @property
     def of_run(self) -> dict[str, Any]:
-        """The keywords of a run."""
+        """The keyword arguments of a run."""
         return {
             "model_override": self.model,
             "max_turns": self.max_turns,
@@ -65,7 +65,7 @@ class AskOptions:
 
 
 class Question:
-    """A question, or decisions about open calls, in memory or between two files."""
+    """A question, or decisions about open calls, in memory or in a conversation of two files."""
 
     def __init__(
         self, conversation: NewConversation | ContinuedConversation, text: str, decisions: bool | Decisions
@@ -74,7 +74,7 @@ class Question:
         self._start: Beginning = conversation.begin(text, decisions)
 
     def ask(self, options: AskOptions, writer: EventWriter) -> Response:
-        """Ask, write what happens, and keep the conversation. Raises what the run raises."""
+        """Ask, write the events, and keep the conversation. Raises the errors of the run."""
         swarm = Swarm(api=options.api, budget=options.budget)
         with swarm, with_mcp_servers(self._start.agent, options.servers):
             response = (
@@ -117,7 +117,7 @@ class Question:
 
 @dataclass
 class StoredQuestion:
-    """A question, or decisions about open calls, in a conversation of a store, which gets what happens as it happens."""
+    """A question, or decisions about open calls, in a conversation of a store, which keeps each step as it happens."""
 
     place: StoredPlace
     agent: Agent
@@ -127,7 +127,7 @@ class StoredQuestion:
     _run: EventStream | None = None
 
     def ask(self, options: AskOptions, writer: EventWriter) -> Response:
-        """Ask, and write what happens. Raises what the run and the store raise."""
+        """Ask, and write the events. Raises the errors of the run and of the store."""
         import anyio  # noqa: PLC0415 - only once it is needed
 
         try:
@@ -163,12 +163,12 @@ class StoredQuestion:
 
 
 def response_of(error: BaseException, agent: Agent) -> Response:
-    """What a run had done that ended with this error."""
+    """The partial response of a run that ended with this error."""
     return as_response(getattr(error, "response", None)) or Response(agent=agent, stop="error")
 
 
 def warn_of_unknown_calls(response: Response) -> None:
-    """A line on stderr, if there are any."""
+    """Print a warning to stderr if the outcome of a call is unknown."""
     names = ", ".join(call.name for call in response.unknown_calls)
     if names:
         click.echo(f"Warning: the outcome of these calls is unknown: {names}", err=True)

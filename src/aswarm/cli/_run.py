@@ -1,4 +1,4 @@
-"""`aswarm run`: one question, one answer. Decides what is written of the run, and its exit code."""
+"""`aswarm run`: one question, one answer. Decides the form of the output, and the exit code."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from ._stored import StoredPlace, store_options, stored_place
     "run",
     ExitCode.NO_ANSWER,
     ExitCode.UNKNOWN_CALLS,
-    text=f"Ask AGENT a QUESTION, and stream its answer to stdout.\n\n{AGENT_HELP} With - as QUESTION, it is read from "
-    "stdin. What functions print goes to stderr.\n\nA run stops where a call waits for a decision, such as an approval: the "
+    text=f"Ask AGENT a QUESTION, and stream its answer to stdout.\n\n{AGENT_HELP} With - as QUESTION, the question is read from "
+    "stdin. The output of functions goes to stderr.\n\nIf a call waits for a decision, such as an approval, the run stops: the "
     "open calls are written as a JSON list, and the exit code is 3. Keep the conversation with --save FILE. Then run the "
-    "command with --load FILE and --resume DECISIONS, and no QUESTION. A conversation in --store needs neither file.",
+    "command with --load FILE and --resume DECISIONS, and without a QUESTION. A conversation in --store needs neither file.",
 )
 @click.argument("agent")
 @click.argument("question", required=False)
@@ -53,8 +53,8 @@ from ._stored import StoredPlace, store_options, stored_place
 @click.option(
     "--resume",
     metavar="FILE",
-    help="Decide on the calls that are open at the end of the conversation of --load or --store. A JSON file, or - for stdin: an object "
-    'by the id of the call, {"call_1": true, "call_2": {"deny": "reason"}, "call_3": {"approve": {"arguments": {...}}}, '
+    help="Decide on the calls that are open at the end of the conversation of --load or --store. FILE is JSON, or - for stdin: an "
+    'object by the id of the call, {"call_1": true, "call_2": {"deny": "reason"}, "call_3": {"approve": {"arguments": {...}}}, '
     '"call_4": {"answer": data}, "call_5": "text told to the model"}; or true, which runs them all.',
 )
 @click.option(
@@ -147,9 +147,9 @@ def _writer(stdout: TextIO, *, as_json: bool, verbose: bool, has_type: bool) -> 
 
 
 def _exit_code(response: Response, how: str) -> ExitCode:
-    """The exit code of the run; the reason is printed to stderr where there is no answer. `how`: how it can be continued.
+    """The exit code of the run. Without an answer, the reason is printed to stderr. `how`: how the run can be continued.
 
-    As in a batch, a call whose outcome is unknown counts more than a missing answer: the call may have had its effect.
+    As in a batch, a call whose outcome is unknown is more important than a missing answer: it may have had its effect.
     """
     unknown = ExitCode.UNKNOWN_CALLS if response.unknown_calls else None
     refused = bool(response.messages and response.messages[-1].get("refusal"))

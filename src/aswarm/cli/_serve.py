@@ -7,20 +7,20 @@ import click
 from ._command import command
 from ._load import load_agent
 from ._mcp_servers import mcp_option
-from ._options import AGENT_HELP, provider
+from ._options import AGENT_HELP, base_url_option, provider
 from ._server import serve_until_stopped, server_options
 
 
 @command(
     "serve",
-    text="Serve AGENTs on the web, with a page to try them.\n\nA conversation begins with the first one. "
-    f"{AGENT_HELP} On this machine only, unless --host says otherwise. The page shows everything: instructions, context "
-    "variables and errors.",
+    text=f"Serve AGENTs on the web, with a page to try them.\n\n{AGENT_HELP} A conversation begins with the first AGENT, which "
+    "also gets the tools of --mcp. Only this machine can reach the server, unless there is a --host. The page shows everything: "
+    "instructions, context variables and errors. Needs the extra serve.",
 )
 @click.argument("agent", nargs=-1, required=True)
 @server_options
 @mcp_option
-@click.option("--base-url", metavar="URL", help="The server of the model. [default: OPENAI_BASE_URL]")
+@base_url_option
 def serve(
     agent: tuple[str, ...],
     host: str,

@@ -1,4 +1,4 @@
-"""Serves a `Service` until Ctrl-C, for the commands that do: the port, who may ask, and what is printed."""
+"""Agents on the web until Ctrl-C, for `aswarm serve` and `aswarm demo`: the address, the token, and the line that is printed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import click
 
-from aswarm._errors import ConfigurationError
+from aswarm._text import how_to_install
 
 from ._exits import SetupError
 from ._mcp_servers import with_async_mcp_servers
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from aswarm._agent import Agent
     from aswarm._swarm import AsyncSwarm
 
@@ -27,18 +29,30 @@ _LOCAL_HOSTS = (LOOPBACK, "::1", "localhost")
 
 def server_options(function: F) -> F:
     """`--host`, `--port`, `--token` and `--store`."""
-    host = click.option("--host", default=LOOPBACK, show_default=True, help="The address to listen at.")
-    port = click.option(
-        "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free port."
+    host = click.option(
+        "--host", metavar="ADDRESS", default=LOOPBACK, show_default=True, help="The address to listen at."
     )
     token = click.option(
         "--token",
+        metavar="TOKEN",
         envvar="ASWARM_TOKEN",
-        help="What requests must have as their bearer token; needed for a --host that other machines reach. Other users of "
-        "this machine can read the command line, so set the environment variable ASWARM_TOKEN.",
+        help="The bearer token that each request must have. A --host that other machines can reach needs one. Other users of "
+        "this machine can read the command line, so set the environment variable ASWARM_TOKEN instead.",
     )
     store = click.option("--store", metavar="FILE", help="An SQLite file for the conversations. [default: memory]")
-    return host(port(token(store(function))))
+    return host(port_option("The port to listen at; 0 takes any free port.", 8000)(token(store(function))))
+
+
+def port_option(text: str, default: int | None = None) -> Callable[[F], F]:
+    """`--port`."""
+    return click.option(
+        "--port",
+        metavar="N",
+        type=click.IntRange(0, 65535),
+        default=default,
+        show_default=default is not None,
+        help=text,
+    )
 
 
 def serve_until_stopped(
@@ -51,33 +65,19 @@ def serve_until_stopped(
     store: str | None,
     servers: Sequence[str] = (),
 ) -> None:
-    """Serve the agents, with the page and all wires. The first one gets the tools of the MCP `servers`."""
+    """Serve the agents, with the page and all wires. The first agent gets the tools of the MCP `servers`."""
     if token is None and host not in _LOCAL_HOSTS:
         raise SetupError(
             f"--host {host} can be reached from other machines: set ASWARM_TOKEN, or use --host {LOOPBACK}"
         )
     try:
-        import uvicorn  # noqa: PLC0415 - an extra
-
-        from aswarm.serve import Service, bearer, everything, local_only  # noqa: PLC0415 - it needs starlette
+        server = _server(swarm, agents, token, store)
     except ModuleNotFoundError as error:
-        raise SetupError(f"serving needs {error.name}: install the extra aswarm[serve]") from error
-    try:
-        service = Service(
-            swarm,
-            agents=agents,
-            auth=local_only if token is None else bearer(token),
-            store=store,
-            wires=("agui", "vercel", "openai"),
-            page=True,
-            show=everything,
-        )
-    except ConfigurationError as error:
-        raise SetupError(str(error)) from error
+        package = str(error.name).partition(".")[0]
+        raise SetupError(f"serving needs the package {package}: {how_to_install('serve')}") from error
     with listening(host, port) as listener:
         names = ", ".join(agent.name for agent in agents)
         click.echo(f"{names}: http://{shown_address(listener)}/ (Ctrl-C ends it)", err=True)
-        server = uvicorn.Server(uvicorn.Config(service, log_level="warning", lifespan="on"))
 
         async def serve() -> None:
             async with with_async_mcp_servers(agents[0], servers):
@@ -86,8 +86,25 @@ def serve_until_stopped(
         anyio.run(serve)
 
 
+def _server(swarm: AsyncSwarm, agents: list[Agent], token: str | None, store: str | None) -> uvicorn.Server:
+    import uvicorn  # noqa: PLC0415 - an extra
+
+    from aswarm.serve import Service, bearer, everything, local_only  # noqa: PLC0415 - it needs starlette
+
+    service = Service(
+        swarm,
+        agents=agents,
+        auth=local_only if token is None else bearer(token),
+        store=store,
+        wires=("agui", "vercel", "openai"),
+        page=True,
+        show=everything,
+    )
+    return uvicorn.Server(uvicorn.Config(service, log_level="warning", lifespan="on"))
+
+
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises SetupError where the port is not free."""
+    """A socket that listens. Raises SetupError if the system refuses the address, as it does for a port that is taken."""
     with ExitStack() as stack:
         try:
             family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -96,12 +113,14 @@ def listening(host: str, port: int) -> socket.socket:
             listener.bind(address)
             listener.listen(2048)  # from now on, a client may connect
         except OSError as error:
-            raise SetupError(f"{host}:{port} is not free: {error.strerror}. Give another --port or --host") from error
+            raise SetupError(
+                f"cannot listen at {host}:{port}: {error.strerror}; choose another port or host"
+            ) from error
         stack.pop_all()
         return listener
 
 
 def shown_address(listener: socket.socket) -> str:
-    """Its host and port, as a URL has them."""
+    """The host and the port of a socket, as in a URL."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -20,31 +20,31 @@ def store_options(function: F) -> F:
     """`--store` and `--conversation`."""
     store = click.option(
         "--store",
-        metavar="FILE",
-        help="Keep the conversation in this file of aswarm.conversations, as it happens; or in a PostgreSQL database, as a URL.",
+        metavar="FILE|URL",
+        help="Keep the conversation, as it happens, in this SQLite file, or in the PostgreSQL database of this URL.",
     )
     conversation = click.option(
-        "--conversation", metavar="ID", help="The conversation in --store, new or to be continued."
+        "--conversation", metavar="ID", help="The id of the conversation in --store: a new one, or one to continue."
     )
     return store(conversation(function))
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPlace:
-    """What `--store` and `--conversation` name."""
+    """The store of `--store`, and the id of `--conversation` in it."""
 
     store: str
     conversation: str
 
     def open(self) -> PostgresStore | SQLiteStore:
-        """The store."""
+        """The store, to be opened by `async with`."""
         from aswarm.conversations import PostgresStore, SQLiteStore  # noqa: PLC0415 - only once it is needed
 
         return PostgresStore(self.store) if "://" in self.store else SQLiteStore(self.store)
 
 
 def stored_place(store: str | None, conversation: str | None) -> StoredPlace | None:
-    """The place, or None without both options. Raises SetupError for one without the other."""
+    """The place, or None if neither option is given. Raises SetupError for one option without the other."""
     if store is None and conversation is None:
         return None
     if store is None or conversation is None:

@@ -5,9 +5,9 @@
 
     swarm = AsyncSwarm(middleware=[guard_input(no_homework)])
 
-Decides when a check is asked, and what follows from its verdict. A check is plain or async, and returns None to let pass,
-`Block(reason)`, `Say(text)` or `Replace(value)`; of calls also `Halt(reason)` and `aswarm.Hold(reason)`. A check that
-fails closes. What is not let pass exists neither for a reader nor in the history. `judge(agent)` makes a check of an agent.
+Decides when a check is asked, and what follows from its verdict. A check is plain or async. It returns None to let pass,
+`Block(reason)`, `Say(text)` or `Replace(value)`; for a call also `Halt(reason)` and `aswarm.Hold(reason)`. A check that fails
+blocks. Blocked content is neither shown to a reader nor kept in the history. `judge(agent)` makes a check of an agent.
 
 It never changes the loop, and a run without guards imports nothing of it.
 """

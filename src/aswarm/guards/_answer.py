@@ -1,6 +1,6 @@
-"""A guard of answers, as middleware: nothing of an answer is shown before its check has seen all of it.
+"""A guard of answers, as middleware: no part of an answer is shown before its check has seen all of it.
 
-Decides which completions are answers. One with a call is none: it is passed on from its first call on.
+Decides which completions are answers. A completion with a call is not an answer: it is passed on from its first call on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aswarm._wire.request import CompletionRequest
 
 from ._check import Check, OnError, guarding
 from ._checked import CheckedAnswer
-from ._input import Chunk, Chunks, said
+from ._chunks import Chunk, Chunks, text_completion
 from ._verdicts import Block, Blocked, Replace, Say, refusal
 
 _AnswerVerdict: TypeAlias = Block | Say | Replace | None
@@ -32,12 +32,12 @@ def hold_answer(
     reader gets the answer. `Say(text)` and `Replace(text)` put a text in its place. The tokens of the completion count
     in any case.
 
-    A completion with calls is no answer: what came before its first call is then shown, and is not judged. So is a call of
-    `final_answer`: use `Output(check=...)` for answers with a type.
+    A completion with calls is not an answer: its text before the first call is shown, and is not judged. A call of
+    `final_answer` is not judged either: use `Output(check=...)` for answers with a type.
 
-    `on_error="pass"`: a check that raises is logged and lets pass; by default it blocks. A plain check is called on the
-    event loop and must not block it. Raises ConfigurationError for other values. The run raises it if the check returns
-    anything else.
+    `on_error="pass"`: if the check raises, the error is logged and the answer passes; by default the run ends with `Blocked`.
+    A plain check is called on the event loop and must not block it. Raises ConfigurationError for an argument of another
+    kind. The run raises it for a value of the check that is not one of these verdicts.
     """
     judged = Check(check, "an answer", (Block, Say, Replace), _is_text, on_error)
 
@@ -61,7 +61,7 @@ def hold_answer(
             except Blocked:
                 handlers.run.add_usage(completion.usage, request.body["model"])
                 raise
-            for each in held if instead is None else [said(instead, completion.usage)]:
+            for each in held if instead is None else [text_completion(instead, completion.usage)]:
                 yield each
 
         return replace(handlers, complete=complete)

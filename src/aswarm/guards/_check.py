@@ -1,7 +1,7 @@
 """Calling the check of a user: which verdicts it may give, and what follows if it fails.
 
-A check that fails closes: nothing that it should have judged happens. Code that a check calls is not guarded itself, or a
-check that runs an agent on the same swarm would call itself without end.
+If a check fails, the thing that it should have judged does not happen. The code that a check calls is not guarded itself:
+else a check that runs an agent on the same swarm would call itself without end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ _SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of a user. `kinds`: the verdicts that it may give; `fits`: whether a value of `Replace` can be used."""
+    """One check of a user.
+
+    `place`: what it judges, for error texts. `kinds`: the verdicts that it may give. `fits`: whether the value of a `Replace`
+    can be used there.
+    """
 
     function: Callable[[Any], Any]
     place: str
@@ -58,24 +62,24 @@ class Check:
         return str(getattr(function, "__name__", type(function).__name__))
 
     def begin(self, checked: Checked) -> Verdict | Pending:
-        """Call the check: the verdict of a plain one, or what has the verdict of an async one. Raises Blocked if it fails."""
+        """Call the check. Returns the verdict of a plain check, and a Pending for an async one. Raises Blocked if it fails."""
         with _unguarded():
             try:
-                found: Any = self.function(checked)
+                returned: Any = self.function(checked)
             except Exception as error:  # noqa: BLE001 - of any check
                 return self._accepted(self._of_failure(error, checked), checked)
-        return Pending(self, found, checked) if inspect.isawaitable(found) else self._accepted(found, checked)
+        return Pending(self, returned, checked) if inspect.isawaitable(returned) else self._accepted(returned, checked)
 
     async def judge(self, checked: Checked) -> Verdict:
-        """The verdict, once it is there. Raises Blocked if the check fails."""
+        """Call the check, and wait for its verdict. Raises Blocked if the check fails."""
         verdict = self.begin(checked)
         return await verdict.verdict() if isinstance(verdict, Pending) else verdict
 
-    async def finish(self, found: Awaitable[Any], checked: Checked) -> Verdict:
-        """The verdict of an async check that was called. Raises Blocked if it fails."""
+    async def finish(self, returned: Awaitable[Any], checked: Checked) -> Verdict:
+        """Wait for the verdict of an async check that was called. Raises Blocked if it fails."""
         with _unguarded():
             try:
-                verdict = await found
+                verdict = await returned
             except anyio.get_cancelled_exc_class() as error:
                 await raise_if_own(error)
                 raise refusal(self.name, "the check was cancelled, but not by its run") from error
@@ -84,19 +88,19 @@ class Check:
         return self._accepted(verdict, checked)
 
     def _of_failure(self, error: Exception, checked: Checked) -> Verdict:
-        """The verdict if the check has raised this. Raises Blocked, unless the check was told to let pass."""
-        if isinstance(error, Hold):  # raised, as a function does
+        """The verdict of a check that has raised this error. Raises Blocked, unless `on_error` is "pass"."""
+        if isinstance(error, Hold):  # a check may raise it, as a function does
             return error.with_traceback(None)
-        if isinstance(error, ConfigurationError):  # no check has failed: it was written or called wrongly
+        if isinstance(error, ConfigurationError):  # a mistake in the program, which `on_error` must not hide
             raise error
         reason = f"the check failed: {type(error).__name__}: {error}"
         if self.on_error == "block":
             raise refusal(self.name, reason) from error
-        logger.warning("the check %s lets pass: %s", self.name, reason, exc_info=error, extra=_fields(checked))
+        logger.warning("the check %s lets pass: %s", self.name, reason, exc_info=error, extra=checked.run.log_fields)
         return None
 
     def _accepted(self, verdict: Any, checked: Checked) -> Verdict:
-        """The verdict. Raises ConfigurationError for a value that is none here: whether it means yes or no is a guess."""
+        """The verdict. Raises ConfigurationError for another value, which could mean yes as well as no."""
         is_known = verdict is None or isinstance(verdict, self.kinds)
         if not is_known or (isinstance(verdict, Replace) and not self.fits(verdict.value)):
             names = ", ".join(kind.__name__ for kind in self.kinds)
@@ -105,30 +109,30 @@ class Check:
                 f"or one of {names} (see aswarm.guards)"
             )
         if verdict is not None:
-            logger.info("the check %s says %s", self.name, type(verdict).__name__, extra=_fields(checked))
+            logger.info("the check %s says %s", self.name, type(verdict).__name__, extra=checked.run.log_fields)
         return cast("Verdict", verdict)
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An async check that was called. `verdict` is awaited once, or not at all; then it is closed."""
+    """An async check that was called. `verdict` is awaited at most once, and `close` is called in any case."""
 
     check: Check
-    found: Awaitable[Any]
+    returned: Awaitable[Any]
     checked: Checked
 
     async def verdict(self) -> Verdict:
-        """The verdict. Raises Blocked if the check fails."""
-        return await self.check.finish(self.found, self.checked)
+        """Wait for the verdict. Raises Blocked if the check fails."""
+        return await self.check.finish(self.returned, self.checked)
 
     def close(self) -> None:
-        """End a coroutine that was never awaited: a run may be left before its check has begun."""
-        if inspect.iscoroutine(self.found):
-            self.found.close()
+        """Close a coroutine that was never awaited: a run may be left before its check has begun."""
+        if inspect.iscoroutine(self.returned):
+            self.returned.close()
 
 
 def guarding(wrap: Middleware) -> Middleware:
-    """The middleware, for all runs but those that a check has begun."""
+    """The middleware, for all runs except those that a check has begun."""
 
     def guarded(handlers: Handlers) -> Handlers:
         return handlers if _is_checking.get() else wrap(handlers)
@@ -143,7 +147,3 @@ def _unguarded() -> Generator[None]:
         yield
     finally:
         _is_checking.reset(token)
-
-
-def _fields(checked: Checked) -> dict[str, Any]:
-    return checked.run.log_fields

@@ -1,4 +1,4 @@
-"""What a check gets: the input, the call, the result or the answer that it judges. Values only."""
+"""The argument of a check: the input, the call, the result or the answer that it judges. Values only."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from aswarm._agent import Agent
 from aswarm._messages import Message, text_of
 from aswarm._run.handlers import RunInfo
 
+_INSTRUCTIONS = ("system", "developer")
+
 
 @dataclass(frozen=True, slots=True)
 class CheckedInput:
-    """What is about to be sent. `messages`: all of it, with the instructions first; not to be changed.
+    """The messages of a request before it is sent.
 
-    `agent` is the active one. `run` has the id of the run and its `context_variables`, read-only.
+    `messages` are all of them, with the instructions first; a check must not change them. `agent` is the active agent. `run`
+    has the id of the run and its `context_variables`, read-only.
     """
 
     messages: Sequence[Message] = field(repr=False)
@@ -27,21 +30,23 @@ class CheckedInput:
 
     @property
     def text(self) -> str:
-        """What the user has written since the last answer: the texts of these messages, one below the other."""
+        """The texts of the user's messages since the last answer, joined by line breaks."""
         return "\n".join(text_of(message.get("content")) for message in last_of_user(self.messages))
 
     @property
     def new(self) -> list[Message]:
-        """The messages after the last completion: in the first turn those of the user, later the results of calls."""
-        return [*takewhile(_is_no_assistant, dropwhile(_is_assistant, reversed(self.messages)))][::-1]
+        """The messages after the last completion, without instructions: first those of the user, later the results of calls."""
+        tail = takewhile(_is_not_assistant, dropwhile(_is_assistant, reversed(self.messages)))
+        return [message for message in tail if message["role"] not in _INSTRUCTIONS][::-1]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedCall:
-    """A call before its function runs. `arguments`: as the function would get them, validated and converted.
+    """A call before its function runs.
 
-    `is_approved`: a user has decided that it may run; a `Hold` then lets it pass. `agent` has made the call. `run` has the
-    id of the run and its `context_variables`, read-only.
+    `arguments` are validated and converted, as the function gets them. `is_approved`: a user has decided that the call may
+    run; a `Hold` then lets it pass. `agent` has made the call. `run` has the id of the run and its `context_variables`,
+    read-only.
     """
 
     name: str
@@ -53,15 +58,17 @@ class CheckedCall:
 
     @property
     def text(self) -> str:
-        """The arguments as JSON text; values that JSON lacks as text."""
+        """The arguments as JSON text. A value that JSON lacks is a text in it."""
         return to_json(self.arguments, fallback=str).decode()
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedResult:
-    """What a call led to. `content`: what the model would be told, a text or a list of content parts.
+    """The result of a call before the model reads it.
 
-    `text` is the text of it. `error` is what went wrong, or None. `arguments`: the JSON text with which the function ran.
+    `content` is a text or a list of content parts. `error` is the exception of a call that failed, or None. `arguments` is the
+    JSON text of the arguments of the call. `agent` has made the call. `run` has the id of the run and its
+    `context_variables`, read-only.
     """
 
     name: str
@@ -80,7 +87,11 @@ class CheckedResult:
 
 @dataclass(frozen=True, slots=True)
 class CheckedAnswer:
-    """A completion without calls, before any of it is shown. `message` is all of it, `messages` is what was sent."""
+    """A completion without calls, before any part of it is shown.
+
+    `text` is the text of the answer, `message` the whole message, with the reasoning. `messages` are those of the request,
+    with the instructions first. `agent` has answered. `run` has the id of the run and its `context_variables`, read-only.
+    """
 
     text: str
     message: Message = field(repr=False)
@@ -94,7 +105,7 @@ Checked: TypeAlias = CheckedInput | CheckedCall | CheckedResult | CheckedAnswer
 
 
 def last_of_user(messages: Sequence[Message]) -> list[Message]:
-    """The messages of the user after the last answer. An assistant message with calls is no answer."""
+    """The messages of the user after the last answer. An assistant message with calls is not an answer."""
     tail = takewhile(lambda message: not _is_answer(message), dropwhile(_is_assistant, reversed(messages)))
     return [message for message in tail if message["role"] == "user"][::-1]
 
@@ -103,8 +114,8 @@ def _is_assistant(message: Message) -> bool:
     return bool(message["role"] == "assistant")
 
 
-def _is_no_assistant(message: Message) -> bool:
-    return message["role"] not in ("assistant", "system")
+def _is_not_assistant(message: Message) -> bool:
+    return not _is_assistant(message)
 
 
 def _is_answer(message: Message) -> bool:

@@ -1,6 +1,6 @@
 """An agent as a check: a run of its own, on the swarm of the run that it judges.
 
-Decides what the agent is asked, and what its answer means. An answer that is no verdict is an error, and so it closes.
+Decides what the agent is asked, and what its answer means. An answer of another form is an error, and so the check blocks.
 """
 
 from __future__ import annotations
@@ -43,15 +43,16 @@ class Judgement(BaseModel):
 def judge(agent: Agent, *, mode: OutputMode = "auto") -> Callable[[Checked], Awaitable[Block | None]]:
     """A check that asks an agent, whose instructions say what must be blocked: `guard_input(judge(agent))`.
 
-    It works for each guard, and says `Block` with the reason of the agent, or None. Of an input and of an answer the agent
-    gets the conversation as JSON, without the instructions of the other agent; of a call its name and arguments; of a
-    result the text too. It does not get the context variables as text, but its instructions and functions may use a copy.
+    It works in each guard, and returns `Block` with the reason of the agent, or None. For an input and for an answer the agent
+    gets the conversation as JSON, without the instructions of the other agent. For a call it gets the name and the arguments,
+    for a result the text too. It does not get the context variables as text, but its instructions and functions may use a copy.
 
-    Its run uses the client, the limits and the middleware of the swarm, but no guards, and its own model also if the run has a
-    `model_override`. Its usage is part of the usage of the run that it judges, and counts in the budget of that run. If it
-    gives no verdict, the check has failed. `mode`: how it is asked for its verdict, see `Output`.
+    The run of the judge uses the client, the limits and the middleware of the swarm, but no guards. The agent keeps its own
+    model if the judged run has a `model_override`. The usage of the judge is part of the usage of the judged run, and counts
+    in the budget of that run. If the agent gives no verdict, the check has failed. `mode`: how the agent is asked for its
+    verdict, see `Output`.
 
-    Raises ConfigurationError for another value than an Agent, and for an unknown mode.
+    Raises ConfigurationError for a value that is not an Agent, and for an unknown mode.
     """
     if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - what a caller may pass
         raise ConfigurationError(f"judge takes an Agent, not {agent!r}")
@@ -66,7 +67,7 @@ def judge(agent: Agent, *, mode: OutputMode = "auto") -> Callable[[Checked], Awa
             checked.run.context_variables,
             debug=run.options.debug,
             max_turns=run.options.max_turns,
-            # The budget of the run around it holds; a default of the swarm does not come beside it.
+            # Only the budget of the judged run limits it, and not the default budget of the swarm as well.
             budget=Budget(),
             output=output,
             around=run.state.spending,
@@ -92,10 +93,10 @@ def _material(checked: Checked) -> dict[str, Any]:
 
 
 def _conversation(messages: Sequence[Message]) -> list[Message]:
-    """The messages for the agent: no instructions, no bytes of images and files, no items of the provider."""
+    """The messages for the agent, without instructions, bytes of images and files, and items of the provider."""
     return [_shown_message(message) for message in messages if message["role"] not in ("system", "developer")]
 
 
 def _shown_message(message: Message) -> Message:
-    said = {key: value for key, value in message.items() if value is not None and key not in _LEFT_OUT}
-    return {**said, "content": described(said.get("content", ""))}
+    fields = {key: value for key, value in message.items() if value is not None and key not in _LEFT_OUT}
+    return {**fields, "content": described(fields.get("content", ""))}

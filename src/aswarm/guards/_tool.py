@@ -1,6 +1,6 @@
 """Guards of tool calls, as middleware: before the function runs, and before the model reads the result.
 
-Decides what the model is told in place of a call or a result that a check does not let pass.
+Decides the result that the model gets in place of a call or a result that a check does not let pass.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from aswarm._tools.conversion import parse_arguments
 
 from ._check import Check, OnError, guarding
 from ._checked import CheckedCall, CheckedResult
-from ._input import is_content
-from ._verdicts import Block, Blocked, Halt, Replace, Say, Verdict, refusal
+from ._verdicts import Block, Blocked, Halt, Replace, Say, Verdict, is_content, refusal
 
 _CallVerdict: TypeAlias = Block | Say | Replace | Halt | Hold | None
 _ResultVerdict: TypeAlias = Block | Say | Replace | Halt | None
@@ -33,18 +32,21 @@ def guard_tool(
     *,
     on_error: OnError = "block",
 ) -> Middleware:
-    """Middleware that asks `before` of each call before its function runs, and `after` of each result before it is told.
+    """Middleware that asks `before` about each call before its function runs, and `after` about each result.
 
-    None lets it pass. `Block(reason)` answers the call: the function does not run, or the model is told the reason in
-    place of the result, and a handoff of the function does not happen. `Say(text)` is the result. `Replace` changes the
-    arguments (a dict) or the result (a text or content parts). `Halt(reason)` ends the run with `Blocked`. `Hold(reason)`,
-    returned or raised by `before`, leaves the call open for a decision; once a user has let the call run, it passes.
+    None lets it pass. `Block(reason)` of `before`: the function does not run. `Block(reason)` of `after`: the model gets the
+    reason in place of the result, and a handoff of the function does not happen. `Say(text)` is the result. `Replace` changes
+    the arguments (a dict) or the result (a text or content parts). `Halt(reason)` ends the run with `Blocked`.
+    `Hold(reason)`, which `before` returns or raises, leaves the call open for a decision; once a user has let the call run,
+    the Hold lets it pass.
 
-    What a function has done cannot be undone by `after`. Handoffs are calls too. `final_answer` is none: use
-    `Output(check=...)`. Middleware further in may change a call after `before`; put the guard last in the list.
+    `after` cannot undo what a function has done. Handoffs are calls too; a call of `final_answer` is not judged: use
+    `Output(check=...)`. Arguments that do not fit the function are an error for the model, and no check is asked, nor
+    `AsyncSwarm(tool_error=...)`. Middleware further in may change a call after `before`; put the guard last in the list.
 
-    `on_error="pass"`: a check that raises is logged and lets pass; by default it ends the run. A plain check is called on the event loop and
-    must not block it. Raises ConfigurationError without a check. The run raises it if a check returns anything else.
+    `on_error="pass"`: if a check raises, the error is logged and the call passes; by default the run ends with `Blocked`. A
+    plain check is called on the event loop and must not block it. Raises ConfigurationError without a check, and for an
+    argument of another kind. The run raises it for a value of a check that is not one of these verdicts.
     """
     if before is None and after is None:
         raise ConfigurationError("guard_tool needs a check: before=..., after=..., or both")
@@ -69,11 +71,11 @@ def _are_arguments(value: object) -> bool:
 
 
 async def _before(check: Check, call: ToolCall, handlers: Handlers) -> ToolOutcome | None:
-    """The answer of a call that must not run; None if it runs. Raises Hold, and Blocked."""
+    """The outcome of a call that must not run, or None if it may run. Raises Hold and Blocked."""
     try:
         arguments = parse_arguments(call.arguments)
         arguments = arguments if call.tool is None else call.tool.schema.validate(arguments)
-    except ToolArgumentsError as error:  # a call that the check cannot read must not pass it
+    except ToolArgumentsError as error:  # a check cannot judge such a call
         return ToolOutcome(f"Error: {error}", error=error)
     is_approved = call.decided is not None
     checked = CheckedCall(call.name, arguments, call.id, is_approved, call.agent, handlers.run)
@@ -92,7 +94,7 @@ async def _before(check: Check, call: ToolCall, handlers: Handlers) -> ToolOutco
 
 
 async def _after(check: Check, call: ToolCall, outcome: ToolOutcome, handlers: Handlers) -> ToolOutcome:
-    """What the model is told of the call. Raises Blocked."""
+    """The outcome that the model gets. Raises Blocked."""
     checked = CheckedResult(
         call.name, call.arguments, outcome.content, outcome.error, call.id, call.agent, handlers.run
     )
@@ -106,15 +108,15 @@ async def _after(check: Check, call: ToolCall, outcome: ToolOutcome, handlers: H
             return outcome
 
 
-async def _judged(check: Check, checked: CheckedCall | CheckedResult, call: ToolCall, closed: ToolOutcome) -> Verdict:
-    """The verdict. If the run ends here, the history has `closed` with the reason as the answer of the call."""
+async def _judged(check: Check, checked: CheckedCall | CheckedResult, call: ToolCall, refused: ToolOutcome) -> Verdict:
+    """The verdict. If the run ends here, the history has `refused` with the reason as the result of the call."""
     try:
         verdict = await check.judge(checked)
         if isinstance(verdict, Halt):
             raise refusal(check.name, verdict.reason)
     except Blocked as error:
-        # A call without an answer would run when the history is resumed, or its outcome would be unknown.
-        call.outcome = dataclasses.replace(closed, content=_text(str(closed.content), error.reason))
+        # A call without a result would run when the history is resumed, or its outcome would be unknown.
+        call.outcome = dataclasses.replace(refused, content=_text(str(refused.content), error.reason))
         raise
     return verdict
 

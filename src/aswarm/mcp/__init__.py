@@ -18,9 +18,14 @@ and the sessions before it.
 """
 
 from aswarm import _public
+from aswarm._errors import ConfigurationError
+from aswarm._text import how_to_install
 
-from ._server import MCPServer
-from ._serving import serve_agents
+try:
+    from ._server import MCPServer
+    from ._serving import serve_agents
+except ImportError as error:
+    raise ConfigurationError(f"aswarm.mcp needs the package mcp: {how_to_install('mcp')} ({error})") from error
 
 __all__ = ["MCPServer", "serve_agents"]
 

@@ -6,7 +6,7 @@ Decides which tools are offered, which ask for an approval, and which run beside
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -19,7 +19,8 @@ from aswarm._tools.tool import Approval
 
 _REFUSED = re.compile(r"[^a-zA-Z0-9_-]+")
 _LONGEST = 64  # characters of a name that the APIs take
-_OF_THE_DOCUMENT = ("$schema", "$id")  # they say what kind of document a schema is, and some APIs refuse them
+_DOCUMENT_KEYS = ("$schema", "$id")  # they say what kind of document a schema is, and some APIs refuse them
+_WILDCARDS = frozenset("*?[")
 _NO_HINTS = ToolAnnotations()
 DESTRUCTIVE = "destructive"
 
@@ -37,7 +38,7 @@ class FunctionOptions:
 
         Raises ConfigurationError if two have the same name, and for a name in `only` or `approve` that no tool has.
         """
-        self._check(tools, server)
+        self._check_names([tool.name for tool in tools], server)
         offered: dict[str, ServerTool] = {}
         for tool in tools:
             name = _REFUSED.sub("_", f"{self.prefix}{tool.name}")[:_LONGEST]
@@ -55,25 +56,27 @@ class FunctionOptions:
         """The option `approve` of the function."""
         if isinstance(self.approve, bool) or callable(self.approve):
             return self.approve
-        if self.approve == DESTRUCTIVE:
-            return may_destroy(tool)
-        return _matches(tool.name, self.approve)
+        is_named = _matches(tool.name, self.approve)
+        return is_named or (DESTRUCTIVE in _patterns(self.approve) and may_destroy(tool))
 
-    def _check(self, tools: Iterable[ServerTool], server: str) -> None:
-        names = [tool.name for tool in tools]
-        for option, patterns in (("only", self.only), ("approve", self.approve)):
-            if isinstance(patterns, bool) or callable(patterns):
-                continue
-            for pattern in _patterns(patterns or ()):
-                # A pattern may be there for tools that come later; a name may be misspelled.
-                if pattern not in (*names, DESTRUCTIVE) and pattern.isidentifier():
-                    raise ConfigurationError(
-                        f"{option}: the MCP server {server} has no tool {pattern!r}; its tools: {', '.join(names)}"
-                    )
+    def _check_names(self, names: list[str], server: str) -> None:
+        _check_patterns("only", self.only or (), names, server)
+        if not (isinstance(self.approve, bool) or callable(self.approve)):
+            wanted = [pattern for pattern in _patterns(self.approve) if pattern != DESTRUCTIVE]
+            _check_patterns("approve", wanted, names, server)
 
 
-def _patterns(given: Collection[str]) -> Collection[str]:
-    return (given,) if isinstance(given, str) else given
+def _check_patterns(option: str, patterns: Collection[str], names: list[str], server: str) -> None:
+    for pattern in _patterns(patterns):
+        # A pattern may match tools that the server gets later. A name that no tool has is misspelled.
+        if pattern not in names and not _WILDCARDS.intersection(pattern):
+            raise ConfigurationError(
+                f"{option}: the MCP server {server} has no tool {pattern!r}; its tools: {', '.join(names)}"
+            )
+
+
+def _patterns(option: Collection[str]) -> Collection[str]:
+    return (option,) if isinstance(option, str) else option
 
 
 def _matches(name: str, patterns: Collection[str]) -> bool:
@@ -81,8 +84,8 @@ def _matches(name: str, patterns: Collection[str]) -> bool:
 
 
 def parameters_of(tool: ServerTool) -> dict[str, Any]:
-    """The server's schema as it is, with what OpenAI requires of every schema."""
-    schema = {key: value for key, value in tool.input_schema.items() if key not in _OF_THE_DOCUMENT}
+    """The schema of the server, with the keys that OpenAI requires of every schema."""
+    schema = {key: value for key, value in tool.input_schema.items() if key not in _DOCUMENT_KEYS}
     return {"type": "object", "properties": {}, **schema}
 
 
@@ -93,12 +96,12 @@ def may_repeat(tool: ServerTool) -> bool:
 
 
 def runs_alone(tool: ServerTool) -> bool:
-    """Whether the server says that it destroys something; where it says nothing, calls run together."""
+    """Whether the server says that the tool destroys something. Without a hint, calls run together."""
     hints = tool.annotations or _NO_HINTS
     return bool(hints.destructive_hint and not hints.read_only_hint)
 
 
 def may_destroy(tool: ServerTool) -> bool:
-    """Whether the server does not rule out that it destroys something: the protocol's default is that it may."""
+    """Whether the tool may destroy something. By the protocol it may, unless a hint of the server excludes it."""
     hints = tool.annotations or _NO_HINTS
     return hints.destructive_hint is not False and not hints.read_only_hint

@@ -1,8 +1,8 @@
 """What a server asks of the user in the middle of a call, and the answers: as a call that waits, or by a callback.
 
-Decides the form of the data that a waiting call has, and of the answers. A server of the protocol of 2026-07-28 returns its
-requests and a state of its own, and the call is made again with the answers, from any process. Older servers wait for the
-answer: there, only a callback can give it.
+Decides the form of the data that a waiting call has, and the form of the answers. A server of the protocol of 2026-07-28
+returns its requests and a state of its own. The call is then made again with the answers, from any process. An older server
+waits for the answer during the call, so only a callback can answer it.
 """
 
 from __future__ import annotations
@@ -23,27 +23,29 @@ InputAnswer: TypeAlias = Mapping[str, Any] | bool | None
 OnInput: TypeAlias = Callable[[str, dict[str, Any]], InputAnswer | Awaitable[InputAnswer]]
 
 _DATA = {"requests", "state"}
+_JSON: Any = {"by_alias": True, "mode": "json", "exclude_none": True}
 _SHOWN = 120
 
 
-def elicitations(result: InputRequiredResult, server: str) -> dict[str, ElicitRequest]:
-    """The questions to the user. Raises ToolError for a request of another kind, which no client here has offered."""
-    asked: dict[str, ElicitRequest] = {}
+def questions_in(result: InputRequiredResult, server: str) -> dict[str, ElicitRequest]:
+    """The questions to the user, by their keys. Raises ToolError for a request of another kind, which aswarm has not offered."""
+    questions: dict[str, ElicitRequest] = {}
     for key, request in (result.input_requests or {}).items():
         if not isinstance(request, ElicitRequest):
             raise ToolError(f"The MCP server {server} asks for {request.method}, which is not supported.")
-        asked[key] = request
-    return asked
+        questions[key] = request
+    return questions
 
 
-def hold_of(asked: Mapping[str, ElicitRequest], state: str | None) -> Hold:
-    """What the call waits for: all that another process needs to make it again."""
-    requests = {key: request.params.model_dump(**_JSON) for key, request in asked.items()}
-    return Hold("; ".join(each.params.message for each in asked.values()), data={"requests": requests, "state": state})
+def hold_of(questions: Mapping[str, ElicitRequest], state: str | None) -> Hold:
+    """The Hold of a call that waits for the answers. Its data has everything that another process needs to make the call again."""
+    requests = {key: request.params.model_dump(**_JSON) for key, request in questions.items()}
+    message = "; ".join(request.params.message for request in questions.values())
+    return Hold(message, data={"requests": requests, "state": state})
 
 
-def given(decided: Decided | None) -> tuple[InputResponses | None, str | None]:
-    """The answers of the user, and the state of the server, for the call; None where it is made for the first time.
+def responses_of(decided: Decided | None) -> tuple[InputResponses | None, str | None]:
+    """The answers of the user, and the state of the server. Both are None for a call that is made for the first time.
 
     Raises ConfigurationError for an answer that does not fit the questions.
     """
@@ -53,24 +55,24 @@ def given(decided: Decided | None) -> tuple[InputResponses | None, str | None]:
     requests, answer = data["requests"], decided.answer
     if not (is_object(answer) and answer.keys() == requests.keys()):
         raise ConfigurationError(
-            f"the answer {shown(answer, _SHOWN)} does not fit what the MCP server asks; pass "
+            f"the answer {shown(answer, _SHOWN)} does not fit the questions of the MCP server; pass "
             f"Answer({{{', '.join(f'{key!r}: {{...}}' for key in requests)}}}), with the fields that `data` names, or None to decline"
         )
     return {key: response_of(value, requests[key]) for key, value in answer.items()}, data["state"]
 
 
 def check_decision(call: ToolCall, earlier: Decided) -> None:
-    """Raise ConfigurationError if the call cannot take the decision, so that nothing runs beside it."""
+    """Raise ConfigurationError if the decision does not fit the call. The run asks it before it runs any call."""
     try:
-        given(call.decided or earlier)
+        responses_of(call.decided or earlier)
     except ConfigurationError as error:
         raise ConfigurationError(f"the call {call.id!r} of {call.name}: {error}") from error
 
 
 def response_of(answer: Any, request: Mapping[str, Any]) -> ElicitResult:
-    """An answer as the protocol has it, with the form's own values for the fields that it leaves out.
+    """The answer in the form of the protocol. A field that it leaves out gets the default of the form.
 
-    Raises ConfigurationError for another value, or fields that are not of simple types.
+    Raises ConfigurationError for a value that is no answer, and for fields that are not of simple types.
     """
     if answer is None or answer is False:
         return ElicitResult(action="decline")
@@ -87,10 +89,7 @@ def response_of(answer: Any, request: Mapping[str, Any]) -> ElicitResult:
 
 
 async def ask(on_input: OnInput, params: ElicitRequestParams) -> ElicitResult:
-    """Ask by the callback."""
+    """Ask the callback, and return its answer in the form of the protocol. Raises ConfigurationError as `response_of` does."""
     request: dict[str, Any] = params.model_dump(**_JSON)
     answer = on_input(params.message, request)
     return response_of(await answer if inspect.isawaitable(answer) else answer, request)
-
-
-_JSON: Any = {"by_alias": True, "mode": "json", "exclude_none": True}

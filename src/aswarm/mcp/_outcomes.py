@@ -1,6 +1,6 @@
-"""What an error of the SDK says about a call: was it answered, can it have run, and is its session lost.
+"""What an error of the SDK means for a call: whether the call was answered, whether it can have run, and whether its session is lost.
 
-Decides from codes and texts, because the SDK gives no other sign. Where it is not certain, the call may have run.
+Decides from codes and texts, because the SDK gives no other sign. In a case of doubt, the call may have run.
 """
 
 from __future__ import annotations

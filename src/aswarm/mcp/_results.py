@@ -26,7 +26,7 @@ Shown: TypeAlias = str | Image | File
 
 
 def value_of(result: CallToolResult, tool: str) -> str | list[Shown]:
-    """What a function returns for the result. Raises ToolError where the server says that the call failed."""
+    """What the function returns for this result. Raises ToolError if the server says that the call has failed."""
     shown: list[Shown] = [_readable(block) for block in result.content]
     if not shown and result.structured_content is not None:
         shown = [json.dumps(result.structured_content, ensure_ascii=False)]
@@ -42,7 +42,7 @@ def _texts(shown: list[Shown]) -> str:
 def _readable(block: ContentBlock) -> Shown:
     try:
         return _shown(block)
-    except ValueError:  # the call has ended well, so that the rest of its result is told
+    except ValueError:  # the call has succeeded, so the model gets the rest of its result
         return f"[{block.type}: its data is not valid base64]"
 
 

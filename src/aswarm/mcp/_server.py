@@ -1,6 +1,6 @@
 """`MCPServer`: a server of the Model Context Protocol as functions of agents.
 
-Decides what one call of a function does: what it sends, whether it is sent again, and what the model is told.
+Decides what one call of a function does: what it sends, whether it sends it again, and what the model is told.
 """
 
 from __future__ import annotations
@@ -9,14 +9,10 @@ import contextvars
 import dataclasses
 import functools
 import logging
-import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from itertools import dropwhile
-from pathlib import PurePath
 from types import TracebackType
 from typing import Any, Self, TypeAlias
-from urllib.parse import urlsplit
 
 import anyio
 from mcp import Client, MCPError, StdioServerParameters
@@ -41,20 +37,24 @@ from aswarm._tools.tool import Approval, Tool, function_tool
 
 from ._functions import FunctionOptions, may_repeat, parameters_of, runs_alone
 from ._http import HttpTransport
-from ._input import InputAnswer, OnInput, ask, check_decision, elicitations, given, hold_of
+from ._input import InputAnswer, OnInput, ask, check_decision, hold_of, questions_in, responses_of
 from ._outcomes import CallOutcome, outcome_of
 from ._results import Shown, value_of
-from ._session import Connection, ServerSession, SessionError, all_tools, text_of
+from ._server_name import name_of
+from ._session import Connection, ServerSession, SessionError, all_tools, error_text
 
 # A URL, a command, a server of the SDK in this process, or a function that makes a transport of the SDK for each session.
 Target: TypeAlias = str | StdioServerParameters | Callable[[], Any] | Any
 
 logger = logging.getLogger("aswarm")
-_LAUNCHERS = ("npx", "bunx", "pnpx", "uvx", "pipx", "node", "bun", "deno", "python")
-_MAY_BE_SECRET = re.compile(r"=|://|\s")  # a setting, a URL, code
-_MOST_ROUNDS = 10  # in which a server may ask during one call
-_POLL_SECONDS = 0.1  # before a call is made again whose server asks for nothing but to come back
-_CHECK_SECONDS = 5.0  # for a server that has not answered a call: does it answer anything?
+_SDK_ERRORS = (
+    MCPError,
+    RuntimeError,
+    ValidationError,
+)  # what a request of the SDK raises; the last two where a result is not valid
+_MOST_ROUNDS = 10  # how often a server may ask during one call
+_POLL_SECONDS = 0.1  # before the next round of a call whose server asks nothing yet
+_CHECK_SECONDS = 5.0  # how long a server that has not answered a call has for another request
 
 
 class MCPServer:
@@ -62,20 +62,21 @@ class MCPServer:
 
     `server`: a URL of streamable HTTP, the SDK's `StdioServerParameters` of a process to start, a server object of the SDK in
     this process, or a function without parameters that makes a transport of the SDK, for all other ways to authenticate.
-    `prefix`: before each name that the model sees. `only`: the names of the tools to offer, or patterns such as "read_*".
-    `approve`: True, names or patterns of the tools whose calls wait for an approval, a function as in `@tool(approve=...)`, or
-    "destructive": the tools that the server neither marks as read-only nor as not destructive. `timeout`: seconds for opening,
-    and for each call. `on_input`: a plain or async function that answers what the server asks the user during a call: it gets
-    the message, and the request as a dict, and returns the fields as a dict, True, or None to decline. Without it, the call
-    waits for an `Answer`; a server older than 2026-07-28, which cannot wait, is told that the user declines. `headers`: of each
-    request to a URL, such as `{"Authorization": "Bearer ..."}`.
+    `prefix`: stands before each name that the model sees. `only`: the names of the tools to offer, or patterns such as
+    "read_*"; by default all tools. `approve`: which calls wait for an approval. It is True for all, a function as in
+    `@tool(approve=...)`, or names and patterns of tools. "destructive" among them means the tools that the server marks neither
+    as read-only nor as not destructive. `timeout`: seconds for opening, and for each call. `on_input`: a plain or async
+    function that answers the questions of the server to the user. It gets the message, and the request as a dict, and returns
+    the fields as a dict, True, or None to decline. Without it, the call waits for an `Answer`; for a server older than
+    2026-07-28, whose calls cannot wait, the user declines. `headers`: sent with each
+    request to a URL, such as `{"Authorization": "Bearer ..."}`. The attribute `name` is the server in error texts.
 
-    A session that is lost is opened again by the next call. A lost call is made again only if the server marks its tool with
+    The next call opens a session again that was lost. A lost call is made again only if the server marks its tool with
     `readOnlyHint` or `idempotentHint`; otherwise the model is told that the outcome is unknown. Any task of its event loop may
     open, use and close it. `with MCPServer(...)` opens it on the event loop of `Swarm`, for code without `await`.
 
-    Opening raises ConfigurationError if the server cannot be reached, if two tools have the same name, and for a name in
-    `only` or `approve` that no tool has.
+    Raises ConfigurationError for a text that is no URL, and for a `timeout` that is not positive. Opening raises it if the
+    server cannot be reached, if two tools have the same name, and for a name in `only` or `approve` that no tool has.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class MCPServer:
         self._options = FunctionOptions(prefix, only, approve)
         self._timeout = timeout
         self._on_input = on_input
-        self._http = HttpTransport(server if isinstance(server, str) else "", timeout, headers)
+        self._http = HttpTransport(server, timeout, headers) if isinstance(server, str) else None
         self._loop: object = None
         self._connection: Connection | None = None
 
@@ -141,15 +142,16 @@ class MCPServer:
         wait_on_event_loop(functools.partial(self.__aexit__, kind, error, traceback))
 
     async def refresh(self) -> list[Tool[..., Any]]:
-        """Read the list of tools again. Returns the new `functions`; agents keep those that they have.
+        """Read the list of tools again. Returns the new `functions`; agents keep the functions that they have.
 
-        Nothing else reads it: a list that changes in the middle of a run would confuse the model, and its cache. Raises
-        ConfigurationError as opening does.
+        The list is read here and at opening only: functions that change in the middle of a run would confuse the model, and
+        spoil the cache of the provider. Raises ConfigurationError as opening does, and if the list cannot be read; `functions`
+        then stay as they were.
         """
         try:
             client = await self._opened().session().opened()
             self.functions = self._functions_of(await all_tools(client))
-        except (SessionError, MCPError) as error:
+        except (SessionError, *_SDK_ERRORS) as error:
             raise ConfigurationError(
                 f"the MCP server {self.name} does not list its tools: {self._reason(error)}"
             ) from error
@@ -167,14 +169,12 @@ class MCPServer:
         return self._connection
 
     def _reason(self, error: Exception) -> str:
-        return self._http.reason(text_of(error))
+        text = error_text(error)
+        return text if self._http is None else self._http.reason(text)
 
     def _client(self) -> Client:
-        target: Any = self._server
-        if isinstance(target, str):
-            target = self._http.open()
-        elif callable(target):
-            target = target()
+        server: Any = self._server if self._http is None else self._http.open
+        target: Any = server() if callable(server) else server
         return Client(
             target,
             client_info=Implementation(name="aswarm", version=__version__),
@@ -182,7 +182,7 @@ class MCPServer:
         )
 
     async def _answer_now(self, context: object, params: ElicitRequestParams) -> ElicitResult:  # noqa: ARG002 - the SDK's
-        """Answer a server that waits for the answer."""
+        """Answer a question of an older server, which waits for the answer."""
         return await ask(self._on_input or _decline, params)
 
     # --- calls ---
@@ -208,21 +208,26 @@ class MCPServer:
     async def _call(self, tool: ServerTool, arguments: dict[str, Any]) -> str | list[Shown]:
         send = functools.partial(self._send, tool, arguments)
         call = running_call.get()
-        result = await send(*given(None if call is None else call.decided))
+        result = await send(*responses_of(None if call is None else call.decided))
         for _ in range(_MOST_ROUNDS):
             if isinstance(result, CallToolResult):
                 return value_of(result, tool.name)
-            result = await send(*await self._answers(result))
-        raise ToolError(f"The MCP server {self.name} asks without end, and {tool.name} was given up.")
+            result = await send(*await self._answer(result))
+        raise ToolError(
+            f"{tool.name} has no result: the MCP server {self.name} has asked {_MOST_ROUNDS} times during this call."
+        )
 
-    async def _answers(self, result: InputRequiredResult) -> tuple[InputResponses | None, str | None]:
-        asked = elicitations(result, self.name)
-        if not asked:
+    async def _answer(self, result: InputRequiredResult) -> tuple[InputResponses | None, str | None]:
+        questions = questions_in(result, self.name)
+        if not questions:
             await anyio.sleep(_POLL_SECONDS)
             return None, result.request_state
         if self._on_input is None:
-            raise hold_of(asked, result.request_state)
-        return {key: await ask(self._on_input, each.params) for key, each in asked.items()}, result.request_state
+            raise hold_of(questions, result.request_state)
+        answers: InputResponses = {
+            key: await ask(self._on_input, question.params) for key, question in questions.items()
+        }
+        return answers, result.request_state
 
     async def _send(
         self,
@@ -251,24 +256,23 @@ class MCPServer:
                 request_state=state,
                 allow_input_required=True,
             )
-        except (MCPError, RuntimeError, ValidationError) as error:
+        except _SDK_ERRORS as error:
             outcome = outcome_of(error)
-            await self._settle(connection, session, client, outcome)
+            await self._give_up_if_lost(connection, session, client, outcome)
             repeats = outcome is CallOutcome.NOT_RUN or (outcome is CallOutcome.LOST and may_repeat(tool))
             if is_second or not repeats:
-                raise self._told(tool, outcome, error) from error
+                raise self._failure(tool, outcome, error) from error
         return await self._send(tool, arguments, responses, state, is_second=True)
 
-    async def _settle(
+    async def _give_up_if_lost(
         self, connection: Connection, session: ServerSession, client: Client, outcome: CallOutcome
     ) -> None:
-        """Give up a session that is lost."""
-        if outcome is CallOutcome.TIMED_OUT and await _answers_anything(client, self._timeout):
+        if outcome is CallOutcome.TIMED_OUT and await _answers_requests(client, self._timeout):
             return
         if outcome is not CallOutcome.ANSWERED:
-            connection.leave(session)
+            connection.give_up(session)
 
-    def _told(self, tool: ServerTool, outcome: CallOutcome, error: Exception) -> ToolError:
+    def _failure(self, tool: ServerTool, outcome: CallOutcome, error: Exception) -> ToolError:
         match outcome:
             case CallOutcome.ANSWERED:
                 return ToolError(self._reason(error))
@@ -284,8 +288,9 @@ class MCPServer:
                 )
 
 
-async def _answers_anything(client: Client, seconds: float) -> bool:
-    with anyio.move_on_after(min(seconds, _CHECK_SECONDS)), suppress(MCPError):
+async def _answers_requests(client: Client, seconds: float) -> bool:
+    """Whether the server answers another request: then it is only slow, and its session works."""
+    with anyio.move_on_after(min(seconds, _CHECK_SECONDS)), suppress(*_SDK_ERRORS):
         await client.session.list_tools()
         return True
     return False
@@ -293,7 +298,7 @@ async def _answers_anything(client: Client, seconds: float) -> bool:
 
 def _decline(message: str, _: dict[str, Any]) -> InputAnswer:
     logger.warning(
-        "an MCP server asked %r, and was told that the user declines; MCPServer(on_input=...) can answer",
+        "an MCP server asked the user %r, and the answer was to decline; a function for MCPServer(on_input=...) can answer",
         message,
         extra=NO_RUN,  # the question does not say which call it belongs to
     )
@@ -301,36 +306,11 @@ def _decline(message: str, _: dict[str, Any]) -> InputAnswer:
 
 
 def _reporter() -> Any:
-    """A callback of the SDK that says how far this call is. The SDK calls it in a task that knows nothing of the call."""
+    """A callback for the SDK that reports the progress of this call. The SDK calls it in a task without the call's context."""
     context = contextvars.copy_context()
 
     async def report(done: float, total: float | None, message: str | None) -> None:
-        known = {"progress": done, "total": total, "message": message}
-        context.run(progress, {key: value for key, value in known.items() if value is not None})
+        fields = {"progress": done, "total": total, "message": message}
+        context.run(progress, {key: value for key, value in fields.items() if value is not None})
 
     return report
-
-
-def name_of(server: Target) -> str:
-    """The server in error texts, which the model reads too: without what may be secret, such as passwords, queries and arguments."""
-    if isinstance(server, StdioServerParameters):
-        return _program_of([server.command, *server.args])
-    if isinstance(server, str):
-        parts = urlsplit(server)
-        if parts.scheme not in ("http", "https"):
-            raise ConfigurationError(
-                f"an MCP server is a URL that begins with https:// or http://, or StdioServerParameters(command=...), not {server!r}"
-            )
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    return str(getattr(server, "name", None) or type(server).__name__)
-
-
-def _program_of(words: list[str]) -> str:
-    """The program that a command starts: its name, and after a launcher the package or the file that it launches."""
-    if PurePath(words[0]).name == "env":
-        words = [*dropwhile(lambda word: word.startswith("-") or "=" in word, words[1:])] or words[:1]
-    command, *arguments = words
-    if PurePath(command).stem.rstrip("0123456789.") not in _LAUNCHERS:
-        return command
-    launched = next((each for each in arguments if not each.startswith("-")), "")
-    return command if not launched or _MAY_BE_SECRET.search(launched) else f"{command} {launched}"

@@ -1,7 +1,7 @@
 """Agents as a server of the Model Context Protocol: one tool for each agent, and a run for each call.
 
-Decides what a client is told: the answer, an error, and how far the run is. A run belongs to its call: it is cancelled with
-it, and keeps nothing for the next one. Transports are the SDK's.
+Decides what a client gets: the answer, an error, and the progress of the run. A run belongs to its call: it is cancelled with
+the call, and keeps nothing for the next one. The transports are those of the SDK.
 """
 
 from __future__ import annotations
@@ -53,15 +53,17 @@ def serve_agents(
     max_turns: float = MAX_TURNS,
     model_override: str | None = None,
 ) -> Server[Any]:
-    """A server of the SDK with one tool for each agent: it gets a request, runs until the agent answers, and returns the text.
+    """A server of the SDK with one tool for each agent. A tool gets a request, runs until the agent answers, and returns the text.
 
-    `agents`: the agents to serve; a single one is served with all agents that it can hand off to. `max_turns`: of one call. `model_override`: the model for all agents.
+    `agents`: the agents to serve. A single agent is served with all agents that it can hand off to. `max_turns`: the most
+    completions of one call. `model_override`: the model for all agents. `name`: the name of the server for its clients.
+
     The server object has `run(...)` for stdio and `streamable_http_app()`, an ASGI application for HTTP. It answers clients
-    of the protocol of 2026-07-28, and of the sessions before it. A client gets what the run does as progress, and its
-    cancellation cancels the run. A call inside that waits for a decision is a question to the user of the client, if the
-    client can ask; otherwise it is an error.
+    of the protocol of 2026-07-28, and of the sessions before it. A client gets the steps of the run as progress, and its
+    cancellation cancels the run. If a call of the run waits for a decision, the client asks its user. The result is an error if
+    the client cannot ask.
 
-    Raises ConfigurationError if two agents have the same name, or one has no name that a tool may have.
+    Raises ConfigurationError if two agents have the same name, or the name of an agent cannot be the name of a tool.
     """
     served = _by_name(reachable_agents(agents) if isinstance(agents, Agent) else agents)
     tools = [
@@ -83,14 +85,14 @@ def serve_agents(
             return _error(f"{type(error).__name__}: {error}")
 
     server = Server(name, version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
-    # A client keeps a run that waits; only what this server has sealed comes back, so that no client can make up a history.
+    # The client keeps a run that waits. This server accepts only runs that it has sealed, so no client can make up a history.
     seal = RequestStateSecurity.ephemeral(ttl=_ASKS_SECONDS)
     server.middleware.append(RequestStateBoundary(seal, default_audience=name))
     return server
 
 
 class _ServedCall:
-    """One call of a tool: a run, and more of them where the user decides on calls in between."""
+    """One call of a tool: a run, and another one after each decision of the user."""
 
     def __init__(self, context: ServerRequestContext[Any], agent: Agent, stream: Callable[..., EventStream]) -> None:
         self._context = context
@@ -117,7 +119,7 @@ class _ServedCall:
             if not self._has_session:
                 return _asking(paused)
             decisions = await self._asked(paused.questions)
-        return _error("No decision was made, and so the agent has not continued.")
+        return _error("The agent has not continued, because the user has made no decision.")
 
     async def _run(self, paused: PausedRun, decisions: dict[str, Decision] | None) -> Response:
         agent = self._agents[paused.agent]
@@ -136,7 +138,7 @@ class _ServedCall:
         return self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS
 
     def _may_ask(self, paused: PausedRun, agent: Agent) -> bool:
-        """Whether the client can show forms, and a later call finds the agent again."""
+        """Whether the client can show forms, and a later call can find the agent again."""
         session = self._context.session
         capabilities = session.client_capabilities
         forms = None if capabilities is None else capabilities.elicitation
@@ -148,7 +150,7 @@ class _ServedCall:
         return self._agents.get(agent.name) is agent and paused.as_text() is not None
 
     async def _asked(self, questions: Questions) -> dict[str, Decision]:
-        """Ask during the call: a client with a session cannot come back to it."""
+        """Ask during the call, because a client with a session cannot continue it in a later call."""
         session, request = self._context.session, self._context.request_id
         answers: InputResponses = {}
         for key, form in questions.items():

@@ -1,6 +1,6 @@
-"""What a served agent asks the user of its client: may a call run, and what a function wants to know.
+"""The questions of a served agent to the user of its client: whether a call may run, and the question of a function.
 
-Decides the forms, what an answer decides, and what of a run the client keeps until it answers. Values only.
+Decides the forms, the decision that an answer means, and the data of a run that the client keeps until it answers. Values only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ANSWER = {"type": "string", "title": "Answer", "description": "The answer to th
 
 @dataclass(frozen=True, slots=True)
 class PausedRun:
-    """A run that waits for decisions. `agent`: the name of the active one."""
+    """A run that waits for decisions. `agent`: the name of the active agent."""
 
     agent: str
     messages: list[Message]
@@ -35,7 +35,7 @@ class PausedRun:
 
     @property
     def questions(self) -> Questions:
-        """A form for each call that waits, by its index; empty if a call waits for something that no form can give."""
+        """A form for each call that waits, by its index; empty if no form can answer one of the calls."""
         entries = waiting_entries(self.messages) or {}
         calls = [call for call in waiting(self.messages) if call.reason is not None]
         is_approval = {call.index: bool(entries[call.index].get("approval")) for call in calls}
@@ -55,7 +55,7 @@ class PausedRun:
 
 
 def _wants_a_text(call: OpenCall) -> bool:
-    # Data of a question says in a form of its own what is wanted; that of an agent as a tool is a whole run.
+    # A question with data has a form of its own for the answer. The data of an agent as a tool is a whole run.
     return call.data is None and call.reason != RUNS_ELSEWHERE
 
 
@@ -69,7 +69,7 @@ def _form(call: OpenCall, *, is_approval: bool) -> ElicitRequestFormParams:
 
 
 def decisions_of(questions: Questions, answers: InputResponses | None) -> dict[str, Decision]:
-    """The decisions of the user, by the index of the call. A form that was put aside decides nothing."""
+    """The decisions of the user, by the index of the call. A form that the user has cancelled decides nothing."""
     given = {key: each for key, each in (answers or {}).items() if key in questions and isinstance(each, ElicitResult)}
     return {key: _decision(each) for key, each in given.items() if each.action != "cancel"}
 

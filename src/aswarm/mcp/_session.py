@@ -1,8 +1,8 @@
 """One session with a server: opened, held and closed by one task of its own.
 
-The SDK's client must be entered and left in the same task. Here every other task only waits for events, so a session may be
-opened in one task, used in a second and closed in a third, and sessions may be closed in any order. Decides when a session
-is given up. Never decides what is sent.
+The SDK's client must be entered and left in the same task. Here all other tasks only wait for events. So a session may be
+opened in one task, used in a second and closed in a third, and sessions may be closed in any order. Decides when a session is
+given up. Never decides what is sent.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from aswarm._run.current_call import running_call, running_run
 from aswarm._runtime.backend import BackgroundTask
 
 _CLOSE_SECONDS = 5.0  # how long a server may take to end; then its process is stopped, or its connection dropped
+# For a server that is still being opened. Not 0: asyncio kills a process whose start is cancelled, but does not wait for it.
+_START_SECONDS = 0.5
 _MOST_PAGES = 100  # of a list of tools: a server may never end it
 
 
@@ -39,14 +41,14 @@ class ServerSession:
         self._ready = anyio.Event()
         self._closing = anyio.Event()
         self._ended = anyio.Event()
-        self._task = BackgroundTask(self._hold, self._end)
+        self._task = BackgroundTask(self._run, self._end)
 
-    async def _hold(self) -> None:
-        # A call may have begun this task, and the session outlives it.
+    async def _run(self) -> None:
+        # A call may have begun this task, and the session outlives that call.
         running_call.set(None)
         running_run.set(None)
         try:
-            # It surrounds the client: a scope that ends while the client is open would be left in the wrong order.
+            # The scope surrounds the client. If it ended while the client is open, scopes would be left in the wrong order.
             with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as opening:
                 async with self._connect() as client:
                     self.tools = await all_tools(client)
@@ -65,7 +67,7 @@ class ServerSession:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is open, or is being opened. The end of an idle server is seen here, so that no call is lost to it."""
+        """Whether it is open, or is being opened. It is False too once an idle server has ended, so that no call is lost."""
         return not (self._closing.is_set() or self._ended.is_set() or _is_cut(self._client))
 
     @property
@@ -77,36 +79,37 @@ class ServerSession:
         """Wait until it is open. Raises SessionError with the reason if it cannot be opened."""
         await self._ready.wait()
         if self._client is None:
-            raise SessionError(text_of(self._error or RuntimeError("it was closed meanwhile"))) from self._error
+            raise SessionError(error_text(self._error or RuntimeError("it was closed meanwhile"))) from self._error
         return self._client
 
     def give_up(self) -> None:
-        """Begin to close it; calls that still wait on it are told that the connection is closed."""
+        """Begin to close it. Calls that still wait for an answer fail as calls on a closed connection do."""
         self._closing.set()
 
     async def close(self) -> None:
         """Close it and wait until it has ended, even if the waiting task is cancelled meanwhile."""
         self.give_up()
+        seconds = _CLOSE_SECONDS if self._ready.is_set() else _START_SECONDS
         try:
-            with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            with anyio.move_on_after(seconds, shield=True):
                 await self._ended.wait()
         finally:
             await self._task.stop()
 
 
 class Connection:
-    """The sessions with one server, of which one at a time is used. It is opened again where it was lost."""
+    """The sessions with one server. One of them is used at a time; after a loss, the next one is opened."""
 
     def __init__(self, name: str, connect: Callable[[], Client], timeout: float) -> None:
         self._name = name
         self._connect = connect
         self._timeout = timeout
         self._current: ServerSession | None = None
-        self._left: list[ServerSession] = []
+        self._given_up: list[ServerSession] = []
         self._is_closed = False
 
     def session(self) -> ServerSession:
-        """The session to use. Calls that have lost one at the same time share one attempt to open the next.
+        """The session to use. Calls that lose a session at the same time share one attempt to open the next.
 
         Raises CallerMistake once the connection is closed.
         """
@@ -117,33 +120,32 @@ class Connection:
         current = self._current
         if current is None or not current.is_usable:
             if current is not None:
-                self.leave(current)
+                self.give_up(current)
             self._current = current = ServerSession(self._connect, self._timeout)
         return current
 
-    def leave(self, session: ServerSession) -> None:
-        """Use this session no longer."""
+    def give_up(self, session: ServerSession) -> None:
+        """Do not use this session any more."""
         session.give_up()
-        self._left = [each for each in self._left if not each.has_ended and each is not session] + [session]
+        known = [each for each in self._given_up if not each.has_ended and each is not session]
+        self._given_up = [*known, session]
 
     async def close(self) -> None:
         """Close every session; all of them at the same time."""
         self._is_closed = True
-        sessions = [*self._left, *([self._current] if self._current else ())]
-        for session in sessions:
-            session.give_up()
-        for session in sessions:
-            await session.close()
+        async with anyio.create_task_group() as group:
+            for session in [*self._given_up, *([self._current] if self._current else ())]:
+                group.start_soon(session.close)
 
 
 def _is_cut(client: Client | None) -> bool:
-    """Whether the other side has closed the streams. The SDK has no public sign; without this one, a call would find out."""
+    """Whether the other side has closed the streams. The SDK has no public sign of it, and a call would be lost to find out."""
     dispatcher = getattr(client and client.session, "_dispatcher", None)
     return bool(getattr(dispatcher, "_closed", False))
 
 
 async def all_tools(client: Client) -> list[Tool]:
-    """All pages of the server's list of tools, from the server."""
+    """All pages of the server's list of tools; not from the SDK's cache."""
     found: list[Tool] = []
     cursor: str | None = None
     for _ in range(_MOST_PAGES):
@@ -156,12 +158,12 @@ async def all_tools(client: Client) -> list[Tool]:
 
 
 def first_error(error: Exception) -> Exception:
-    """The first error of a group, which the task groups of the SDK raise; an error that is no group, itself."""
+    """The first error in a group, as the task groups of the SDK raise them; any other error as it is."""
     while isinstance(error, ExceptionGroup):
         error = cast("ExceptionGroup[Exception]", error).exceptions[0]
     return error
 
 
-def text_of(error: Exception) -> str:
-    """The error in one line. Some errors have no text of their own."""
+def error_text(error: Exception) -> str:
+    """The text of the error, or the name of its class if it has no text."""
     return str(error) or type(error).__name__

@@ -4,9 +4,9 @@
 
     swarm = AsyncSwarm(middleware=[otel()])
 
-Decides what a span of a run, a completion and a tool call is called, which attributes it has, and how long it is current.
-It uses the API of OpenTelemetry only, so that the program decides about the SDK and where the spans go; without an SDK
-it does nothing. It never changes a request, a call or an answer, and holds no span current across a `yield`.
+Decides the names of the spans of a run, a completion and a tool call, their attributes, and how long they are current. It uses
+the API of OpenTelemetry only, so the program decides about the SDK and where the spans go. Without an SDK nothing is
+recorded. It never changes a request, a call or an answer, and holds no span current across a `yield`.
 """
 
 from aswarm import _public

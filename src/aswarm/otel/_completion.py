@@ -1,4 +1,4 @@
-"""One completion as an operation: what its span says of the request, of the chunks and of how it ended."""
+"""One completion as an operation: what its span says about the chunks, and about its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import _conventions as names
 from ._content import content_of_answer
 from ._telemetry import Attributes, Operation
 
-# The usage object has it, under an object, under this key.
+# The attribute for each count in the details of a usage object.
 _DETAILS = {
     ("prompt_tokens_details", "cached_tokens"): names.USAGE_CACHE_READ,
     ("prompt_tokens_details", "cache_creation_tokens"): names.USAGE_CACHE_CREATION,
@@ -27,7 +27,7 @@ _DETAILS = {
 class TracedCompletion:
     """Reads the chunks of a completion and ends its span. The chunks are not changed.
 
-    `outcome`: what the span of the run says too, once the completion has ended by itself.
+    `outcome`: the attributes of a completion that has ended by itself. The span of the run gets those of its last completion.
     """
 
     def __init__(self, operation: Operation, *, stream: bool) -> None:
@@ -40,7 +40,7 @@ class TracedCompletion:
         self._stream = stream
 
     def read(self, chunk: Mapping[str, Any]) -> None:
-        """Take one chunk. It never raises: the run reports what is wrong with a chunk."""
+        """Take one chunk. It never raises: the run itself reports a wrong chunk."""
         if self._first_chunk is None:
             self._first_chunk = self._operation.seconds
         try:
@@ -52,7 +52,7 @@ class TracedCompletion:
             self._error = self._error or error
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the span. `error`: what left the handler, or None."""
+        """End the span. `error`: the exception that left the handler, or None."""
         attributes: Attributes = {**self._source}
         if names.RESPONSE_MODEL in attributes:
             self._operation.measured[names.RESPONSE_MODEL] = attributes[names.RESPONSE_MODEL]
@@ -62,11 +62,11 @@ class TracedCompletion:
         if error is None:
             error = self._finish(attributes)
         elif not isinstance(error, Exception):
-            error = self._error or error  # the run leaves a completion that reports an error
+            error = self._error or error  # the run itself leaves a completion whose chunks report an error
         self._operation.end(attributes, error)
 
     def _finish(self, attributes: Attributes) -> AswarmError | None:
-        """Add what a whole completion has. Returns the error that the run finds in one that is not whole."""
+        """Add the attributes of a whole completion. Returns the error that the run will find, or None."""
         if self._error is not None:
             return self._error
         try:
@@ -99,7 +99,7 @@ class TracedCompletion:
 
 
 def _token_counts(usage: Usage) -> dict[str, int]:
-    """The counts that the provider gave. Without a count of the whole, none is known."""
+    """The counts that the provider gave; empty if it gave neither the tokens of the prompt nor those of the answer."""
     if not (usage.prompt_tokens or usage.completion_tokens):
         return {}
     counts = {names.USAGE_INPUT_TOKENS: usage.prompt_tokens, names.USAGE_OUTPUT_TOKENS: usage.completion_tokens}

@@ -1,4 +1,4 @@
-"""Messages, arguments and results in the JSON forms of the conventions; only for spans that are asked to have them.
+"""Messages, arguments and results in the JSON forms of the conventions, for spans with content.
 
 The bytes of images, sounds and files are left out: an exporter refuses a span that is too large.
 """
@@ -42,14 +42,14 @@ def content_of_answer(message: Mapping[str, Any], finish_reason: str) -> Attribu
 
 
 def content_of_call(call: ToolCall) -> Attributes:
-    """The arguments of a call, as the model has sent them."""
+    """The arguments of a call: the JSON text that the model has sent."""
     return {names.TOOL_CALL_ARGUMENTS: sendable(call.arguments)}
 
 
 def content_of_outcome(outcome: ToolOutcome) -> Attributes:
-    """What the model is told."""
-    told = outcome.content
-    return {names.TOOL_CALL_RESULT: sendable(told) if isinstance(told, str) else _json_text(told)}
+    """The result of a call: the text or the content parts that the model gets."""
+    content = outcome.content
+    return {names.TOOL_CALL_RESULT: sendable(content) if isinstance(content, str) else _json_text(content)}
 
 
 def _json_text(value: Any) -> str:
@@ -98,16 +98,16 @@ def _call(call: Mapping[str, Any]) -> Json:
         "type": "tool_call",
         "id": call.get("id"),
         "name": function.get("name") or "",
-        "arguments": _read(arguments),
+        "arguments": _arguments(arguments),
     }
 
 
-def _read(arguments: Any) -> Any:
-    """The arguments as the object that their text is; the text if it is not JSON."""
+def _arguments(text: Any) -> Any:
+    """The arguments as an object; the text itself if it is not JSON."""
     try:
-        return json.loads(arguments)
+        return json.loads(text)
     except (TypeError, ValueError, RecursionError):
-        return arguments
+        return text
 
 
 def _definition(tool: Mapping[str, Any]) -> Json:

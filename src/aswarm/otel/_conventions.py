@@ -1,7 +1,7 @@
-"""The names of OpenTelemetry's semantic conventions for generative AI, in the version that the schema URL says.
+"""The names of OpenTelemetry's semantic conventions for generative AI, in the version of the schema URL.
 
-The conventions are in development, and later versions rename some of these. Another version means another URL and other
-names in this file. Names of aswarm itself begin with `aswarm.`.
+The conventions are in development, and later versions rename some of these names. A step to another version changes the URL
+and the names in this file. Names of aswarm itself begin with `aswarm.`.
 """
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.1"
@@ -64,10 +64,10 @@ TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - the name of an attribute
 SECONDS_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 TOKENS_BUCKETS = tuple(4**power for power in range(14))
 
-# --- names of aswarm, for which the conventions have none -------------------------------------------------------------
+# --- names of aswarm, where the conventions have no name --------------------------------------------------------------
 
 RUN_ID = "aswarm.run.id"
-STOP = "aswarm.stop"  # of a run: `Response.stop`; of a completion or a call that did not end by itself: why
+STOP = "aswarm.stop"  # of a run: `Response.stop`; of a completion or a call that was left: the reason
 HANDOFF = "aswarm.handoff"
 HANDOFF_SOURCE = "aswarm.handoff.source"
 HANDOFF_TARGET = "aswarm.handoff.target"

@@ -1,14 +1,13 @@
 """`otel`: the middleware, and one run that it traces.
 
-Decides which span is the parent of which: that of the run for its completions and tool calls, that of a tool call for
-the run that its function starts, and the current span of the caller for a run.
+Decides the parent of each span. The parent of a completion and of a tool call is the span of their run. The parent of a run is
+the current span of its caller; for a run that a function starts, that is the span of the tool call.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -48,18 +47,18 @@ def otel(
     """Middleware that makes spans and metrics of runs, by the conventions of OpenTelemetry for generative AI.
 
     A run is a span `invoke_agent`, with a span `chat` for each completion and a span `execute_tool` for each tool call. A
-    run that a function starts is below the span of its call. A handoff is an event of the run's span. Metrics: the
-    duration of all three in seconds, the seconds to the first chunk of a stream, and tokens. Each span has the id of the
-    run as `aswarm.run.id`. A run that is left early is no error; `aswarm.stop` says why a run ended.
+    run that a function starts is below the span of its call. A handoff is an event of the run's span. Each span has the id of
+    the run as `aswarm.run.id`. A run that is left early is no error; `aswarm.stop` says why a run ended. The metrics are the
+    durations of all three in seconds, the seconds to the first chunk of a stream, and tokens.
 
     `content`: whether spans have messages, arguments, results and texts of errors; by default only if the environment
     variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT asks for it. `conversation`: the context variable with the id
-    of the conversation, or a function from `RunInfo` to the id or None; a run inside a tool has that of the run around
-    it, if it has none of its own. `provider`: `gen_ai.provider.name`. `tracer_provider`, `meter_provider`: by default the
-    global ones.
+    of the conversation, or a function that gets the `RunInfo` and returns the id or None. A run inside a tool that has no id
+    of its own has the id of the run around it. `provider`: the value of `gen_ai.provider.name`. `tracer_provider` and
+    `meter_provider`: where spans and metrics go; by default the global providers.
 
-    Put it first: a middleware that stands before it is not in the spans, and one after it, such as `retry`, is inside a
-    `chat` span. Raises ConfigurationError if `conversation` is neither a text nor a function.
+    Put it first: the spans include the middleware that stands after it, such as `retry`, and not the middleware before it.
+    Raises ConfigurationError if `conversation` is neither a text nor a function.
     """
     if not (isinstance(conversation, str) or callable(conversation)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
@@ -107,15 +106,18 @@ class _TracedRun:
     # --- completions ---
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        """The same chunks, in a span of their own."""
+        """Pass the chunks on unchanged, in a span of the completion."""
         operation = self._begin_chat(request)
         scope = SpanScope(operation.context)
         self._completion = completion = TracedCompletion(operation, stream=request.stream)
         try:
-            async with aclosing(self._handlers.complete(request)) as chunks:
+            chunks = self._handlers.complete(request)
+            try:
                 while (chunk := await Within(anext(chunks, _END), scope)) is not _END:
                     completion.read(chunk)
                     yield chunk
+            finally:  # in the same context, because a generator further in may end spans of its own here
+                await Within(chunks.aclose(), scope)
         except BaseException as error:
             completion.end(error)
             raise
@@ -130,7 +132,7 @@ class _TracedRun:
         operation = Operation(self._telemetry, (names.CHAT, model), self._operation.context, measured, attributes)
         content = operation.content(content_of_request, request)
         operation.span.set_attributes(content)
-        if self._completion is None:  # what the run was asked
+        if self._completion is None:  # the first request of the run, so its content is the question
             self._operation.span.set_attributes({**measured, **content})
         return operation
 
@@ -144,7 +146,7 @@ class _TracedRun:
     # --- tool calls ---
 
     async def call_tool(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-        """The same outcome, in a span of its own."""
+        """Return the outcome unchanged, in a span of the call."""
         operation = self._begin_call(call)
         try:
             outcome = await Within(self._handlers.call_tool(call, context, started), SpanScope(operation.context))
@@ -154,7 +156,7 @@ class _TracedRun:
         except BaseException as error:
             operation.end({}, error)
             raise
-        # A middleware may return anything, and the run reports it.
+        # Middleware may return a wrong value, which the run reports.
         failure = outcome.error if isinstance(outcome, ToolOutcome) else None  # pyright: ignore[reportUnnecessaryIsInstance]
         operation.end(operation.content(content_of_outcome, outcome), failure)
         return outcome
@@ -168,7 +170,7 @@ class _TracedRun:
             names.TOOL_TYPE: "function",
             names.TOOL_CALL_ID: sendable(call.id),
         }
-        # The model may make up any name: metrics have only those of functions that are there.
+        # The model may make up any name: metrics have only names of functions that exist.
         measured = {**self._provider, **({} if call.tool is None else {names.TOOL_NAME: name})}
         operation = Operation(
             self._telemetry, (names.EXECUTE_TOOL, name), self._operation.context, measured, attributes
@@ -179,7 +181,7 @@ class _TracedRun:
     # --- the end ---
 
     def end(self, response: Response, error: AswarmError | None) -> None:
-        """End the span of the run."""
+        """End the span of the run; see `RunInfo.on_end`."""
         self._follow(response.agent)
         outcome = self._completion.outcome if self._completion else {}
         self._operation.end({names.STOP: response.stop, **outcome}, error)

@@ -1,6 +1,6 @@
 """The attributes of a request: its settings, as the conventions name them.
 
-A value of another type than the conventions say is left out, because OpenTelemetry logs a warning for some of them.
+A value whose type is not that of the conventions is left out, because OpenTelemetry logs a warning for some of them.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _INTEGERS = {
     "seed": names.REQUEST_SEED,
     "n": names.REQUEST_CHOICE_COUNT,
 }
-_BITS = 63  # and a sign: what the protocol of OpenTelemetry has room for
+_BITS = 63  # the protocol of OpenTelemetry has integers of 64 bits, and one of them is the sign
 
 
 def model_of(request: CompletionRequest) -> str:
-    """The model that is asked; empty if it is not a text."""
+    """The name of the requested model; empty if it is not a text."""
     model: Any = request.body.get("model")
     return sendable(model) if isinstance(model, str) else ""
 
 
 def settings_of(request: CompletionRequest) -> Attributes:
-    """The attributes of the settings of a request."""
+    """The attributes of the settings of a request. One choice is not an attribute: it is the default."""
     body = request.body
     found: Attributes = {}
     for key, name in _NUMBERS.items():

@@ -1,7 +1,7 @@
 """The tracer, the instruments, and one operation: a span with its duration as a metric.
 
-Decides what an error says of itself. Without `content`, a span has the type of an error and never its text: a
-provider may quote the prompt, and a function its arguments.
+Decides what a span says of an error. Without `content`, that is the type of the error and never its text: a provider may quote
+the prompt, and a function its arguments.
 """
 
 from __future__ import annotations
@@ -24,12 +24,17 @@ Attributes: TypeAlias = dict[str, str | bool | int | float | list[str]]
 
 
 class Telemetry:
-    """What all runs of one middleware share. `content`: whether spans have messages, arguments, results and error texts."""
+    """The tracer and the instruments, which all runs of one middleware share.
+
+    `content`: whether spans have messages, arguments, results and texts of errors.
+    """
 
     def __init__(
         self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None, *, content: bool
     ) -> None:
-        version: str = importlib.import_module("aswarm").__version__  # by name: the package itself is above its rooms
+        version: str = importlib.import_module(
+            "aswarm"
+        ).__version__  # by its name: the package imports rooms that are above this one
         self.content = content
         self.tracer = get_tracer("aswarm", version, tracer_provider, names.SCHEMA_URL)
         meter = get_meter("aswarm", version, meter_provider, names.SCHEMA_URL)
@@ -54,7 +59,10 @@ class Telemetry:
 
 
 class Operation:
-    """One span. `context`: the one in which it is the current span. `measured`: the attributes of its metrics."""
+    """One span and its metrics.
+
+    `context`: the context of OpenTelemetry in which the span is current. `measured`: the attributes of the metrics.
+    """
 
     def __init__(
         self,
@@ -77,21 +85,21 @@ class Operation:
         self._began = time.perf_counter()
 
     def content(self, describe: Callable[..., Attributes], *values: Any) -> Attributes:
-        """What the span says of messages, arguments and results: nothing, unless that was asked for."""
+        """The attributes with messages, arguments or results that `describe` makes; empty unless spans have content."""
         if not (self.telemetry.content and self.span.is_recording()):
             return {}
         try:
             return describe(*values)
-        except Exception:  # noqa: BLE001 - a middleware may have made anything of a message, and its trace must not end a run
+        except Exception:  # noqa: BLE001 - middleware may have changed a message to any form, and a trace must not end a run
             return {}
 
     @property
     def seconds(self) -> float:
-        """How long it has run."""
+        """The seconds since its beginning."""
         return time.perf_counter() - self._began
 
     def end(self, attributes: Attributes, error: BaseException | None = None) -> None:
-        """End the span. An error that is no `Exception` is not one of the operation: the run was left early."""
+        """End the span. An `error` that is not an `Exception`, such as a cancellation, means that the run was left early."""
         if isinstance(error, Exception):
             self._set_error(error)
         elif error is not None:
@@ -110,6 +118,6 @@ def _error_type(error: BaseException) -> str:
     """The HTTP status of a provider's error, or the name of the exception's class."""
     if isinstance(error, CompletionError) and error.status_code is not None:
         return str(error.status_code)
-    if type(error) is RunError and error.__cause__ is not None:  # it stands for an exception of other code
+    if type(error) is RunError and error.__cause__ is not None:  # it stands for an exception of code outside of aswarm
         return _error_type(error.__cause__)
     return type(error).__qualname__

@@ -1,8 +1,8 @@
 """A context of OpenTelemetry that is current only while one step of a span runs.
 
-A generator that makes its span current across a `yield` leaks it into the code of its consumer, and OpenTelemetry logs an
-error when another task closes the generator. Here a context is attached directly before a part of the step runs, and
-detached before control leaves it. No token crosses a `yield`, an `await` or a task.
+If a generator makes its span current across a `yield`, the span is also current in the code of its consumer, and
+OpenTelemetry logs an error when another task closes the generator. Here a context is attached directly before a part of the
+step runs, and detached before control leaves the step. No token crosses a `yield`, an `await` or a task.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class SpanScope:
-    """The context in which the steps of one span run. What a step makes current stays so for the rest of its steps."""
+    """The context in which the steps of one span run. A span that one step makes current is current in the next steps too."""
 
     __slots__ = ("context",)
 
@@ -25,7 +25,7 @@ class SpanScope:
 
 
 class Within(Generic[T]):
-    """Awaits a step within the context of its span."""
+    """Awaits a step, and runs each part of it in the context of its span."""
 
     __slots__ = ("_scope", "_step")
 

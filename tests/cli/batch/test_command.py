@@ -92,9 +92,11 @@ def test_a_batch() -> None:
     assert [message["role"] for message in first["messages"]] == ["assistant", "tool", "assistant"]
     assert first["messages"][1]["content"] == "Order 7 of Bob"
     assert (second["id"], second["text"], second["context_variables"]) == (2, "Hello! ä", {"user": "Ann", "shop": "1"})
-    assert result.stderr.splitlines()[0] == "looking up"
-    assert re.fullmatch(r"2 items in \d+ s \([\d.]+/s\): 2 answered", result.stderr.splitlines()[1])
-    assert result.stderr.splitlines()[2:] == [
+    # After ten seconds, a slow machine has lines of the progress too.
+    printed, summary, *more = [line for line in result.stderr.splitlines() if " done, " not in line]
+    assert printed == "looking up"
+    assert re.fullmatch(r"2 items in [\d a-z]+ \([\d.]+/s\): 2 answered", summary)
+    assert more == [
         "45 tokens (30 in, 15 out) in 3 completions",
         "Outcomes are in out.jsonl",
     ]

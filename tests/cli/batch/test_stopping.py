@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from virtual_time import virtual_backend
 
 from aswarm.cli.batch import _stopping
 from aswarm.cli.batch._stopping import finish
@@ -47,14 +48,16 @@ def test_without_signal_handlers() -> None:
 
 async def cancelled(work: Coroutine[Any, Any, None]) -> None:
     """Start to finish it, and cancel the task that waits for it."""
-    waiting = asyncio.ensure_future(finish(work, 0.05))
+    waiting = asyncio.ensure_future(finish(work, 5))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
 
 
-def test_work_is_finished() -> None:
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", [virtual_backend("asyncio")], ids=["asyncio"])
+async def test_work_is_finished(anyio_backend: object) -> None:
     """A cancelled caller waits for the work for a while, raises its own cancellation, and ignores the work's error."""
     done: list[str] = []
 
@@ -64,10 +67,7 @@ def test_work_is_finished() -> None:
         if error is not None:
             raise error
 
-    async def all_of_them() -> None:
-        await cancelled(work(0.01))
-        await cancelled(work(0.01, ValueError()))
-        await cancelled(work(60))
-
-    asyncio.run(all_of_them())
+    await cancelled(work(1))
+    await cancelled(work(1, ValueError()))
+    await cancelled(work(3600))
     assert done == ["done", "done"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -72,13 +71,12 @@ async def test_an_error_while_reading() -> None:
 
 def test_a_read_that_hangs_does_not_hold_the_end() -> None:
     """The event loop can end while the thread is still reading."""
-    source = Source()
-    hanging = iter(lambda: time.sleep(0.05), None)
+    source, arrived = Source(), threading.Event()
 
     def items() -> Generator[int]:
         try:
-            for number, _ in enumerate(hanging):
-                yield number
+            arrived.wait(60)
+            yield 1
         finally:
             source.closed = True
 
@@ -89,6 +87,8 @@ def test_a_read_that_hangs_does_not_hold_the_end() -> None:
                 await anext(numbers)
 
     asyncio.run(leave())
+    assert not source.closed
+    arrived.set()
     asyncio.run(until_closed(source))
 
 
@@ -116,13 +116,16 @@ def test_calls_one_by_one() -> None:
 def test_a_call_that_is_stuck() -> None:
     """A call that is stuck holds up no other task; a call that was cancelled before its turn is not made."""
     made: list[str] = []
-    go_on = threading.Event()
+    began, go_on = threading.Event(), threading.Event()
     thread = DaemonWorker("test")
 
+    def stuck() -> None:
+        began.set()
+        go_on.wait(60)
+
     async def ask() -> None:
-        calls = [lambda: (go_on.wait(), None)[1], lambda: made.append("cancelled")]
-        asking = [asyncio.ensure_future(thread.call(call)) for call in calls]
-        await asyncio.sleep(0.01)
+        asking = [asyncio.ensure_future(thread.call(call)) for call in (stuck, lambda: made.append("cancelled"))]
+        assert await asyncio.to_thread(began.wait, 60)
         for each in asking:
             each.cancel()
         await asyncio.wait(asking)

@@ -1,9 +1,9 @@
 """`aswarm batch`: reads conversations from a file or a pipe, and writes one outcome on each line.
 
-Decides what a line of input means, what a line of output holds, which items `--resume` skips, and what the user is told.
+Decides what a line of input means, what a line of output has, which items `--resume` skips, and what is printed on stderr.
 Never runs an agent itself: `AsyncSwarm.batch` does.
 
-An output file is only ever appended to. A file can hold several lines for one id, because `--resume` runs failed items
+Lines are only appended to an output file. A file can have several lines for one id, because `--resume` runs failed items
 again: **the last line of an id counts**. A line that is not JSON was cut off by a crash, and counts as absent. In Python:
 
     outcomes = {}

@@ -47,21 +47,24 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     ExitCode.NO_ANSWER,
     ExitCode.UNKNOWN_CALLS,
     ExitCode.TERMINATED,
-    text="Run AGENT over every line of INPUT, many at once, and write one outcome for each line as it comes.\n\n"
-    f"{AGENT_HELP} INPUT is JSON Lines or CSV, or - for stdin. A line has `messages`, or a text as `input` or "
-    "`question`; it can have `id`, `context_variables`, `metadata`, and, where the messages end with open calls, `resume`: "
-    "an object of decisions by the id of the call. Lines that cannot be used are reported, and kept "
-    "in a file beside the output (out.rejected.jsonl for out.jsonl).\n\nAn outcome has id, status (answer, waiting, "
-    "refusal, max_turns, budget, error), text, output (if the answer has a type), agent, usage, attempts, duration in seconds, error, unknown_calls (the tool calls whose "
-    "outcome is unknown), waiting (the calls that wait for a decision), metadata, context_variables, input_digest and messages.\n\nAfter --resume, or with --journal, "
-    "an output can hold several lines for one id, because failed items run again: the last line of an id counts. A line "
-    "that is not JSON was cut off by a crash; skip it.",
+    text="Run AGENT over every line of INPUT, many at once.\n\nIt writes one outcome for each line, as it comes. "
+    f"{AGENT_HELP} INPUT is a file of JSON Lines or CSV, or - for stdin. A line has `messages`, or a text as `input` or "
+    "`question`. It can have `id`, `context_variables` and `metadata`; and if the messages end with open calls, `resume`: an "
+    "object of decisions by the id of the call. A line that cannot be used is reported, and kept in a file beside the output "
+    "(out.rejected.jsonl for out.jsonl).\n\nAn outcome has id, status (answer, waiting, refusal, max_turns, budget, error), "
+    "text, output (if the answer has a type), agent, usage, attempts, duration in seconds, error, unknown_calls (the tool calls "
+    "whose outcome is unknown), waiting (the calls that wait for a decision), metadata, context_variables, input_digest and "
+    "messages.\n\nWith --resume or --journal, an output can have several lines for one id, because failed items run again: "
+    "the last line of an id counts. A line that is not JSON was cut off by a crash; skip it.",
 )
 @click.argument("agent")
 @click.argument("source", metavar="INPUT")
-@click.option("-o", "--output", default="-", help="The file for the outcomes, or - for stdout. [default: -]")
+@click.option(
+    "-o", "--output", metavar="FILE", default="-", show_default=True, help="The file for the outcomes, or - for stdout."
+)
 @click.option(
     "--concurrency",
+    metavar="N|auto",
     callback=_concurrency,
     default="10",
     show_default=True,
@@ -81,14 +84,19 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     "their lines. No line is changed or removed.",
 )
 @click.option(
-    "--attempts", type=click.IntRange(min=1), default=3, show_default=True, help="The most attempts for a completion."
+    "--attempts",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="The most attempts for a completion.",
 )
 @click.option(
     "--on-error",
     type=click.Choice(["keep", "stop"]),
     default="keep",
     show_default=True,
-    help="After a failed item, keep running the others, or start no more.",
+    help="What to do after a failed item: keep running the others, or start no more.",
 )
 @click.option(
     "--ordered",
@@ -97,9 +105,14 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     "lost, unless there is a --journal.",
 )
 @click.option(
-    "--format", "format_name", type=click.Choice(["jsonl", "csv"]), help="[default: by the ending of INPUT, else jsonl]"
+    "--format",
+    "format_name",
+    type=click.Choice(["jsonl", "csv"]),
+    help="The format of INPUT. [default: by its ending, else jsonl]",
 )
-@click.option("--column", metavar="NAME", help="The CSV column, or the JSON key, of the text.")
+@click.option(
+    "--column", metavar="NAME", help="The CSV column, or the JSON key, of the text. [default: input or question]"
+)
 @click.option(
     "--id-column", metavar="NAME", default="id", show_default=True, help="The CSV column, or the JSON key, of the id."
 )
@@ -109,7 +122,7 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     type=click.Choice(["httpx", "aiohttp"]),
     default="httpx",
     show_default=True,
-    help="aiohttp, of the extra of that name, is faster above a hundred items at once.",
+    help="The HTTP client. aiohttp, of the extra of that name, is faster above a hundred items at once.",
 )
 @provider_options
 @context_option
@@ -143,7 +156,7 @@ class _BatchRun:
         self._reporter: Reporter
 
     def run(self, stderr: TextIO, *, bar: bool) -> ExitCode:
-        """Run all items, and report on stderr."""
+        """Run all items, and report on stderr. Returns the exit code."""
         with (
             Summary(self._options, self._counts, self._rejected, stderr),
             reporting(self._counts, stderr, bar=bar) as self._reporter,
@@ -171,7 +184,7 @@ class _BatchRun:
             ) as outcomes,
         ):
             async for outcome in outcomes:
-                # Finished although the batch is cancelled: every line that is written is also counted.
+                # It is finished even if the batch is cancelled meanwhile, so that every line that is written is counted.
                 await _stopping.finish(self._record(outcome), PATIENCE)
 
     async def _items(self) -> AsyncGenerator[Item]:

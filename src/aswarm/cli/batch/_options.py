@@ -48,11 +48,11 @@ class CommandOptions:
 
     @property
     def resumes(self) -> bool:
-        """Whether the output can have lines already. A journal that exists is of this batch, or will be refused."""
+        """Whether the output may have lines already. A journal that exists belongs to this batch, or will be refused."""
         return self.resume or (self.journal is not None and self.journal.exists())
 
     def check(self) -> None:
-        """Raise SetupError where one file is given for two purposes."""
+        """Raise SetupError if one file is given for two purposes."""
         named = {"INPUT": self.source, "--output": self.output, "--journal": self.journal}
         places = {name: Path(place).resolve() for name, place in named.items() if place not in (None, "-")}
         places["the file for rejected lines"] = rejected_path(self.output).resolve()

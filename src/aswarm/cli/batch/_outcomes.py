@@ -14,7 +14,7 @@ from aswarm.cli._output import output_of
 from ._records import InputRecord
 
 FAILED = "error"
-LINE_START = b'{"id": '  # of every line; tells a line that was cut off from another kind of file
+LINE_START = b'{"id": '  # of every line; it tells a line that was cut off from a line of another kind of file
 
 
 def line_of(outcome: Outcome, *, messages: bool) -> bytes:
@@ -49,7 +49,7 @@ def status_of(response: Response | None, error: BaseException | None) -> str:
 
 
 def error_of(error: BaseException | None) -> dict[str, Any] | None:
-    """An error as an object: its type, its message, and what else is known of it."""
+    """An error as an object: its type, its message, and for an error of the provider its status and whether to retry."""
     if error is None:
         return None
     known = {name: getattr(error, name) for name in ("status_code", "retryable") if hasattr(error, name)}

@@ -1,7 +1,7 @@
-"""Where the outcomes of `aswarm batch` go: one line for each, when it comes. Decides which items need not run again.
+"""The output of `aswarm batch`: one line for each outcome, as it comes. Decides which items need not run again.
 
-A file is only ever appended to. Each line is given to the operating system at once, so that a killed process loses no
-line that it has counted.
+Lines are only appended. Each line goes to the operating system at once, so a process that is killed loses no line that it
+has counted.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ._outcomes import FAILED, LINE_START
 from ._records import InputRecord
 from ._threads import DaemonWorker
 
-PATIENCE = 0.5  # seconds for a line that is being written when the command ends
+PATIENCE = 0.5  # the seconds that a line has which is being written when the command ends
 _SECONDS_UNTIL_ROOM = 0.01
 
 
 @contextmanager
 def writing(name: object) -> Generator[None]:
-    """Around writing: an error ends the batch with a message. A broken pipe is left to `exits`."""
+    """Around writing: an error ends the batch with a message. `exits` handles a broken pipe."""
     try:
         yield
     except BrokenPipeError:
@@ -67,16 +67,16 @@ class BatchOutput(ABC):
 
     @property
     def statuses(self) -> set[str]:
-        """How the items ended that were done before."""
+        """The statuses of the items that were done before."""
         return {written.status for written in self._done.values()}
 
     @property
     def unknown_calls(self) -> list[int]:
-        """How many calls have an unknown outcome, for each item that was done before."""
+        """For each item that was done before, the number of its calls with an unknown outcome."""
         return [written.unknown_calls for written in self._done.values()]
 
     def has(self, record: InputRecord) -> bool:
-        """Whether the item is done. Raises SetupError where the output has another conversation with this id."""
+        """Whether the item is done. Raises SetupError if the output has another conversation with this id."""
         written = self._done.get(record.key)
         if written is None:
             return False
@@ -101,11 +101,11 @@ class BatchOutput(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the output."""
 
 
 class FileOutput(BatchOutput):
-    """A file, locked until it is closed. `resume`: it can have lines already, which stay as they are."""
+    """A file, locked until it is closed. `resume`: the file may have lines already, which stay as they are."""
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class FileOutput(BatchOutput):
             self._file.write(b"\n")
 
     def _note(self, number: int, line: bytes) -> None:
-        """Note the status of an item: of its lines, the last one counts. A line that was cut off counts as absent."""
+        """Note the status of an item. The last of its lines counts. A line that was cut off counts as absent."""
         try:
             fields: Any = json.loads(line)
         except (ValueError, RecursionError):
@@ -152,7 +152,7 @@ class FileOutput(BatchOutput):
             self._done[key] = _Written(fields["status"], fields.get("input_digest"), unknown)
 
     async def add(self, line: bytes) -> None:
-        """Append it, in the event loop: a file takes a line at once, and a hop to a thread costs more."""
+        """Append the line, in the event loop: a file takes a line at once, and a change to a thread costs more."""
         with writing(self._path):
             _write(self._file, line)
 
@@ -173,7 +173,7 @@ class FileOutput(BatchOutput):
 class StreamOutput(BatchOutput):
     """Standard output, a pipe or a device. `is_own`: it is closed at the end.
 
-    Written in a thread: a reader that pauses, and so leaves the pipe full, stops the writing and nothing else.
+    A thread writes to it: if a reader pauses and leaves the pipe full, only the writing stops.
     """
 
     def __init__(self, name: object, file: BinaryIO | RawIOBase, *, is_own: bool) -> None:
@@ -184,7 +184,7 @@ class StreamOutput(BatchOutput):
         self._thread = DaemonWorker("aswarm output")
 
     async def add(self, line: bytes) -> None:
-        """Write it, when the reader takes it."""
+        """Write the line, once the reader takes it."""
         await self._thread.call(partial(self._write, line))
 
     def _write(self, line: bytes) -> None:
@@ -192,12 +192,12 @@ class StreamOutput(BatchOutput):
             _write(self._file, line)
 
     def close(self) -> None:
-        """Close it if it is our own, without waiting for a reader that takes nothing."""
+        """Close the file if `is_own`, without waiting for a reader that takes nothing."""
         self._thread.close(self._file.close if self._is_own else self._file.flush, PATIENCE)
 
 
 def open_output(name: str, stdout: TextIO, *, resume: bool) -> BatchOutput:
-    """The file, or standard output for `-`. Raises SetupError where it cannot be written, or is not of a batch."""
+    """The file, or standard output for `-`. Raises SetupError if it cannot be written, or is not an output of a batch."""
     if name == "-":
         return _standard_output(stdout)
     path = Path(name)

@@ -1,6 +1,6 @@
-"""How far a batch is: the counts, and what is printed of them on stderr, while it runs and at its end.
+"""The progress of a batch: the counts, and how they are printed on stderr, while the batch runs and at its end.
 
-While it runs, a terminal with rich shows a bar; elsewhere a plain line comes every ten seconds, which suits a log.
+While it runs, a terminal with rich shows a bar. Elsewhere a plain line comes every ten seconds, which suits a log.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _WORDS = {
 
 @dataclass(slots=True)
 class Counts:
-    """What has happened. `total`: lines of the input, None where it is not known. `before`: items that were done before.
+    """The counts of a batch. `total`: the lines of the input, or None if not known. `before`: items that were done before.
 
     `is_read`: the input has been read to its end. `unknown_calls`: calls with an unknown outcome, in this run of the command
-    or before; `items_with_unknown_calls`: the items that have such a call.
+    or before. `items_with_unknown_calls`: the items that have such a call.
     """
 
     total: int | None = None
@@ -60,7 +60,7 @@ class Counts:
     items_with_unknown_calls: int = 0
 
     def add_unknown_calls(self, of_an_item: int) -> None:
-        """Count the calls with an unknown outcome of one item, of which it may have none."""
+        """Count the calls of one item that have an unknown outcome; the number may be 0."""
         self.unknown_calls += of_an_item
         self.items_with_unknown_calls += of_an_item > 0
 
@@ -76,12 +76,12 @@ class Counts:
 
     @property
     def rate(self) -> float:
-        """Items per second, of those that ran."""
+        """Items per second, without those that were done before."""
         return self.statuses.total() / max(self.seconds, 1e-6)
 
     @property
     def left(self) -> float | None:
-        """Estimated seconds until the end; None where it cannot be known."""
+        """Estimated seconds until the end; None if they cannot be known."""
         if self.total is None or not self.rate:
             return None
         return max(self.total - self.done, 0) / self.rate
@@ -100,11 +100,11 @@ class Counts:
         return ", ".join(parts)
 
     def progress(self) -> str:
-        """Lines that are done, of all."""
+        """The number of lines that are done, and of all lines if it is known."""
         return f"{self.done:,}" if self.total is None else f"{self.done:,}/{self.total:,}"
 
     def summary(self, nothing: str = "nothing to do") -> list[str]:
-        """The result, in lines; `nothing` is said where no item has ended."""
+        """The result, in lines. `nothing`: the text if no item has ended."""
         ran = self.statuses.total()
         kinds = [f"{number:,} {_WORDS.get(status, status)}" for status, number in sorted(self.statuses.items())]
         lines = [
@@ -124,7 +124,7 @@ class Counts:
 
 
 def duration(seconds: float) -> str:
-    """Such as "8 s", "3 min 5 s" or "2 h 10 min"."""
+    """The seconds as a text, such as "8 s", "3 min 5 s" or "2 h 10 min"."""
     whole = round(seconds)
     if whole < 60:  # noqa: PLR2004 - seconds of a minute
         return f"{whole} s"
@@ -142,7 +142,7 @@ class Reporter(ABC):
         self._problems: Counter[str] = Counter()
 
     def problem(self, kind: str, text: str) -> None:
-        """Print a problem; of each kind only the first few."""
+        """Print a problem. Only the first problems of each kind are printed."""
         self._problems[kind] += 1
         if self._problems[kind] <= _SHOWN:
             self.print(one_line(text))
@@ -159,7 +159,7 @@ class Reporter(ABC):
 
 
 class LineReporter(Reporter):
-    """Plain lines; the counts at most once in `every` seconds."""
+    """Plain lines. The counts come at most once in `every` seconds."""
 
     def __init__(self, counts: Counts, stream: TextIO, every: float = _SECONDS_BETWEEN) -> None:
         super().__init__(counts)
@@ -168,12 +168,12 @@ class LineReporter(Reporter):
         self._next = counts.started + every
 
     def print(self, line: str) -> None:
-        """Write it at once."""
+        """Write the line at once."""
         self._stream.write(f"{line}\n")
         self._stream.flush()
 
     def update(self) -> None:
-        """Write a line, if it is time for one."""
+        """Write the counts, if the last time is `every` seconds ago."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._every
             self.print(f"{self.counts.progress()} done, {self.counts.details()}")
@@ -187,7 +187,7 @@ class BarReporter(Reporter):
         self._bar = bar
 
     def print(self, line: str) -> None:
-        """Print it above the bar."""
+        """Print the line above the bar."""
         self._bar.print(line)
 
     def update(self) -> None:

@@ -32,7 +32,7 @@ def format_of(name: str) -> str:
 def count(name: str, input_format: InputFormat) -> int | None:
     """The number of records in a file; None for stdin and pipes, which can be read only once.
 
-    Raises SetupError where there is no such file, or a CSV lacks the column.
+    Raises SetupError if there is no such file, or a CSV lacks the column.
     """
     stdin: TextIO | None = sys.stdin
     if name == "-" and stdin is None:
@@ -48,7 +48,7 @@ def count(name: str, input_format: InputFormat) -> int | None:
 
 
 def records_in(name: str, input_format: InputFormat) -> Generator[InputRecord | BadLine]:
-    """The records of a file, or of stdin for `-`, read as they are asked for. Closes what it opened."""
+    """The records of a file, or of stdin for `-`, read one by one. The file is closed at the end."""
     with _opened(name) as file:
         yield from read(file, input_format)
 
@@ -68,7 +68,7 @@ def _opened(name: str) -> BinaryIO:
 
 
 def read(file: BinaryIO, input_format: InputFormat) -> Iterator[InputRecord | BadLine]:
-    """The records, read as they are asked for; of two with one id, the later is bad. Raises SetupError as `count` does."""
+    """The records, read one by one. Of two records with one id, the later is bad. Raises SetupError as `count` does."""
     records = _csv_records(file, input_format) if input_format.name == "csv" else _json_records(file, input_format)
     keys: set[str] = set()
     for record, text in records:
@@ -139,7 +139,7 @@ def _csv_rows(
 
 
 def _with_length(record: InputRecord | BadLine, lines: _CsvLines) -> InputRecord | BadLine:
-    """A quote that is not closed swallows lines up to the next quote, or to the end: the message gives their number."""
+    """The record, with its number of lines in the error: a quote that is not closed makes one record of many lines."""
     length = lines.number - record.line + 1
     if isinstance(record, InputRecord) or length == 1:
         return record
@@ -177,7 +177,7 @@ def _csv_record(
 
 
 class _CsvLines:
-    """The lines of a text, which remembers the lines that the last record was made of."""
+    """The lines of a text. It keeps the lines of the last record."""
 
     def __init__(self, text: Iterable[str]) -> None:
         self._text = iter(text)

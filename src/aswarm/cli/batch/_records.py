@@ -16,7 +16,7 @@ _LINE = 60  # characters of a value in a message
 
 @dataclass(frozen=True, slots=True)
 class InputRecord:
-    """One conversation of the input. `id` is the one that the line gives, or the number of the line.
+    """One conversation of the input. `id`: that of the line, or else the number of the line.
 
     `resume`: the decisions about the calls that are open at the end of `messages`, or True for all of them.
     """
@@ -35,7 +35,7 @@ class InputRecord:
 
     @property
     def digest(self) -> str:
-        """A hash of messages, context variables and decisions, 16 hexadecimal digits: it tells two conversations of one id apart."""
+        """A hash of messages, context variables and decisions, to tell two conversations of one id apart: 16 hexadecimal digits."""
         decided = [] if self.resume is False else [self.resume]
         content = json.dumps([self.messages, self.context_variables, *decided], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -43,7 +43,7 @@ class InputRecord:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that cannot be used, with the reason and its text. Bytes that are not UTF-8 are surrogate halves in the text."""
+    """A line that cannot be used: the reason, and its text. A byte that is not UTF-8 is half a surrogate pair in the text."""
 
     line: int
     error: str
@@ -75,7 +75,7 @@ TOO_DEEP = f"nested more than {_DEEPEST} levels deep"
 
 
 def record_of(number: int, fields: Mapping[str, Any], input_format: InputFormat) -> InputRecord:
-    """The conversation of a line. Raises ValueError with the reason where the line cannot be used."""
+    """The conversation of a line. Raises ValueError with the reason if the line cannot be used."""
     if _is_deep(fields):
         raise ValueError(TOO_DEEP)
     given = [key for key in input_format.conversation_keys if fields.get(key) is not None]

@@ -11,7 +11,7 @@ from ._records import BadLine
 
 
 class RejectedLines:
-    """A file for rejected lines, made with the first of them. A line that it has already is not added again."""
+    """The file for rejected lines. It is made for the first line, and no line is added twice."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

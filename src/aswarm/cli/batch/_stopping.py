@@ -1,4 +1,4 @@
-"""How a batch is stopped: SIGTERM, which docker, systemd and slurm send, and work that is finished before the end."""
+"""The stop of a batch: by SIGTERM, which docker, systemd and slurm send; and work that is finished before the end."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came. It ends a batch as Ctrl-C does, with another exit code."""
+    """The process has got SIGTERM. It ends a batch as Ctrl-C does, with another exit code."""
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """`asyncio.run`; SIGTERM cancels what runs, waits for it, and then raises Terminated.
+    """`asyncio.run`, and SIGTERM cancels the work, waits for it, and then raises Terminated.
 
     On Windows, which has no SIGTERM, and outside the main thread, signals keep their usual effect.
     """
@@ -32,7 +32,7 @@ async def _cancelled_by_sigterm(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def finish(work: Coroutine[Any, Any, None], seconds: float) -> None:
-    """Await the work. If the caller is cancelled, the work gets this many seconds to end before that is raised."""
+    """Await the work. If the caller is cancelled, the work gets this many seconds to end before the cancellation is raised."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait([task])

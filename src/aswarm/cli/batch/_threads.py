@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 async def in_thread(items: Generator[T], ahead: int = 64) -> AsyncGenerator[T]:
-    """The items, taken in a thread, at most `ahead` of them before they are asked for. Raises what taking them raises.
+    """The items, read in a thread, at most `ahead` of them in advance. Raises the errors of reading them.
 
-    Leaving early never waits for the thread. If it is stuck in a read, it closes `items` when the read returns.
+    Leaving early never waits for the thread. A thread that is stuck in a read closes `items` when the read returns.
     """
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[tuple[T] | BaseException | None] = asyncio.Queue()
@@ -74,7 +74,7 @@ class DaemonWorker:
                 future.set_result(None)
 
     async def call(self, call: Callable[[], None]) -> None:
-        """Make the call and wait for its end. Raises what it raises. Cancelling skips the call, or stops waiting for it."""
+        """Make the call and wait for its end. Raises its errors. Cancelling skips the call, or stops waiting for it."""
         await asyncio.wrap_future(self._request(call))
 
     def _request(self, call: Callable[[], None]) -> Future[None]:

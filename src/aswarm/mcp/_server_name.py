@@ -1,0 +1,44 @@
+"""The name of a server in error texts. Decides which parts of a URL or a command may be secret, and leaves them out."""
+
+from __future__ import annotations
+
+import re
+from itertools import dropwhile
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import urlsplit
+
+from mcp import StdioServerParameters
+
+from aswarm._errors import ConfigurationError
+
+_LAUNCHERS = ("npx", "bunx", "pnpx", "uvx", "pipx", "node", "bun", "deno", "python")
+_MAY_BE_SECRET = re.compile(r"=|://|\s")  # a setting, a URL, code
+
+
+def name_of(server: Any) -> str:
+    """The server in error texts, which the model reads too, without passwords, queries and arguments.
+
+    Raises ConfigurationError for a text that is no URL.
+    """
+    if isinstance(server, StdioServerParameters):
+        return _program_of([server.command, *server.args])
+    if isinstance(server, str):
+        parts = urlsplit(server)
+        if parts.scheme not in ("http", "https"):
+            raise ConfigurationError(
+                f"an MCP server is a URL that begins with https:// or http://, or StdioServerParameters(command=...), not {server!r}"
+            )
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return str(getattr(server, "name", None) or getattr(server, "__qualname__", None) or type(server).__name__)
+
+
+def _program_of(words: list[str]) -> str:
+    """The program that a command starts: its name, and after a launcher the package or the file that it launches."""
+    if PurePath(words[0]).name == "env":
+        words = [*dropwhile(lambda word: word.startswith("-") or "=" in word, words[1:])] or words[:1]
+    command, *arguments = words
+    if PurePath(command).stem.rstrip("0123456789.") not in _LAUNCHERS:
+        return command
+    launched = next((each for each in arguments if not each.startswith("-")), "")
+    return command if not launched or _MAY_BE_SECRET.search(launched) else f"{command} {launched}"
