@@ -259,7 +259,7 @@ def browser(session: nox.Session) -> None:
     if not shutil.which("chromium"):
         session.skip("there is no chromium here: `apt-get install chromium`, or that of your system, runs these tests")
     try:
-        session.install(".", *group("test"), *group("browser"))
+        session.install(".", *group("test"), *group("browser"), *group("web"))
     except CommandFailed:
         session.skip("playwright cannot be installed on this machine")
     session.run("pytest", "tests/serve/browser", *session.posargs)
