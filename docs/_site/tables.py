@@ -120,9 +120,12 @@ ROUTES = {
         "the events after `Last-Event-ID` or `?after=`, then live; 204 once the run has ended and all is seen",
     ),
     "POST /runs/{run}/cancel": ("native", "stops the run, waits for its tools, and answers what happened"),
-    "GET /conversations": ("native", "the conversations of the user, newest first; `?limit=`, `?before=`"),
+    "GET /conversations": ("native", "the conversations of the user, the last updated first; `?limit=`, `?before=`"),
     "GET /conversations/{conversation}": ("native", "messages, active agent, calls that wait, `active_run`"),
-    "DELETE /conversations/{conversation}": ("native", "deletes the conversation and the logs of its runs; 204"),
+    "DELETE /conversations/{conversation}": (
+        "native",
+        "deletes the conversation and the logs of its runs: 204; 409 while one of them is active",
+    ),
     "POST /conversations/{conversation}/fork": (
         "native",
         'a copy of the first `after` messages; 201 with `{"conversation"}`',

@@ -182,6 +182,13 @@ def test_the_index_is_found_from_the_readme() -> None:
     assert f"{HOME}/blob/main/docs/index.md" in README.read_text(encoding="utf-8")
 
 
+def test_the_first_page_names_every_extra() -> None:
+    """Each has a row that says what it is for."""
+    settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    rows = re.findall(r"^\| `(\w+)` \|", (PROJECT / "docs/index.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(rows) == sorted(settings["project"]["optional-dependencies"])
+
+
 def test_the_design_names_every_room_in_the_order_of_the_layers() -> None:
     """The table of rooms lists what the layers of pyproject.toml list, from the bottom up."""
     settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -12,6 +12,9 @@ import pytest
 from _site import checks, copies, pages, pictures, reference, source, tables
 
 
+WRITE = "it is not current: PYTHONPATH=docs python -m _site write"
+
+
 def test_every_public_name_has_one_entry_in_the_reference() -> None:
     """A page of the reference describes each name of each `__all__`, once."""
     assert reference.missing_names() == []
@@ -26,13 +29,13 @@ def test_every_page_can_be_reached_from_the_first_one() -> None:
 def test_a_table_that_is_made_from_the_code_is_current(name: str) -> None:
     """`PYTHONPATH=docs python -m _site write` brings all of them up to date."""
     text = tables.blocks()[name].read_text(encoding="utf-8")
-    assert tables.current(name, text) == text
+    assert tables.current(name, text) == text, WRITE
 
 
 @pytest.mark.parametrize("name", pictures.DRAWN)
 def test_a_picture_that_is_made_from_the_code_is_current(name: str) -> None:
     """The same command draws all of them again."""
-    assert (pictures.FOLDER / f"{name}.svg").read_text(encoding="utf-8") == str(pictures.DRAWN[name]())
+    assert (pictures.FOLDER / f"{name}.svg").read_text(encoding="utf-8") == str(pictures.DRAWN[name]()), WRITE
 
 
 def test_events_come_in_the_order_of_the_picture() -> None:
