@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import click
 
 from aswarm._errors import ConfigurationError
+from aswarm._text import how_to_install
 
 from ._exits import SetupError
 from ._mcp_servers import with_async_mcp_servers
@@ -18,6 +19,7 @@ from ._mcp_servers import with_async_mcp_servers
 if TYPE_CHECKING:
     from aswarm._agent import Agent
     from aswarm._swarm import AsyncSwarm
+    from aswarm.durable import DurableRuns
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,7 +28,7 @@ _LOCAL_HOSTS = (LOOPBACK, "::1", "localhost")
 
 
 def server_options(function: F) -> F:
-    """`--host`, `--port`, `--token` and `--store`."""
+    """`--host`, `--port`, `--token`, `--store` and `--code-version`."""
     host = click.option("--host", default=LOOPBACK, show_default=True, help="The address to listen at.")
     port = click.option(
         "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free port."
@@ -37,8 +39,16 @@ def server_options(function: F) -> F:
         help="What requests must have as their bearer token; needed for a --host that other machines reach. Other users of "
         "this machine can read the command line, so set the environment variable ASWARM_TOKEN.",
     )
-    store = click.option("--store", metavar="FILE", help="An SQLite file for the conversations. [default: memory]")
-    return host(port(token(store(function))))
+    store = click.option(
+        "--store",
+        metavar="FILE|URL",
+        help="An SQLite file for the conversations; or the URL of a database for durable runs, sqlite:///runs.db or "
+        "postgresql://user@host/database, which also has the runs and continues them in another process. [default: memory]",
+    )
+    version = click.option(
+        "--code-version", metavar="TEXT", help="For durable runs: the version of the agents' code, such as a date."
+    )
+    return host(port(token(store(version(function)))))
 
 
 def serve_until_stopped(
@@ -49,6 +59,7 @@ def serve_until_stopped(
     port: int,
     token: str | None,
     store: str | None,
+    code_version: str | None = None,
     servers: Sequence[str] = (),
 ) -> None:
     """Serve the agents, with the page and all wires. The first one gets the tools of the MCP `servers`."""
@@ -63,27 +74,48 @@ def serve_until_stopped(
     except ModuleNotFoundError as error:
         raise SetupError(f"serving needs {error.name}: install the extra aswarm[serve]") from error
     try:
+        runs = durable_runs(swarm, agents, store, code_version)
         service = Service(
             swarm,
             agents=agents,
             auth=local_only if token is None else bearer(token),
-            store=store,
+            store=store if runs is None else runs.store,
+            runs=runs,
             wires=("agui", "vercel", "openai"),
             page=True,
             show=everything,
         )
     except ConfigurationError as error:
         raise SetupError(str(error)) from error
+    if runs is not None:
+        runs.drivers = service.drivers
     with listening(host, port) as listener:
         names = ", ".join(agent.name for agent in agents)
         click.echo(f"{names}: http://{shown_address(listener)}/ (Ctrl-C ends it)", err=True)
         server = uvicorn.Server(uvicorn.Config(service, log_level="warning", lifespan="on"))
 
         async def serve() -> None:
-            async with with_async_mcp_servers(agents[0], servers):
+            async with with_async_mcp_servers(agents[0], servers), nullcontext() if runs is None else runs:
                 await server.serve(sockets=[listener])
 
         anyio.run(serve)
+
+
+def durable_runs(swarm: AsyncSwarm, agents: list[Agent], store: str | None, version: str | None) -> DurableRuns | None:
+    """The runs in the database of a URL; None for a file. Raises SetupError."""
+    if store is None or "://" not in store:
+        return None
+    if version is None:
+        raise SetupError(
+            "durable runs need --code-version: a process continues only runs of its own version of the agents' code"
+        )
+    try:
+        from aswarm.durable import DurableRuns  # noqa: PLC0415 - of an extra
+    except ModuleNotFoundError as error:
+        raise SetupError(f"durable runs need the package {error.name}: {how_to_install('durable')}") from error
+    from aswarm.serve import Limits  # noqa: PLC0415 - as above
+
+    return DurableRuns(swarm, agents=agents, store=store, version=version, limits=Limits())
 
 
 def listening(host: str, port: int) -> socket.socket:
