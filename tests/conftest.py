@@ -63,6 +63,15 @@ async def nothing_left() -> AsyncIterator[list[dict[str, Any]]]:
     assert not reported, f"the exception handler was called: {reported}"
 
 
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The connection string of a PostgreSQL server, which is started once in a session."""
+    from stores import postgres_server
+
+    with postgres_server(tmp_path_factory.mktemp("postgres")) as uri:
+        yield uri
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty current directory with no credentials; modules that are imported from it are forgotten afterwards."""

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from stores import empty_schema, postgres_server
+from stores import empty_schema
 
 from aswarm.conversations import MemoryStore, PostgresStore, SQLiteStore, Store
-
-
-@pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The connection string of a PostgreSQL server, which is started once in a session."""
-    with postgres_server(tmp_path_factory.mktemp("postgres")) as uri:
-        yield uri
 
 
 @pytest.fixture

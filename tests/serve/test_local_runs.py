@@ -241,7 +241,7 @@ async def test_a_log_that_cannot_be_written_ends_no_run(
     """Live readers see the end, and the conversation is kept; leases and old runs are attempted again later."""
     monkeypatch.setattr("aswarm.serve._log_access._SECONDS_AFTER_FAILURE", 0.01)
     monkeypatch.setattr("aswarm.serve._local_runs._FORGET_EVERY", 0.0)
-    monkeypatch.setattr("aswarm.serve._local_runs._TOUCH_EVERY", 0.02)
+    monkeypatch.setattr("aswarm.serve._logged_runs._TOUCH_EVERY", 0.02)
 
     def fail(*_: Any) -> Any:
         raise sqlite3.OperationalError("disk I/O error")
@@ -265,7 +265,7 @@ async def test_a_log_that_cannot_be_read_for_a_moment_ends_nothing(
 ) -> None:
     """The failures are logged; afterwards another process stops one run, and the other one ends without a reader."""
     monkeypatch.setattr("aswarm.serve._changes._SECONDS_AFTER_FAILURE", 0.01)
-    monkeypatch.setattr("aswarm.serve._local_runs._TOUCH_EVERY", 0.01)
+    monkeypatch.setattr("aswarm.serve._logged_runs._TOUCH_EVERY", 0.01)
     failed: list[str] = []
 
     def failing_once(method: Any, name: str) -> Any:

@@ -12,19 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from stores import emptied_database, empty_schema
 
 from aswarm import Agent, AsyncSwarm, tool
-from aswarm.conversations import MemoryStore, SQLiteStore, Store
+from aswarm.conversations import MemoryStore, PostgresStore, SQLiteStore, Store
 from aswarm.serve import Entry, Limits, LocalRuns, NewRun, Run, Runs
 from aswarm.testing import ScriptedModel
 
 
 @dataclass
 class Place:
-    """An open implementation, and the store of its conversations."""
+    """An open implementation, and the store of its conversations.
+
+    `hands_back`: a run that does not end in time when the process ends is continued by another process.
+    """
 
     runs: Runs
     store: Store
+    hands_back: bool = False
 
     async def start(self, text: str = "Hi!", *, user: str = "ann", conversation: str | None = "c", **more: Any) -> Run:
         """Start a run with a message of a user."""
@@ -68,12 +73,13 @@ class Workshop:
 
 
 LIMITS = Limits()
+Server = Callable[[], str]  # starts a PostgreSQL server; its connection string
 Factory = Callable[..., AbstractAsyncContextManager[Place]]
 
 
 @asynccontextmanager
 async def in_memory(
-    folder: Path, model: ScriptedModel, workshop: Workshop, limits: Limits = LIMITS
+    folder: Path, server: Server, model: ScriptedModel, workshop: Workshop, limits: Limits = LIMITS
 ) -> AsyncGenerator[Place]:
     store = MemoryStore()
     async with (
@@ -86,7 +92,7 @@ async def in_memory(
 
 @asynccontextmanager
 async def in_file(
-    folder: Path, model: ScriptedModel, workshop: Workshop, limits: Limits = LIMITS
+    folder: Path, server: Server, model: ScriptedModel, workshop: Workshop, limits: Limits = LIMITS
 ) -> AsyncGenerator[Place]:
     async with (
         SQLiteStore(folder / "chats.sqlite") as store,
@@ -96,7 +102,54 @@ async def in_file(
         yield Place(runs, store)
 
 
-FACTORIES: dict[str, Factory] = {"memory": in_memory, "sqlite": in_file}
+@asynccontextmanager
+async def in_postgres(
+    folder: Path, server: Server, model: ScriptedModel, workshop: Workshop, limits: Limits = LIMITS
+) -> AsyncGenerator[Place]:
+    async with (
+        PostgresStore(empty_schema(server())) as store,
+        AsyncSwarm(model.client()) as swarm,
+        LocalRuns(swarm, store, agents=workshop.agents(), limits=limits) as runs,
+    ):
+        yield Place(runs, store)
+
+
+@asynccontextmanager
+async def durable_in_file(
+    folder: Path, server: Server, model: ScriptedModel, workshop: Workshop, limits: Limits = LIMITS
+) -> AsyncGenerator[Place]:
+    async with durable(f"sqlite:///{folder / 'runs.db'}", model, workshop, limits) as place:
+        yield place
+
+
+@asynccontextmanager
+async def durable_in_postgres(
+    folder: Path, server: Server, model: ScriptedModel, workshop: Workshop, limits: Limits = LIMITS
+) -> AsyncGenerator[Place]:
+    async with durable(emptied_database(server()), model, workshop, limits) as place:
+        yield place
+
+
+@asynccontextmanager
+async def durable(url: str, model: ScriptedModel, workshop: Workshop, limits: Limits) -> AsyncGenerator[Place]:
+    from aswarm.durable import DurableRuns
+
+    async with (
+        AsyncSwarm(model.client()) as swarm,
+        DurableRuns(swarm, agents=workshop.agents(), store=url, version="1", limits=limits) as runs,
+    ):
+        yield Place(runs, runs.store, hands_back=True)
+
+
+FACTORIES: dict[str, Factory] = {
+    "memory-asyncio": in_memory,
+    "memory-trio": in_memory,
+    "sqlite-asyncio": in_file,
+    "sqlite-trio": in_file,
+    "postgres-asyncio": in_postgres,
+    "durable_sqlite-asyncio": durable_in_file,
+    "durable_postgres-asyncio": durable_in_postgres,
+}
 
 
 async def entries_of(run: Run, after: int = -1) -> list[Entry]:

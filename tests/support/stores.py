@@ -52,6 +52,22 @@ def empty_schema(server: str) -> str:
     return f"{server}&options=-csearch_path%3D{schema}"
 
 
+def emptied_database(server: str) -> str:
+    """The connection string of a database for durable runs, without any. It is made once: its many tables take a while."""
+    url = server.replace("/postgres?", "/durable?")
+    with psycopg.connect(server, autocommit=True) as connection:
+        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = 'durable'").fetchall():
+            connection.execute("CREATE DATABASE durable")
+    with psycopg.connect(url, autocommit=True) as connection:
+        tables = connection.execute(
+            "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname IN ('dbos', 'public') "
+            "AND tablename NOT IN ('dbos_migrations', 'queues', 'aswarm_store', 'aswarm_run_format')"
+        ).fetchall()
+        if tables:
+            connection.execute(f"TRUNCATE {', '.join(name for (name,) in tables)} CASCADE".encode())
+    return url
+
+
 def user(text: str) -> dict[str, Any]:
     """A message of the user."""
     return {"role": "user", "content": text}

@@ -68,6 +68,18 @@ class CurrentCall:
         return self._call.arguments
 
     @property
+    def key(self) -> str:
+        """An idempotency key: no other call has it, and this call has it each time that it is attempted.
+
+        It is made of the id of the run, the turn and the position, so another attempt has it too if its run has the same id: a
+        durable run, or one with `run_id=`. For the function of the call; it is empty in a middleware.
+        """
+        run = running_run.get()
+        if run is None or not any(call is self._call for call in run.state.calls):
+            return ""
+        return f"{run.state.id}:{run.state.turns}:{self._call.position}"
+
+    @property
     def agent(self) -> Agent:
         """The agent that made the call."""
         return self._call.agent

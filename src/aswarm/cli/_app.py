@@ -17,6 +17,7 @@ from ._exits import ExitCode, exits
 from ._graph import graph
 from ._mcp import mcp
 from ._run import run
+from ._runs import runs, worker
 from ._serve import serve
 
 
@@ -36,6 +37,6 @@ app = _App(
     "for a server of your own.",
     epilog=help_of(*ExitCode),
     context_settings={"help_option_names": ["-h", "--help"]},
-    commands=[run, chat, batch, graph, evals, serve, mcp, demo],
+    commands=[run, chat, batch, graph, evals, serve, mcp, worker, runs, demo],
 )
 click.version_option(__version__, prog_name="aswarm", message="%(prog)s %(version)s")(app)

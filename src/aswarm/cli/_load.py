@@ -40,6 +40,16 @@ def load_agent(target: str) -> Agent:
         return _as_agent(_attribute(_module(place), place, attribute), target)
 
 
+def load_runs(target: str) -> Any:
+    """The object that `target` names, or that its function without parameters returns: a `DurableRuns`. Raises SetupError."""
+    place, _, attribute = target.rpartition(":")
+    if not (place and _is_name(attribute)):
+        raise SetupError(f"expected module:attribute or path/to/file.py:attribute, not {target!r}")
+    with reserve_stdout(), _explained(target):
+        found = _attribute(_module(place), place, attribute)
+        return found() if callable(found) and not _needs_arguments(found) else found
+
+
 def load_output(target: str) -> Any:
     """The type of answers that `target` names, or the `Output`. Raises SetupError if there is no such attribute."""
     place, _, attribute = target.rpartition(":")

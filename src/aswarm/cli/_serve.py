@@ -27,6 +27,7 @@ def serve(
     port: int,
     token: str | None,
     store: str | None,
+    code_version: str | None,
     servers: tuple[str, ...],
     base_url: str | None,
 ) -> None:
@@ -35,4 +36,13 @@ def serve(
 
     agents = [load_agent(target) for target in agent]
     with provider(base_url):
-        serve_until_stopped(AsyncSwarm(), agents, host=host, port=port, token=token, store=store, servers=servers)
+        serve_until_stopped(
+            AsyncSwarm(),
+            agents,
+            host=host,
+            port=port,
+            token=token,
+            store=store,
+            code_version=code_version,
+            servers=servers,
+        )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import click
 
+from aswarm._errors import ConfigurationError
 from aswarm._text import how_to_install
 
 from ._exits import SetupError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from aswarm._agent import Agent
     from aswarm._swarm import AsyncSwarm
+    from aswarm.durable import DurableRuns
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,7 +30,7 @@ _LOCAL_HOSTS = (LOOPBACK, "::1", "localhost")
 
 
 def server_options(function: F) -> F:
-    """`--host`, `--port`, `--token` and `--store`."""
+    """`--host`, `--port`, `--token`, `--store` and `--code-version`."""
     host = click.option(
         "--host", metavar="ADDRESS", default=LOOPBACK, show_default=True, help="The address to listen at."
     )
@@ -39,8 +41,17 @@ def server_options(function: F) -> F:
         help="The bearer token that each request must have. A --host that other machines can reach needs one. Other users of "
         "this machine can read the command line, so set the environment variable ASWARM_TOKEN instead.",
     )
-    store = click.option("--store", metavar="FILE", help="An SQLite file for the conversations. [default: memory]")
-    return host(port_option("The port to listen at; 0 takes any free port.", 8000)(token(store(function))))
+    store = click.option(
+        "--store",
+        metavar="FILE|URL",
+        help="An SQLite file for the conversations; or the URL of a database for durable runs, sqlite:///runs.db or "
+        "postgresql://user@host/database, which also has the runs and continues them in another process. [default: memory]",
+    )
+    version = click.option(
+        "--code-version", metavar="TEXT", help="For durable runs: the version of the agents' code, such as a date."
+    )
+    port = port_option("The port to listen at; 0 takes any free port.", 8000)
+    return host(port(token(store(version(function)))))
 
 
 def port_option(text: str, default: int | None = None) -> Callable[[F], F]:
@@ -63,6 +74,7 @@ def serve_until_stopped(
     port: int,
     token: str | None,
     store: str | None,
+    code_version: str | None = None,
     servers: Sequence[str] = (),
 ) -> None:
     """Serve the agents, with the page and all wires. The first agent gets the tools of the MCP `servers`."""
@@ -71,7 +83,10 @@ def serve_until_stopped(
             f"--host {host} can be reached from other machines: set ASWARM_TOKEN, or use --host {LOOPBACK}"
         )
     try:
-        server = _server(swarm, agents, token, store)
+        runs = durable_runs(swarm, agents, store, code_version)
+        server = _server(swarm, agents, token, store, runs)
+    except ConfigurationError as error:
+        raise SetupError(str(error)) from error
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
         raise SetupError(f"serving needs the package {package}: {how_to_install('serve')}") from error
@@ -80,13 +95,15 @@ def serve_until_stopped(
         click.echo(f"{names}: http://{shown_address(listener)}/ (Ctrl-C ends it)", err=True)
 
         async def serve() -> None:
-            async with with_async_mcp_servers(agents[0], servers):
+            async with with_async_mcp_servers(agents[0], servers), nullcontext() if runs is None else runs:
                 await server.serve(sockets=[listener])
 
         anyio.run(serve)
 
 
-def _server(swarm: AsyncSwarm, agents: list[Agent], token: str | None, store: str | None) -> uvicorn.Server:
+def _server(
+    swarm: AsyncSwarm, agents: list[Agent], token: str | None, store: str | None, runs: DurableRuns | None
+) -> uvicorn.Server:
     import uvicorn  # noqa: PLC0415 - an extra
 
     from aswarm.serve import Service, bearer, everything, local_only  # noqa: PLC0415 - it needs starlette
@@ -95,12 +112,32 @@ def _server(swarm: AsyncSwarm, agents: list[Agent], token: str | None, store: st
         swarm,
         agents=agents,
         auth=local_only if token is None else bearer(token),
-        store=store,
+        store=store if runs is None else runs.store,
+        runs=runs,
         wires=("agui", "vercel", "openai"),
         page=True,
         show=everything,
     )
+    if runs is not None:
+        runs.drivers = service.drivers
     return uvicorn.Server(uvicorn.Config(service, log_level="warning", lifespan="on"))
+
+
+def durable_runs(swarm: AsyncSwarm, agents: list[Agent], store: str | None, version: str | None) -> DurableRuns | None:
+    """The runs in the database of a URL; None for a file. Raises SetupError."""
+    if store is None or "://" not in store:
+        return None
+    if version is None:
+        raise SetupError(
+            "durable runs need --code-version: a process continues only runs of its own version of the agents' code"
+        )
+    try:
+        from aswarm.durable import DurableRuns  # noqa: PLC0415 - of an extra
+    except ModuleNotFoundError as error:
+        raise SetupError(f"durable runs need the package {error.name}: {how_to_install('durable')}") from error
+    from aswarm.serve import Limits  # noqa: PLC0415 - as above
+
+    return DurableRuns(swarm, agents=agents, store=store, version=version, limits=Limits())
 
 
 def listening(host: str, port: int) -> socket.socket:

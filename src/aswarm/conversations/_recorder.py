@@ -218,7 +218,7 @@ class Recorder:
         messages = [*self._history, *response.messages]
         while self._is_refused and messages and messages[-1]["role"] == "user":
             del messages[-1]
-        keep = _common(stored.messages, messages)
+        keep = common_messages(stored.messages, messages)
         agent, agent_fault = self._agent_name(response.agent)
         context, context_fault = _storable(response.context_variables, stored.context_variables)
         change = Change(
@@ -242,7 +242,7 @@ class Recorder:
         return agent.name, None
 
 
-def _common(before: list[Message], after: list[Message]) -> int:
+def common_messages(before: list[Message], after: list[Message]) -> int:
     """How many messages the two begin with that are the same."""
     for position, (old, new) in enumerate(zip(before, after, strict=False)):
         if old is not new and old != new:

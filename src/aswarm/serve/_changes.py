@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -18,8 +17,11 @@ _SECONDS_AFTER_FAILURE = 1.0
 class Changes:
     """Wakes the readers of runs of other processes. One poller serves all of them, and only while there are some."""
 
-    def __init__(self, version: Callable[[], Awaitable[int]], *, seconds: float) -> None:
-        """`version`: a number that changes with the log. `seconds`: how long the poller sleeps."""
+    def __init__(
+        self, version: Callable[[], Awaitable[int]], *, seconds: float, errors: tuple[type[Exception], ...]
+    ) -> None:
+        """`version`: a number that changes with the log. `seconds`: how long the poller sleeps. `errors`: of the log."""
+        self._errors = errors
         self._version = version
         self._seconds = seconds
         self._news = anyio.Event()
@@ -62,7 +64,7 @@ class Changes:
                     await on_change()
                     last = version
                     self.ring()
-            except sqlite3.Error:
+            except self._errors:
                 logger.exception("the log of runs cannot be read; another attempt follows", extra=NO_RUN)
                 await anyio.sleep(_SECONDS_AFTER_FAILURE)
             await anyio.sleep(self._seconds)

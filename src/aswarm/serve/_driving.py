@@ -190,17 +190,22 @@ class Drivers:
 
 
 class Driver:
-    """Drives one run. `load` comes first, then `drive`, then `endings`."""
+    """Drives one run. `load` comes first, then `drive`, then `endings`.
+
+    `new`: what the run begins with. `agent`: the one that a new conversation begins with. `stored`: the conversation as it was
+    loaded. `last_run`: as given to `load`.
+    """
 
     def __init__(self, drivers: Drivers, new: NewRun, agent: Agent, chat: Conversation | None) -> None:
         self.run_id = uuid.uuid4().hex if new.run_id is None else new.run_id
         self._drivers = drivers
-        self._new = new
-        self._agent = agent
+        self.new = new
+        self.agent = agent
         self._chat = chat
         self._messages: list[Message] = []
         self._resume: Mapping[int, Decision] | Literal[True] | None = None
-        self._stored = Stored("")
+        self.stored = Stored("")
+        self.last_run: str | None = None
         self._maker = EntryMaker()
         self._run: EventStream | None = None
         self._finished: RunFinished | None = None
@@ -212,26 +217,32 @@ class Driver:
 
         `last_run`: the id of the run before this one in the conversation.
         """
-        new, chat = self._new, self._chat
-        stored = Stored("") if chat is None else await chat.load()
-        if new.regenerate and chat is not None:
-            stored = await _without_answer(self._drivers, chat, stored)
-        self._stored, self._messages = stored, _new_messages(new, stored)
+        new = self.new
+        self.stored = stored = await self._load_stored()
+        self.last_run = last_run
+        self._messages = _new_messages(new, stored)
         self._resume = self._resumed(stored, last_run)
         history, added = _split(stored, self._messages)
         self._maker = EntryMaker(history, error_text=self._drivers.error_text)
         return self._maker.started(
             self.run_id,
             new.conversation or "",
-            self._drivers.known.get(stored.agent) or self._agent,
+            self._drivers.known.get(stored.agent) or self.agent,
             added,
             resume=False if self._resume is None or self._resume is True else self._resume,
             context_variables={**stored.context_variables, **(new.client_context or {})},
         )
 
+    async def _load_stored(self) -> Stored:
+        chat = self._chat
+        if chat is None:
+            return Stored("")
+        stored = await chat.load()
+        return await _without_answer(self._drivers, chat, stored) if self.new.regenerate else stored
+
     def _resumed(self, stored: Stored, last_run: str | None) -> Mapping[int, Decision] | Literal[True] | None:
         """What the run resumes with: decisions; True for a history without an answer at its end; None for new messages."""
-        new = self._new
+        new = self.new
         if self._messages:
             return None
         if new.answers and not stored.revision:
@@ -256,7 +267,7 @@ class Driver:
             self._requests.append(request)
             self._add_requests(add)
 
-        run_extras.set(RunExtras(self._new.tools, log_request if self._drivers.logs_requests else None))
+        run_extras.set(RunExtras(self.new.tools, log_request if self._drivers.logs_requests else None))
         async with self._stream() as run:
             self._run = run
             async for event in run:
@@ -277,10 +288,10 @@ class Driver:
             self._requests.clear()
 
     def _stream(self) -> AbstractAsyncContextManager[EventStream]:
-        new, chat, limits = self._new, self._chat, self._drivers.limits
+        new, chat, limits = self.new, self._chat, self._drivers.limits
         if chat is None:
             return self._drivers.swarm.stream(
-                self._agent, list(new.messages), new.context_variables, max_turns=limits.max_turns, run_id=self.run_id
+                self.agent, list(new.messages), new.context_variables, max_turns=limits.max_turns, run_id=self.run_id
             )
         if self._resume is not None:
             return chat.resume_stream(
@@ -288,22 +299,31 @@ class Driver:
                 new.client_context,
                 max_turns=limits.max_turns,
                 run_id=self.run_id,
-                revision=self._stored.revision,
+                revision=self.stored.revision,
             )
         return stream_from(
-            chat, self._stored, self._messages, new.client_context, max_turns=limits.max_turns, run_id=self.run_id
+            chat, self.stored, self._messages, new.client_context, max_turns=limits.max_turns, run_id=self.run_id
         )
 
     def _response(self) -> Response:
         assert self._run is not None  # noqa: S101 - it is set before any event
         return self._run.response
 
+    @property
+    def has_finished(self) -> bool:
+        """Whether the run has ended by itself."""
+        return self._finished is not None
+
+    def response_after(self, error: BaseException | None) -> Response | None:
+        """What the run has done so far; None if it has not begun. `error`: what has ended it."""
+        of_error = error.response if isinstance(error, AswarmError) else None
+        return of_error or (None if self._run is None else self._run.response)
+
     def endings(self, reason: str | None, error: BaseException | None) -> list[Entry]:
         """The last entries: of the end that the run has had, of an error, or of a run that was stopped for a reason."""
-        response = None if self._run is None else self._run.response
+        response = self.response_after(error)
         if error is not None:
-            of_error = error.response if isinstance(error, AswarmError) else None
-            return self._maker.failed(error, of_error or response)
+            return self._maker.failed(error, response)
         if self._finished is not None:
             return self._maker.event(self._finished, self._response)
         return self._maker.stopped(reason or "cancelled", response)

@@ -49,17 +49,17 @@ class LiveEntries:
 
     async def read(self, after: int) -> list[Entry]:
         """The entries above `after`, once there is one. Empty after the last one, and if the entries are no longer here."""
-        while self.has(after) and not self.ended.is_set() and self.last <= after:
+        while self.has(after) and not self.ended.is_set() and self.last < max(after + 1, self._first):
             if self._news is None:
                 self._news = anyio.Event()
             await self._news.wait()
-        return self._entries[after + 1 - self._first :] if self.has(after) else []
+        return self._entries[max(0, after + 1 - self._first) :] if self.has(after) else []
 
 
 class LiveRun(LiveEntries):
     """A run of this process. `scope` is the cancel scope of its task, `reason` says why it was cancelled.
 
-    `readers`: how many there are now. `unread`: the scope of the task that cancels the run unless a reader comes. `bytes`: of
+    `is_fenced`: another process has the run, so that this one must not write to it any more. `readers`: how many there are now. `unread`: the scope of the task that cancels the run unless a reader comes. `bytes`: of
     its log.
     """
 
@@ -71,9 +71,14 @@ class LiveRun(LiveEntries):
         self.readers = 0
         self.unread = anyio.CancelScope()
         self.bytes = 0
-        self._is_fenced = False
+        self.is_fenced = False
+        self._begins = 0  # the number of the first entry of this process
         self._written = 0  # how many entries are in the log
         self._unwritten: list[bytes] = []  # those that are not, as JSON
+
+    def begin_at(self, number: int) -> None:
+        """Count the entries from here: the log has those before, up to `record.last`, and another process has written them."""
+        self._first = self._written = self._begins = number
 
     def cancel(self, reason: str) -> None:
         """Stop the run. The first reason counts."""
@@ -95,13 +100,19 @@ class LiveRun(LiveEntries):
 
     def fence(self) -> None:
         """Another process has closed the run, so that this one must not write to it any more."""
-        self._is_fenced = True
+        self.is_fenced = True
         self.cancel("its lease was lost")
         self._wake()
 
+    def leave(self) -> None:
+        """Another process continues the run: its readers find the entries in the log."""
+        self.is_fenced = True
+        self.end()
+
     def has(self, after: int) -> bool:
         """As above; of a run that another process has closed, the log has the end."""
-        return not self._is_fenced and super().has(after)
+        is_behind = self._first == self._begins > after > self.record.last - 1 >= 0
+        return not self.is_fenced and (is_behind or super().has(after))
 
     def unwritten(self, last: Entry | None = None) -> Lot | None:
         """What is to be written: the entries that are not in the log, and `last`, which readers do not see yet."""

@@ -17,7 +17,7 @@ from itertools import accumulate
 from os import PathLike, fspath
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from aswarm._errors import ConfigurationError
 
@@ -25,28 +25,27 @@ from ._entries import now
 from ._runs import KeyReused, Limits, NewRun, RunActive, RunLimit, RunNotFound, RunRecord, RunStatus
 
 FORMAT = 1
-_BUSY_SECONDS = 5.0
 _ROWS_AT_ONCE = 200
 _BYTES_AT_ONCE = 256_000
 # ruff: noqa: S608 - statements are put together from names of this module; all data is passed as parameters
-_TABLES = """
+TABLES = """
 CREATE TABLE IF NOT EXISTS aswarm_run_format (format INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS aswarm_run (
-    id TEXT PRIMARY KEY, user TEXT NOT NULL, conversation TEXT, agent TEXT, key TEXT, digest TEXT NOT NULL,
+    id TEXT PRIMARY KEY, "user" TEXT NOT NULL, conversation TEXT, agent TEXT, key TEXT, digest TEXT NOT NULL,
     status TEXT NOT NULL, reason TEXT, started INTEGER NOT NULL, ended INTEGER, on_disconnect TEXT NOT NULL,
     owner TEXT NOT NULL, leased_until INTEGER NOT NULL, cancel TEXT, last_read INTEGER NOT NULL DEFAULT 0
 );
-CREATE UNIQUE INDEX IF NOT EXISTS aswarm_run_key ON aswarm_run (user, key) WHERE key IS NOT NULL;
-CREATE UNIQUE INDEX IF NOT EXISTS aswarm_run_active ON aswarm_run (user, conversation)
+CREATE UNIQUE INDEX IF NOT EXISTS aswarm_run_key ON aswarm_run ("user", key) WHERE key IS NOT NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS aswarm_run_active ON aswarm_run ("user", conversation)
     WHERE status = 'running' AND conversation IS NOT NULL;
 CREATE INDEX IF NOT EXISTS aswarm_run_running ON aswarm_run (owner) WHERE status = 'running';
-CREATE INDEX IF NOT EXISTS aswarm_run_of_user ON aswarm_run (user, conversation, started);
+CREATE INDEX IF NOT EXISTS aswarm_run_of_user ON aswarm_run ("user", conversation, started);
 CREATE TABLE IF NOT EXISTS aswarm_run_entries (
     run TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (run, first)
 ) WITHOUT ROWID;
 """
-_RECORD = (
-    "id, user, conversation, agent, status, started, ended, reason, digest, on_disconnect, "
+RECORD = (
+    'id, "user", conversation, agent, status, started, ended, reason, digest, on_disconnect, '
     "coalesce((SELECT last FROM aswarm_run_entries WHERE run = id ORDER BY first DESC LIMIT 1), -1), key"
 )
 
@@ -67,17 +66,31 @@ class Ending(NamedTuple):
 
 
 class RunLog:
-    """The log of all runs in one database. Any thread may use it, but only one at a time."""
+    """The log of all runs in one database. Any thread may use it, but only one at a time.
 
-    def __init__(self, path: str | PathLike[str] | None, *, lease: float) -> None:
-        """`path`: None for memory. `lease`: seconds after which another process may close the runs of this one."""
+    The statements are those that SQLite and PostgreSQL have in common, apart from the class attributes.
+    """
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (sqlite3.Error,)
+    _order: ClassVar[str] = "rowid"  # the column that counts runs
+    _locked: ClassVar[str] = ""  # what a SELECT needs that keeps its rows for the transaction
+    _busy_seconds: ClassVar[float] = 5.0  # how long a call waits for other writers
+
+    def __init__(self, path: str | PathLike[str] | None, *, lease: float, owner: str | None = None) -> None:
+        """`path`: None for memory. `lease`: seconds after which another process may close the runs of this one.
+
+        `owner`: the name of this process, made of its id if it is None.
+        """
         self.path = None if path is None else fspath(path)
-        self.owner = f"{_place()}/{os.getpid()}/{token_hex(8)}"
+        self.owner = f"{_place()}/{os.getpid()}/{token_hex(8)}" if owner is None else owner
         self._lease = int(lease * 1000)
+        self._connect()
+
+    def _connect(self) -> None:
         if self.path is not None:
             _make_private(self.path)
         self._connection = sqlite3.connect(
-            self.path or ":memory:", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            self.path or ":memory:", timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
         )
         try:
             self._open()
@@ -91,7 +104,7 @@ class RunLog:
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("PRAGMA secure_delete = ON")  # what a user has deleted is not in the file
         with self._writing() as execute:
-            for statement in _TABLES.split(";\n"):
+            for statement in TABLES.split(";\n"):
                 execute(statement)
             execute("INSERT OR IGNORE INTO aswarm_run_format SELECT ? WHERE NOT EXISTS (SELECT 1 FROM aswarm_run_format)", FORMAT)  # fmt: skip
             ((found,),) = execute("SELECT format FROM aswarm_run_format")
@@ -119,6 +132,9 @@ class RunLog:
     def _rows(self, statement: str, *values: Any) -> list[Any]:
         return self._connection.execute(statement, values).fetchall()
 
+    def _stream(self, statement: str, *values: Any) -> Any:
+        return self._connection.execute(statement, values)
+
     # --- beginning and ending ---
 
     def begin(self, new: NewRun, run_id: str, limits: Limits) -> RunRecord:
@@ -137,7 +153,7 @@ class RunLog:
                 str(new.on_disconnect), self.owner, started + self._lease,
             )  # fmt: skip
             execute(
-                "INSERT INTO aswarm_run (id, user, conversation, agent, key, digest, status, started, on_disconnect, owner,"
+                'INSERT INTO aswarm_run (id, "user", conversation, agent, key, digest, status, started, on_disconnect, owner,'
                 f" leased_until) VALUES ({', '.join('?' * len(values))})",
                 *values,
             )
@@ -149,24 +165,25 @@ class RunLog:
             execute("DELETE FROM aswarm_run WHERE id = ? AND owner = ?", run_id, self.owner)
 
     def _known(self, new: NewRun, run_id: str) -> RunRecord | None:
-        rows = self._rows(f"SELECT {_RECORD} FROM aswarm_run WHERE id = ?", run_id)
+        rows = self._rows(f"SELECT {RECORD} FROM aswarm_run WHERE id = ?", run_id)
         if not rows and new.key is not None:
-            rows = self._rows(f"SELECT {_RECORD} FROM aswarm_run WHERE user = ? AND key = ?", new.user, new.key)
+            rows = self._rows(f'SELECT {RECORD} FROM aswarm_run WHERE "user" = ? AND key = ?', new.user, new.key)
         if not rows and new.answers:  # a second click, while the run of the first one goes on
-            same = "user = ? AND conversation = ? AND digest = ? AND status = 'running'"
-            rows = self._rows(f"SELECT {_RECORD} FROM aswarm_run WHERE {same}", new.user, new.conversation, new.digest)
-        for known in map(_record, rows):
+            same = """"user" = ? AND conversation = ? AND digest = ? AND status = 'running'"""
+            rows = self._rows(f"SELECT {RECORD} FROM aswarm_run WHERE {same}", new.user, new.conversation, new.digest)
+        for known in map(record_of, rows):
             if known.user != new.user or known.digest != new.digest:
                 raise KeyReused(run_id if known.user != new.user else known.id)
             return known
         return None
 
     def _check_free(self, new: NewRun, limits: Limits) -> None:
-        running = "SELECT id FROM aswarm_run WHERE status = 'running' AND user = ?"
+        running = """FROM aswarm_run WHERE status = 'running' AND "user" = ?"""
         if new.conversation is not None:
-            for (active,) in self._rows(f"{running} AND conversation = ?", new.user, new.conversation):
+            for (active,) in self._rows(f"SELECT id {running} AND conversation = ?", new.user, new.conversation):
                 raise RunActive(active)
-        if len(self._rows(running, new.user)) >= limits.runs_per_user:
+        ((count,),) = self._rows(f"SELECT count(*) {running}", new.user)
+        if count >= limits.runs_per_user:
             raise RunLimit("user")
         ((count,),) = self._rows("SELECT count(*) FROM aswarm_run WHERE status = 'running'")
         if count >= limits.runs:
@@ -183,7 +200,7 @@ class RunLog:
         return lots.keys() - owned
 
     def _owned(self, lots: Mapping[str, Lot]) -> set[str]:
-        mine = "SELECT id FROM aswarm_run WHERE id = ? AND owner = ? AND status = 'running'"
+        mine = f"SELECT id FROM aswarm_run WHERE id = ? AND owner = ? AND status = 'running'{self._locked}"
         return {run_id for run_id in lots if self._rows(mine, run_id, self.owner)}
 
     def _end(self, run_id: str, ending: Ending) -> None:
@@ -196,27 +213,27 @@ class RunLog:
 
     def find(self, run_id: str, user: str) -> RunRecord:
         """The record of a run. Raises RunNotFound where it is of another user."""
-        for row in self._rows(f"SELECT {_RECORD} FROM aswarm_run WHERE id = ? AND user = ?", run_id, user):
-            return _record(row)
+        for row in self._rows(f'SELECT {RECORD} FROM aswarm_run WHERE id = ? AND "user" = ?', run_id, user):
+            return record_of(row)
         raise RunNotFound(run_id)
 
     def records(self, user: str, conversation: str | None, limit: int) -> list[RunRecord]:
         """The newest runs of a user, or of one conversation."""
         where, values = ("AND conversation = ?", [conversation]) if conversation is not None else ("", [])
         rows = self._rows(
-            f"SELECT {_RECORD} FROM aswarm_run WHERE user = ? {where} ORDER BY started DESC, rowid DESC LIMIT ?",
+            f'SELECT {RECORD} FROM aswarm_run WHERE "user" = ? {where} ORDER BY started DESC, {self._order} DESC LIMIT ?',
             user, *values, limit,
         )  # fmt: skip
-        return [_record(row) for row in rows]
+        return [record_of(row) for row in rows]
 
     def lots(self, run_id: str, after: int) -> tuple[list[Lot], bool]:
         """The next lots with entries above `after`, and whether the run is still running; read in one transaction."""
         lots: list[Lot] = []
         with self._reading() as execute:
-            rows = self._connection.execute(
+            rows = self._stream(
                 "SELECT first, last, data FROM aswarm_run_entries WHERE run = ? AND first >= coalesce((SELECT max(first) "
                 "FROM aswarm_run_entries WHERE run = ? AND first <= ?), 0) ORDER BY first LIMIT ?",
-                (run_id, run_id, after + 1, _ROWS_AT_ONCE),
+                run_id, run_id, after + 1, _ROWS_AT_ONCE,
             )  # fmt: skip
             with closing(rows):
                 lots.extend(_first_lots((Lot(*row) for row in rows if row[1] > after), _BYTES_AT_ONCE))
@@ -285,8 +302,8 @@ class RunLog:
                     "UPDATE aswarm_run SET owner = ?, leased_until = ? WHERE id = ?",
                     self.owner, now() + self._lease, run_id,
                 )  # fmt: skip
-            rows = [execute(f"SELECT {_RECORD} FROM aswarm_run WHERE id = ?", run_id) for run_id in dead]
-        return [_record(row) for (row,) in rows]
+            rows = [execute(f"SELECT {RECORD} FROM aswarm_run WHERE id = ?", run_id) for run_id in dead]
+        return [record_of(row) for (row,) in rows]
 
     # --- forgetting ---
 
@@ -297,7 +314,7 @@ class RunLog:
         """
         ended = self._rows(
             "SELECT id, ended, (SELECT coalesce(sum(length(data)), 0) FROM aswarm_run_entries WHERE run = id) "
-            "FROM aswarm_run WHERE status <> 'running' ORDER BY ended DESC, rowid DESC"
+            f"FROM aswarm_run WHERE status <> 'running' ORDER BY ended DESC, {self._order} DESC"
         )
         totals = accumulate(row[2] for row in ended)
         self._delete(
@@ -310,7 +327,7 @@ class RunLog:
 
     def forget_conversation(self, user: str, conversation: str) -> None:
         """Delete the runs of a conversation. Raises RunActive if one has not ended."""
-        rows = self._rows("SELECT id, status FROM aswarm_run WHERE user = ? AND conversation = ?", user, conversation)
+        rows = self._rows('SELECT id, status FROM aswarm_run WHERE "user" = ? AND conversation = ?', user, conversation)
         for run_id, status in rows:
             if status == "running":
                 raise RunActive(run_id)
@@ -334,7 +351,8 @@ def _first_lots(lots: Iterable[Lot], size: int) -> Generator[Lot]:
             return
 
 
-def _record(row: Sequence[Any]) -> RunRecord:
+def record_of(row: Sequence[Any]) -> RunRecord:
+    """The record that the columns of `RECORD` say."""
     record = RunRecord(*row)
     policy = str(record.on_disconnect)
     return record if policy in ("finish", "cancel") else replace(record, on_disconnect=float(policy))

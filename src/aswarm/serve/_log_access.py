@@ -7,7 +7,6 @@ as much.
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -60,7 +59,7 @@ class LogAccess:
             runs, self._unwritten = self._unwritten, set()
             try:
                 await self._write(runs)
-            except sqlite3.Error:
+            except self.log.errors:
                 logger.exception("the log of runs cannot be written; another attempt follows", extra=NO_RUN)
                 self._unwritten |= runs
                 self._dirty.set()
@@ -75,17 +74,19 @@ class LogAccess:
             for run_id, lot in lots.items():
                 _settle(by_id[run_id], lot, is_fenced=run_id in fenced)
 
-    async def end(self, live: LiveRun, last: Entry, ending: Ending) -> None:
-        """Write the last entry of a run with what was not written before. A failure is logged."""
+    async def end(self, live: LiveRun, last: Entry, ending: Ending) -> bool:
+        """Write the last entry of a run with what was not written before. A failure is logged, and False is returned."""
         for _ in range(_ATTEMPTS):
             try:
-                return await self._write({live}, last, ending)
-            except sqlite3.Error:
+                await self._write({live}, last, ending)
+            except self.log.errors:
                 logger.exception(
                     "the end of the run %s cannot be written", live.record.id, extra=live.record.log_fields
                 )
                 await anyio.sleep(_SECONDS_AFTER_FAILURE)
-        return None
+            else:
+                return True
+        return False
 
 
 def _settle(live: LiveRun, lot: Lot, *, is_fenced: bool) -> None:

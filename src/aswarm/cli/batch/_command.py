@@ -24,6 +24,7 @@ from aswarm.cli._options import AGENT_HELP, budget_option, context_option, max_t
 from aswarm.cli._output import reserve_stdout
 
 from . import _stopping
+from ._durable import durable_batch
 from ._options import CommandOptions
 from ._outcomes import FAILED, line_of, status_of
 from ._output import PATIENCE, BatchOutput, open_output
@@ -124,6 +125,13 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     show_default=True,
     help="The HTTP client. aiohttp, of the extra of that name, is faster above a hundred items at once.",
 )
+@click.option(
+    "--store",
+    metavar="URL",
+    help="Make each item a durable run in this database, sqlite:///runs.db or postgresql://user@host/database. `aswarm worker` "
+    "executes them too, on any machine. The same command again continues them.",
+)
+@click.option("--code-version", metavar="TEXT", help="For --store: the version of the agents' code, such as a date.")
 @provider_options
 @context_option
 @max_turns_option
@@ -169,7 +177,9 @@ class _BatchRun:
         limits = RateLimits(options.rpm, options.tpm) if options.rpm or options.tpm else None
         async with (
             AsyncSwarm(transport=options.transport, api=options.api, limits=limits) as swarm,
-            swarm.batch(
+            durable_batch(swarm, self._agent, self._items(), options)
+            if options.store is not None
+            else swarm.batch(
                 self._agent,
                 self._items(),
                 concurrency=options.concurrency,

@@ -40,6 +40,8 @@ class CommandOptions:
     context: dict[str, Any]
     max_turns: float
     budget: Budget | None
+    store: str | None
+    code_version: str | None
 
     @property
     def input_format(self) -> InputFormat:
@@ -52,7 +54,9 @@ class CommandOptions:
         return self.resume or (self.journal is not None and self.journal.exists())
 
     def check(self) -> None:
-        """Raise SetupError if one file is given for two purposes."""
+        """Raise SetupError where one file is given for two purposes, and where an option is not one of durable runs."""
+        if self.store is not None:
+            self._check_durable()
         named = {"INPUT": self.source, "--output": self.output, "--journal": self.journal}
         places = {name: Path(place).resolve() for name, place in named.items() if place not in (None, "-")}
         places["the file for rejected lines"] = rejected_path(self.output).resolve()
@@ -61,8 +65,30 @@ class CommandOptions:
             if other != name and Path("/dev") not in place.parents:
                 raise SetupError(f"{place} is both {other} and {name}; they must be different files")
 
+    def _check_durable(self) -> None:
+        if self.code_version is None:
+            raise SetupError(
+                "--store needs --code-version: a process continues only runs of its own version of the code"
+            )
+        given = {
+            "--journal": self.journal,
+            "--rpm": self.rpm,
+            "--tpm": self.tpm,
+            "--model": self.model,
+            "--budget": self.budget,
+            "--concurrency auto": self.concurrency == "auto",
+            "--ordered": self.ordered,
+        }
+        for name, value in given.items():
+            if value:
+                raise SetupError(
+                    f"{name} is not for durable runs, which other processes execute too; leave it out, or leave out --store"
+                )
+
     def resume_hint(self) -> str:
         """How to continue a batch that was stopped."""
+        if self.store is not None:
+            return f"To continue, run the same command again: the runs are in {self.store}"
         if self.journal is not None:
             return f"To continue, run the same command again: finished turns are in {self.journal}"
         if self.output != "-":

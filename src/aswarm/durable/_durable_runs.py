@@ -1,0 +1,567 @@
+"""`DurableRuns`: runs that survive their process. Each run is a workflow of the engine; its log is a table beside it.
+
+Decides what happens to runs around their execution: where they begin, who takes over those of a dead process, and what a
+process leaves to the others when it ends. What a run does is decided by `stream()`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import socket
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from itertools import count
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, cast, overload
+
+import anyio
+import sniffio
+
+from aswarm._agent import Agent
+from aswarm._errors import ConfigurationError, RunError
+from aswarm._messages import normalize
+from aswarm._run.handlers import NO_RUN
+from aswarm._run.options import Messages
+from aswarm._swarm import AsyncSwarm
+from aswarm.batch import Item
+from aswarm.conversations import Conflict, Store
+from aswarm.serve._changes import Changes
+from aswarm.serve._driving import Driver, Drivers
+from aswarm.serve._entries import Entry, now
+from aswarm.serve._live import LiveRun
+from aswarm.serve._log import Ending, Lot
+from aswarm.serve._log_access import LogAccess
+from aswarm.serve._logged_runs import LoggedRuns, ending_of
+from aswarm.serve._runs import Limits, NewRun, RunRecord, RunStatus
+from aswarm.serve._shutdown import Draining
+
+from ._attempt import HANDED_BACK, Attempt
+from ._database import Database
+from ._durable_run import DurableRun
+from ._engine import Engine, EngineSettings
+from ._leases import Leases
+from ._log import DurableLog, Taken
+from ._work import Work
+
+logger = logging.getLogger("aswarm")
+T = TypeVar("T")
+
+_FORGET_EVERY = 60.0
+# A process that died may have shown entries to readers that it had not written. The numbers after them are not used again.
+_GAP = 10_000
+_NO_USER = "-"  # an id of a user is not empty
+_IDS_AT_ONCE = 500
+_SECONDS_AFTER_FAILURE = 1.0
+_LOOK_EVERY = 0.05
+_LIMITS = Limits(runs_per_user=1_000_000, runs=10_000_000, max_turns=math.inf, seconds=24 * 3600, kept_runs=10_000_000, kept_bytes=2**60, kept_seconds=10 * 365 * 86400)  # fmt: skip
+
+
+class DurableRuns(LoggedRuns):
+    """Runs that go on in another process when theirs dies: `async with DurableRuns(swarm, agents=[...], ...) as runs: ...`.
+
+    `agents`: a list, or a dict by their names; runs and stored conversations know an agent by its name. `store`:
+    "sqlite:///runs.db" for the processes of one machine, or "postgresql://user@host/database" for any number of machines. It
+    has the runs, their steps, their logs and the conversations. `version`: of the code of the agents. A process executes only
+    runs of its own version, so give code that would answer otherwise another one.
+
+    `concurrency`: runs at once in this process, 0 for a process that executes none; further ones wait in the queue.
+    `global_concurrency`: in all processes together. `starts_per`: `(n, seconds)`, at most n runs begin in so many seconds, in all
+    processes together. `max_deaths`: a run that was executed by so many processes when they died is not taken over again.
+    `failover_seconds`: how often a process looks for runs of dead ones. `poll_seconds`: how often it looks at the queue.
+    `threads`: how many the engine may use. `sync`: "full" makes SQLite wait for the disk, so that a power failure loses nothing.
+    `limits`: as of `aswarm.serve`; by default there are none but 24 hours for a run. `error_text`: the text of an error for readers.
+
+    Needs the extra `durable`, and asyncio. One per process: DBOS, the engine, is one object for the process. If the host has
+    started DBOS, it is used, with its database for the steps.
+    """
+
+    def __init__(
+        self,
+        swarm: AsyncSwarm,
+        *,
+        agents: Agent | Iterable[Agent] | Mapping[str, Agent],
+        store: str,
+        version: str,
+        concurrency: int = 50,
+        global_concurrency: int | None = None,
+        starts_per: tuple[int, float] | None = None,
+        max_deaths: int = 5,
+        failover_seconds: float = 3,
+        poll_seconds: float = 0.1,
+        threads: int = 32,
+        sync: Literal["normal", "full"] = "normal",
+        limits: Limits = _LIMITS,
+        error_text: Callable[[BaseException], str] | None = None,
+    ) -> None:
+        if not version or not isinstance(version, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError("version must be a text, such as the date or the commit of the agents' code")
+        if concurrency < 0 or max_deaths < 1 or threads < 1:
+            raise ConfigurationError("concurrency must be at least 0, max_deaths and threads at least 1")
+        self.version = version
+        self.concurrency = concurrency
+        self._max_deaths = max_deaths
+        self._failover_seconds = failover_seconds
+        self._database = Database(store)
+        super().__init__(Drivers(swarm, self._database.conversations(), agents, limits, error_text), limits)
+        self._executor = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(6).hex()}"
+        self._engine_settings = EngineSettings(
+            self._database.url, version, self._executor, max(1, concurrency), global_concurrency, starts_per, poll_seconds,
+            threads, sync, works=concurrency > 0,
+        )  # fmt: skip
+        self._slots: anyio.CapacityLimiter
+        self._log: DurableLog
+        self._leases: Leases
+        self._engine: Engine
+        self._executed: set[str] = set()  # runs that are executed here
+        self._unqueued: set[str] = set()  # runs that this process has yet to put into the queue
+        self._ends: dict[str, anyio.Event] = {}  # set when a run of another process has ended
+        self._ends_wanted = anyio.Event()
+        self._resources = AsyncExitStack()
+
+    def as_client(self) -> DurableRuns:
+        """The same runs for a process that executes none: it starts, reads, cancels and answers them."""
+        if self._is_open:
+            raise RuntimeError("these runs are open; make the client first")
+        self.concurrency = 0
+        self._engine_settings = replace(self._engine_settings, works=False)
+        return self
+
+    # --- the life of this object ---
+
+    @property
+    def store(self) -> Store:
+        """The conversations."""
+        return self.drivers.store
+
+    async def __aenter__(self) -> Self:
+        if self._is_open:
+            raise RuntimeError("these runs are open already; share this object")
+        if sniffio.current_async_library() != "asyncio":
+            raise ConfigurationError("durable runs work on asyncio only, because DBOS does")
+        self.draining, self._deadline = Draining(), math.inf
+        self._slots = anyio.CapacityLimiter(max(1, self.concurrency))
+        failure: Exception | None = None
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(cast("Any", self.store))
+            if self._engine_settings.works:
+                self._executor = Engine.executor_of_host() or self._executor
+            log = await anyio.to_thread.run_sync(self._database.log, self._executor)
+            stack.callback(log.close)
+            self._log, self._access = log, LogAccess(log)
+            self._changes = Changes(lambda: self._access.call(log.data_version), seconds=0.05, errors=log.errors)
+            self._leases = self._database.leases(log)
+            stack.push_async_callback(self._leases.aclose)
+            await self._leases.hold(self._executor)
+            self._background = background = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(background.cancel_scope.cancel)
+            for work in (self._access.write_all, self._leases.watch, self._touch, self._watch_ends):
+                background.start_soon(work)
+            engine = self._engine = Engine(self._engine_settings, self._execute)
+            stack.push_async_callback(engine.aclose)
+            try:
+                await engine.open()
+            except Exception as error:  # noqa: BLE001 - raised below: the task group would wrap it
+                failure = error
+            else:
+                keeping = await stack.enter_async_context(anyio.create_task_group())
+                stack.callback(keeping.cancel_scope.cancel)
+                keeping.start_soon(self._changes.poll, self._obey, lambda: True)
+                keeping.start_soon(self._keep)
+                self._changes.want()
+                self._resources, self._is_open = stack.pop_all(), True
+        if failure is not None:
+            raise failure
+        await self._warn_of_versions()
+        return self
+
+    async def _warn_of_versions(self) -> None:
+        others = {
+            version: count
+            for version, count in (await self._access.call(self._log.versions)).items()
+            if version != self.version
+        }
+        for version, number in others.items():
+            logger.warning(
+                "%d runs of the version %r have not ended; they wait for a process of that version (this one is %r)",
+                number, version, self.version, extra=NO_RUN,
+            )  # fmt: skip
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.drain(0)
+        self._is_open = False
+        await self._resources.aclose()  # the exception of the block leaves as itself, not in a group
+
+    async def drain(self, seconds: float) -> None:
+        """Start no more runs here. Those that run after so many seconds are left to the other processes, or to the next one.
+
+        A call of a function that is cut then is told as unknown. A second call does not wait longer than the first.
+        """
+        self.draining.set()
+        if self._is_open:
+            self._engine.claim_no_more()
+        self._deadline = min(self._deadline, anyio.current_time() + seconds)
+        with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(deadline=self._deadline):
+                await self._ended()
+            for live in list(self._live.values()):
+                live.cancel(HANDED_BACK)
+            await self._ended()
+
+    # --- starting ---
+
+    @overload
+    async def start(self, new: NewRun) -> RunRecord: ...
+
+    @overload
+    async def start(
+        self,
+        new: str,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        user: str = "",
+        conversation: str | None = None,
+        key: str | None = None,
+    ) -> DurableRun: ...
+
+    async def start(
+        self,
+        new: NewRun | str,
+        messages: Messages = (),
+        context_variables: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        user: str = "",
+        conversation: str | None = None,
+        key: str | None = None,
+    ) -> RunRecord | DurableRun:
+        """Start a run of the agent with this name; or return the one that has this `run_id`, or `key`, already.
+
+        `messages`: a str is one of the user. `conversation`: the id of one that the run continues; by default the run begins
+        one of its own, with its id. `user`: whose run it is. With a `NewRun`, it is the method of `aswarm.serve.Runs`.
+
+        Raises what `Runs.start` raises: KeyReused for an id that was used for something else, and ConfigurationError for
+        context variables that are not JSON.
+        """
+        if isinstance(new, NewRun):
+            return await super().start(new)
+        run_id = os.urandom(16).hex() if run_id is None else run_id
+        asked = NewRun(
+            user or _NO_USER,
+            run_id if conversation is None else conversation,
+            normalize(messages),
+            agent=new,
+            run_id=run_id,
+            key=key,
+            context_variables=context_variables,
+        )
+        return DurableRun(self, await super().start(asked))
+
+    async def run(self, run_id: str, *, user: str = "") -> DurableRun:
+        """The run with this id. Raises RunNotFound."""
+        return DurableRun(self, await self.get(run_id, user=user or _NO_USER))
+
+    async def find(self, run_id: str) -> DurableRun:
+        """The run with this id, of any user: for tools of an operator. Raises RunNotFound."""
+        return DurableRun(self, await self._access.call(self._log.any_record, run_id))
+
+    async def records(self, *, status: RunStatus | None = None, limit: int = 100) -> list[RunRecord]:
+        """The newest runs of all users, or those with this status: for tools of an operator."""
+        return await self._access.call(self._log.all_records, status, limit)
+
+    async def _begin_shielded(self, new: NewRun, driver: Driver) -> RunRecord:
+        record = await super()._begin_shielded(new, driver)
+        # Another process is about to start this run, or has died at that: then the run is not recorded, and begins here.
+        while record.last < 0 and record.is_running and not record.is_new and record.id not in self._live:
+            await self._close_expired()
+            await anyio.sleep(_LOOK_EVERY)
+            record = await super()._begin_shielded(new, driver)
+        return record
+
+    async def _write_first(self, live: LiveRun, driver: Driver, first: Entry) -> None:
+        work = Work(driver.new, driver.stored, driver.last_run).to_json()
+        lot = Lot(first.seq, first.seq, first.to_json())
+        await self._access.call(self._log.begun, live.record.id, lot, self.version, work)
+
+    async def _launch(self, live: LiveRun, driver: Driver) -> None:  # noqa: ARG002 - others need it
+        run_id = live.record.id
+        is_free = self.concurrency > len(self._live) - 1 and self._leases.is_held
+        try:
+            if is_free and not self._engine.has_shared_limits:
+                await self._engine.start(run_id)
+                return
+            await self._engine.enqueue(run_id)
+        except Exception:  # it is recorded, and will run
+            logger.exception(
+                "the run %s could not begin; another attempt follows", run_id, extra=live.record.log_fields
+            )
+            self._unqueued.add(run_id)
+        if run_id not in self._executed and self._live.pop(run_id, None) is not None:
+            live.leave()  # another process may be the one that executes it
+
+    # --- executing ---
+
+    async def _execute(self, run_id: str) -> None:
+        """Execute a run. The engine calls this once for each attempt, in a task of its own."""
+        async with self._slots:
+            while not self._leases.is_held:  # noqa: ASYNC110 - a lost connection is rare
+                await anyio.sleep(0.1)
+            if self.draining.is_set:
+                await self._engine.put_back(run_id)
+                raise asyncio.CancelledError  # the engine must not take it for the end of the run
+            taken = await self.insist(lambda: self._access.call(self._log.take, run_id))
+            if taken is not None:
+                await self._attempt(taken)
+
+    async def _attempt(self, taken: Taken) -> None:
+        record, run_id = taken.record, taken.record.id
+        live = self._live.get(run_id)
+        if live is None:
+            live = self._live[run_id] = LiveRun(record)
+            live.begin_at(record.last + 1 if taken.attempts == 1 else record.last + 1 + _GAP)
+        self._executed.add(run_id)
+        if taken.cancel is not None:
+            live.cancel(taken.cancel)
+        attempt = Attempt(self, live, taken)
+        try:
+            await attempt.execute()
+            if attempt.is_left:
+                await self._hand_back(run_id)
+        finally:
+            self._executed.discard(run_id)
+            if self._live.get(run_id) is live:  # it has not ended here
+                self._live.pop(run_id)
+                live.leave()
+                self._changes.ring()
+        if attempt.is_left or live.is_fenced:
+            raise asyncio.CancelledError  # the engine must not take it for the end of the run
+
+    async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Await the call until the database does what it asks. A process that ends leaves the run to the others then."""
+        errors: tuple[type[Exception], ...] = (RunError, *self._log.errors)
+        while True:
+            try:
+                return await call()
+            except Conflict:
+                raise
+            except errors:
+                logger.exception("the database cannot be used; another attempt follows", extra=NO_RUN)
+                if self.draining.is_set:
+                    raise asyncio.CancelledError from None
+                await anyio.sleep(_SECONDS_AFTER_FAILURE)
+
+    async def _write_end(self, live: LiveRun, last: Entry) -> None:
+        while not await self._access.end(live, last, ending_of(last)):
+            if self.draining.is_set:
+                live.fence()
+                raise asyncio.CancelledError  # another process continues the run, at its last step
+
+    async def _hand_back(self, run_id: str) -> None:
+        """Put a run that this process has left into the queue; the others find it there, once this process has ended."""
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._access.call(self._log.hand_back, run_id)
+                await self._engine.put_back(run_id)
+            except Exception:  # they take it over like that of a dead process
+                logger.exception("the run %s cannot be handed back", run_id, extra={"run_id": run_id, "agent": None})
+
+    # --- the other methods of `Runs` ---
+
+    async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
+        """See `Runs.cancel`."""
+        record = await self.get(run_id, user=user)
+        if record.is_running and run_id not in self._live:
+            await self._access.call(self._log.ask_cancel, run_id, reason)
+            await self._obey()
+        return await super().cancel(run_id, user=user, reason=reason)
+
+    async def _obey(self) -> None:
+        """Stop the runs that are asked to stop: those that run here, and those that this process has put into the queue."""
+        for run_id, reason in (await self._access.call(self._log.asked_to_cancel)).items():
+            if live := self._live.get(run_id):
+                live.cancel(reason)
+                continue
+            record = await self._access.call(self._log.any_record, run_id)
+            await self._close(record, Ending("stopped", reason), {"reason": reason}, "RunStopped")
+
+    async def _close(self, record: RunRecord, ending: Ending, fields: Mapping[str, Any], kind: str) -> None:
+        """End a run that no process executes."""
+        last = Entry(record.last + 1 + _GAP, now(), kind, fields)
+        if await self._access.call(self._log.end, record.id, Lot(last.seq, last.seq, last.to_json()), ending):
+            with suppress(Exception):  # it is in the queue, or was never there
+                await self._engine.cancel(record.id)
+            self._changes.ring()
+
+    # --- other processes ---
+
+    async def _keep(self) -> None:
+        """Take over the runs of dead processes, and delete old ones; without end."""
+        forgotten = anyio.current_time()
+        while True:
+            try:
+                await self._close_expired()
+                await self._obey()  # those that were adopted may be asked to stop
+                if self.limits is not _LIMITS and anyio.current_time() - forgotten > _FORGET_EVERY:
+                    forgotten = anyio.current_time()
+                    await self._forget_old()
+                    await self._delete_in_engine()
+            except Exception:  # of the database, in the words of any of three packages
+                logger.exception(
+                    "the runs of other processes cannot be looked up; another attempt follows", extra=NO_RUN
+                )
+            await anyio.sleep(self._failover_seconds)
+
+    async def _close_expired(self) -> bool:
+        """Take over the runs of dead processes. Returns whether one of them is over."""
+        for run_id in list(self._unqueued):
+            await self._engine.enqueue(run_id)
+            self._unqueued.discard(run_id)
+        is_over = False
+        others = {*await self._access.call(self._log.owners), *await self._engine.executors()} - {self._executor}
+        for executor in others:
+            if await self._access.call(self._leases.take, executor):
+                try:
+                    is_over |= await self._take_over(executor)
+                finally:
+                    await self._access.call(self._leases.drop, executor)
+        return is_over
+
+    async def _take_over(self, dead: str) -> bool:
+        """Take over what a dead process was responsible for, and what it executed. Its lock is held: no other process does."""
+        is_over = False
+        adopted = await self._access.call(self._log.adopt, dead)
+        executed = await self._engine.executed_by(dead)
+        for record, deaths in adopted:
+            if deaths is None:  # it died before the run was recorded
+                await self._access.call(self._log.withdraw, record.id)
+            elif deaths >= self._max_deaths:
+                await self._fail(record, f"{deaths} processes died while they executed it, so it is not executed again")
+            elif record.id in executed or await self._continues(record):
+                continue
+            is_over = True
+            executed.discard(record.id)
+        for run_id in executed:
+            logger.info("the run %s is taken over", run_id, extra={"run_id": run_id, "agent": None})
+            await self._engine.put_back(run_id)
+        return is_over
+
+    async def _continues(self, record: RunRecord) -> bool:
+        """See that a run that no dead process executed will be executed. False if it has been ended here."""
+        status = await self._engine.status(record.id)
+        if status is None:
+            await self._engine.enqueue(record.id)
+        elif status not in ("ENQUEUED", "PENDING"):
+            await self._fail(record, f"its workflow has the status {status} in DBOS, and its log has no end")
+            return False
+        return True
+
+    async def _fail(self, record: RunRecord, why: str) -> None:
+        logger.error("the run %s has ended: %s", record.id, why, extra=record.log_fields)
+        error = {"type": "RunError", "message": why, "public_message": "The run ended with an error."}
+        await self._close(record, Ending("failed", "RunError"), {"error": error}, "RunFailed")
+
+    # --- deleting ---
+
+    async def forget(self, conversation: str, *, user: str) -> None:
+        """See `Runs.forget`."""
+        await super().forget(conversation, user=user)
+        await self._delete_in_engine()
+
+    async def purge(self, older_than: float) -> int:
+        """Delete the runs that ended so many seconds ago or before, with their logs and steps. Returns how many.
+
+        Conversations stay: `runs.store.purge(older_than)` deletes those.
+        """
+        await self._access.call(self._log.purge, older_than)
+        return await self._delete_in_engine()
+
+    async def _delete_in_engine(self) -> int:
+        deleted, self._log.deleted = self._log.deleted, []
+        for at in range(0, len(deleted), _IDS_AT_ONCE):
+            await self._engine.delete(deleted[at : at + _IDS_AT_ONCE])
+        return len(deleted)
+
+    # --- many ---
+
+    async def wait_for(self, record: RunRecord) -> None:
+        """Wait until a run has ended, here or in another process."""
+        while (live := self._live.get(record.id)) is not None and not live.is_fenced:
+            await live.ended.wait()
+        event = self._ends.setdefault(record.id, anyio.Event())
+        self._ends_wanted.set()
+        await event.wait()
+
+    async def _watch_ends(self) -> None:
+        """Tell `wait_for` about the runs that have ended, without end. One query for all of them."""
+        while True:
+            await self._ends_wanted.wait()
+            waiting = list(self._ends)
+            for at in range(0, len(waiting), _IDS_AT_ONCE):
+                with self._logged("the ends of runs cannot be looked up; another attempt follows"):
+                    for run_id in await self._access.call(self._log.ended, waiting[at : at + _IDS_AT_ONCE]):
+                        self._ends.pop(run_id).set()
+            if not self._ends:
+                self._ends_wanted = anyio.Event()
+            await anyio.sleep(_LOOK_EVERY)
+
+    async def map(
+        self,
+        agent: str,
+        items: Iterable[Messages | Item] | AsyncIterable[Messages | Item],
+        *,
+        run_ids: Iterable[str] | Callable[[int], str] | None = None,
+        concurrency: int = 100,
+        context_variables: Mapping[str, Any] | None = None,
+    ) -> AsyncGenerator[DurableRun, None]:
+        """Run the agent for each item, in all processes together. Yields the runs as they end.
+
+        `items`: messages, or `Item`s of `aswarm.batch`, whose ids, messages and context variables count. `run_ids`: an id for each item,
+        or a function of its position; without it, the ids of the items. With the same ids, a second call continues the first: what has ended is
+        yielded again, and nothing runs twice. `concurrency`: how many are started and have not ended.
+        """
+        ids = None if run_ids is None else map(run_ids, count()) if callable(run_ids) else iter(run_ids)
+        waiting = aiter(items) if isinstance(items, AsyncIterable) else _each(items)
+        tasks: set[asyncio.Task[DurableRun]] = set()
+        is_open = True
+        try:
+            while is_open or tasks:
+                while is_open and len(tasks) < concurrency:
+                    item = await anext(waiting, None)
+                    is_open = item is not None
+                    if item is not None:
+                        run_id, given = _named(item, ids)
+                        tasks.add(asyncio.create_task(self._one(agent, run_id, given, context_variables)))
+                if tasks:
+                    done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        yield task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _one(self, agent: str, run_id: str, item: Item, context: Mapping[str, Any] | None) -> DurableRun:
+        context = {**(context or {}), **(item.context_variables or {})}
+        run = await self.start(agent, item.messages, context, run_id=run_id)
+        await run.wait()
+        return run
+
+
+async def _each(items: Iterable[Messages | Item]) -> AsyncGenerator[Messages | Item, None]:
+    for item in items:
+        yield item
+
+
+def _named(item: Messages | Item, ids: Iterator[str] | None) -> tuple[str, Item]:
+    given = item if isinstance(item, Item) else Item(item)
+    run_id = given.id if ids is None else next(ids, None)
+    if run_id is None:
+        raise ConfigurationError("map needs an id for each item: pass run_ids=, or Item(..., id=...)")
+    return str(run_id), given

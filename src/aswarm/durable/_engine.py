@@ -1,0 +1,381 @@
+"""The engine: DBOS, embedded in this process. The only module that imports dbos.
+
+Decides how DBOS is set up, and that nothing of it depends on the task that asks: every call runs outside of the context of a
+workflow, because DBOS would record it as a step of the run that happens to make it. No value is pickled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import importlib.util
+import json
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import anyio.to_thread
+
+from aswarm._errors import ConfigurationError
+from aswarm._text import how_to_install
+
+if TYPE_CHECKING:
+    from dbos import StepReservation
+
+logger = logging.getLogger("aswarm")
+T = TypeVar("T")
+Execute = Callable[[str], Awaitable[None]]
+
+_QUEUE = "aswarm"
+_APP = "aswarm"
+_WORKFLOW = "aswarm.run"
+_current: list[Engine] = []  # one at most: DBOS is one object for the whole process
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How the engine works. `url`: of the database, as SQLAlchemy takes it. `executor`: the id of this process.
+
+    `concurrency`: runs at once here. `global_concurrency`: in all processes together. `starts_per`: (n, seconds), how many
+    runs begin in so many seconds in all processes together. `poll_seconds`: how often the queue is looked at. `threads`: how
+    many DBOS may use. `synchronous`: of SQLite.
+    """
+
+    url: str
+    version: str
+    executor: str
+    concurrency: int
+    global_concurrency: int | None
+    starts_per: tuple[int, float] | None
+    poll_seconds: float
+    threads: int
+    synchronous: Literal["normal", "full"]
+    works: bool
+
+
+class Engine:
+    """DBOS with the workflow and the queue of this package. `execute` runs one run, with the id that it gets.
+
+    With `works=False` it is a client of the database only, and starts no thread.
+    """
+
+    def __init__(self, settings: EngineSettings, execute: Execute) -> None:
+        if importlib.util.find_spec("dbos") is None:
+            raise ConfigurationError(f"durable runs need dbos: {how_to_install('durable')}")
+        self._settings = settings
+        self.execute = execute
+        self._is_own = True
+        self._database: Any = None
+        self._api: Any = None  # DBOS, or a client of it: both have the same methods
+
+    # --- the life of the engine ---
+
+    async def open(self) -> None:
+        """Start DBOS in this event loop; or use the one that the host has started; or connect a client."""
+        if not self._settings.works:
+            self._api = await anyio.to_thread.run_sync(self._client)
+            return
+        _current.append(self)
+        try:
+            await self._start()
+        except BaseException:
+            await self.aclose()
+            raise
+
+    def _client(self) -> Any:
+        from dbos import DBOS, DBOSClient  # noqa: PLC0415 - of an extra
+
+        given = self._settings
+        self._database = _sqlite_engine(given) if given.url.startswith("sqlite") else None
+        DBOS.migrate(given.url)
+        where: Any = {"system_database_url": given.url, "system_database_engine": self._database}
+        return DBOSClient(**where, serializer=_json_serializer(), application_name=_APP)
+
+    async def _start(self) -> None:
+        from dbos import DBOS  # noqa: PLC0415 - as above
+
+        self._api = DBOS
+        _register()
+        host = _dbos_of_host()
+        self._is_own = host is None
+        if host is None:
+            self._launch()
+        elif DBOS.application_version != self._settings.version:
+            raise ConfigurationError(
+                f"the DBOS of this process has the application version {DBOS.application_version!r}, and the durable runs "
+                f"{self._settings.version!r}; give both the same"
+            )
+        await _outside(self._register_queue)
+
+    def _launch(self) -> None:
+        from dbos import DBOS  # noqa: PLC0415 - as above
+
+        given = self._settings
+        self._database = _sqlite_engine(given) if given.url.startswith("sqlite") else None
+        config: Any = {
+            "name": _APP,
+            "system_database_url": given.url,
+            "system_database_engine": self._database,
+            "application_version": given.version,
+            "executor_id": given.executor,
+            "serializer": _json_serializer(),
+            "max_executor_threads": given.threads,
+            "sys_db_pool_size": max(4, min(given.threads, 20)),
+            "notification_listener_polling_interval_sec": 0.2,  # nothing waits for notifications, and closing waits for this
+            "log_level": "ERROR",
+            "enable_otlp": False,
+        }
+        DBOS(config=config)
+        DBOS.launch()
+
+    async def _register_queue(self) -> None:
+        given = self._settings
+        limiter: Any = given.starts_per and {"limit": given.starts_per[0], "period": given.starts_per[1]}
+        worker = given.concurrency
+        if given.global_concurrency is not None:
+            worker = min(worker, given.global_concurrency)
+        await self._api.register_queue_async(
+            _QUEUE,
+            worker_concurrency=worker,
+            global_concurrency=given.global_concurrency,
+            limiter=limiter or None,
+            polling_interval_sec=given.poll_seconds,
+            on_conflict="always_update",
+        )
+
+    async def aclose(self) -> None:
+        """Stop. Workflows that have not ended stay as they are in the database."""
+        if not self._settings.works:
+            if self._api is not None:
+                await anyio.to_thread.run_sync(self._api.destroy)
+        elif self in _current:
+            await self._stop()
+        if self._database is not None:
+            self._database.dispose()
+
+    async def _stop(self) -> None:
+        _current.remove(self)
+        host = _dbos_of_host()
+        if host is None or not self._is_own:
+            return
+        # A workflow that has lost its run waits in DBOS for the outcome that another process will write.
+        parked = [task for task in host._workflow_tasks if not task.done()]  # noqa: SLF001
+        for task in parked:
+            task.cancel()
+        await asyncio.gather(*parked, return_exceptions=True)
+        await anyio.to_thread.run_sync(_destroy)
+        # DBOS has replaced the default executor of the loop by its own, which has ended.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
+
+    # --- runs ---
+
+    @staticmethod
+    def executor_of_host() -> str | None:
+        """The id of this process in the DBOS that the host has started, if it has. Raises ConfigurationError if it is ours."""
+        if _current:
+            raise ConfigurationError(
+                "this process has durable runs that are open; DBOS is one for the whole process, so share the DurableRuns"
+            )
+        return None if importlib.util.find_spec("dbos") is None or _dbos_of_host() is None else _id_in_dbos()
+
+    @property
+    def has_shared_limits(self) -> bool:
+        """Whether each run has to pass through the queue, because limits hold for all processes together."""
+        return self._settings.global_concurrency is not None or self._settings.starts_per is not None
+
+    async def start(self, run_id: str) -> None:
+        """Begin a run here, now, unless it has begun already."""
+        from dbos import SetWorkflowID  # noqa: PLC0415 - as above
+
+        async def start() -> None:
+            with SetWorkflowID(run_id):
+                await self._api.start_workflow_async(_register(), run_id)
+
+        await _outside(start)
+
+    async def enqueue(self, run_id: str) -> None:
+        """Put a run into the queue, unless it has begun already."""
+        version = self._settings.version
+        options = {"queue_name": _QUEUE, "workflow_name": _WORKFLOW, "workflow_id": run_id, "app_version": version}
+        # The method that takes a name in place of a function; a client has no other.
+        works = self._settings.works
+        enqueue = self._api.enqueue_workflow_with_options_async if works else self._api.enqueue_async
+        await _outside(lambda: enqueue(options, run_id))
+
+    async def executors(self) -> set[str]:
+        """The ids of the processes that execute runs, as far as the database says."""
+        return {str(each.executor_id) for each in await self._workflows(status="PENDING", name=_WORKFLOW)}
+
+    async def executed_by(self, executor: str) -> set[str]:
+        """The runs that this process executes, as far as the database says."""
+        found = await self._workflows(status="PENDING", name=_WORKFLOW, executor_id=executor)
+        return {each.workflow_id for each in found}
+
+    async def status(self, run_id: str) -> str | None:
+        """What DBOS says of a run: None if it does not know it."""
+        found = await self._workflows(workflow_ids=[run_id])
+        return found[0].status if found else None
+
+    async def _workflows(self, **filters: Any) -> list[Any]:
+        list_them = self._api.list_workflows_async
+        return list(await _outside(lambda: list_them(**filters, load_input=False, load_output=False)))
+
+    async def put_back(self, run_id: str) -> None:
+        """Put a run into the queue again. Its process must be dead, or be this one and have left it."""
+        await _outside(lambda: self._api.resume_workflows_async([run_id], queue_name=_QUEUE))
+
+    def claim_no_more(self) -> None:
+        """Take no more runs out of the queue."""
+        host = _dbos_of_host() if self in _current and self._is_own else None
+        for event in () if host is None else host.background_thread_stop_events:
+            event.set()
+
+    async def steps(self, run_id: str) -> Steps:
+        """The recorded steps of a run."""
+        found = await _outside(lambda: self._api.list_workflow_steps_async(run_id))
+        return Steps({step["function_id"]: step["output"] for step in found})
+
+    async def delete(self, run_ids: Sequence[str]) -> None:
+        """Delete runs that have ended, with their steps; or take runs out of the queue."""
+        await _outside(lambda: self._api.delete_workflows_async(list(run_ids)))
+
+    async def cancel(self, run_id: str) -> None:
+        """Let a run that is in the queue never begin."""
+        await _outside(lambda: self._api.cancel_workflow_async(run_id))
+
+
+class Steps:
+    """The steps of one run in this process. `recorded`: the outputs of those that were recorded before, by number."""
+
+    def __init__(self, recorded: Mapping[int, Any] | None = None) -> None:
+        self._recorded = recorded or {}
+
+    def reserve(self) -> StepReservation:
+        """The next number. The order of these calls must be the same in each attempt."""
+        from dbos import DBOS  # noqa: PLC0415 - as above
+
+        return DBOS.reserve_step()
+
+    def is_recorded(self, place: StepReservation) -> bool:
+        """Whether an earlier attempt has recorded the step at this place."""
+        return place.step_id in self._recorded
+
+    async def record(self, place: StepReservation, name: str, data: str = "") -> str:
+        """Record a step, and wait until the database has it. Returns what an earlier attempt has recorded, if it has.
+
+        Raises ConfigurationError if that was another step.
+        """
+        from dbos._error import DBOSUnexpectedStepError  # noqa: PLC0415 - it is exported nowhere
+
+        try:
+            return await place.run_async({"name": name}, lambda: data)
+        except DBOSUnexpectedStepError as error:
+            raise ConfigurationError(
+                f"the run cannot be continued: its step {place.step_id} is {name!r} now, and another one was recorded "
+                f"({error}). The agents, their middleware or the version of aswarm have changed since the run began; run the "
+                "version that began it, or cancel the run"
+            ) from error
+
+
+# --- DBOS ---
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether DBOS says that another process runs this run now."""
+    from dbos._error import DBOSWorkflowConflictIDError  # noqa: PLC0415 - it is exported nowhere
+
+    return isinstance(error, DBOSWorkflowConflictIDError)
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Whether DBOS says that the workflow was cancelled."""
+    from dbos._error import DBOSWorkflowCancelledError  # noqa: PLC0415 - as above
+
+    return isinstance(error, DBOSWorkflowCancelledError)
+
+
+def _dbos_of_host() -> Any:
+    from dbos import _dbos  # noqa: PLC0415 - DBOS does not tell otherwise whether there is one
+
+    return _dbos._dbos_global_instance  # noqa: SLF001
+
+
+def _id_in_dbos() -> str:
+    from dbos import DBOS  # noqa: PLC0415 - of an extra
+
+    return str(DBOS.executor_id)
+
+
+def _destroy() -> None:
+    from dbos import DBOS  # noqa: PLC0415 - of an extra
+
+    DBOS.destroy()
+
+
+@functools.cache
+def _register() -> Any:
+    """The workflow: one run. It is registered once, before DBOS is launched."""
+    from dbos import DBOS  # noqa: PLC0415 - of an extra
+
+    async def run(run_id: str) -> str:
+        if not _current:  # the process is about to end
+            raise asyncio.CancelledError
+        await _current[0].execute(run_id)
+        return ""
+
+    # How often a run may be taken over is counted by this package.
+    return DBOS.workflow(name=_WORKFLOW, max_recovery_attempts=None)(run)
+
+
+async def _outside(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Await the call in a context without a workflow. It ends even if the current task is cancelled."""
+    task = asyncio.get_running_loop().create_task(call(), context=contextvars.Context())
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with suppress(Exception):
+            await task
+        raise
+
+
+def _sqlite_engine(given: EngineSettings) -> Any:
+    import sqlalchemy as sa  # noqa: PLC0415 - DBOS brings it
+
+    engine = sa.create_engine(given.url, pool_size=given.threads, max_overflow=4)
+
+    @sa.event.listens_for(engine, "connect")
+    def prepare(connection: Any, _: Any) -> None:  # pyright: ignore[reportUnusedFunction]
+        connection.isolation_level = "IMMEDIATE"
+        for pragma in ("busy_timeout=30000", "journal_mode=WAL", f"synchronous={given.synchronous}", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    return engine
+
+
+def _json_serializer() -> Any:
+    from dbos import Serializer  # noqa: PLC0415 - of an extra
+
+    class JsonSerializer(Serializer):
+        """JSON in place of pickle: reading a database must not run code."""
+
+        def name(self) -> str:
+            return "aswarm_json"
+
+        def serialize(self, data: Any) -> str:
+            return json.dumps(data, default=_described)
+
+        def deserialize(self, serialized_data: str) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+            data = json.loads(serialized_data)
+            return RuntimeError(data["error"]) if isinstance(data, dict) and "error" in data else data
+
+    return JsonSerializer()
+
+
+def _described(value: object) -> Any:
+    if isinstance(value, BaseException):
+        return {"error": f"{type(value).__name__}: {value}"}
+    return str(value)

@@ -1,0 +1,104 @@
+"""Who is alive: each process holds a lock with its name, and the operating system or the database frees it when it dies.
+
+Nothing here looks at a clock: a process that is slow, or a clock that steps, is no death.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from aswarm._errors import ConfigurationError
+
+SAME_ID = "another process that lives has the executor id {!r}; give the DBOS of each process an id of its own"
+
+
+class Leases(Protocol):
+    """The locks of the processes that share a database. `take` and `drop` block for a moment."""
+
+    async def hold(self, executor: str) -> None:
+        """Hold the lock of this process until `aclose`. Raises ConfigurationError if another process holds it."""
+        ...
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process has its lock. Without it, the process must not begin to execute runs."""
+        ...
+
+    async def watch(self) -> None:
+        """Get the own lock again whenever it is lost, without end."""
+        ...
+
+    def take(self, executor: str) -> bool:
+        """Take the lock of another process. False if that process lives."""
+        ...
+
+    def drop(self, executor: str) -> None:
+        """Give up a lock that `take` has got, for good: its process is dead, and none of its runs is left."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give up the lock of this process."""
+        ...
+
+
+class FileLeases:
+    """Locked files beside a SQLite file. A lock of `flock` ends with its process."""
+
+    def __init__(self, path: str) -> None:
+        if os.name != "posix":
+            raise ConfigurationError("durable runs in a SQLite file need a POSIX system; use PostgreSQL here")
+        self._path = path
+        self._held: dict[str, int] = {}
+        self._own = ""
+
+    def _file(self, executor: str) -> Path:
+        return Path(f"{self._path}-{executor}.lock")
+
+    async def hold(self, executor: str) -> None:
+        """See `Leases`."""
+        self._own = executor
+        if not self.take(executor):
+            raise ConfigurationError(SAME_ID.format(executor))
+
+    def _lock(self, file: int) -> bool:
+        import fcntl  # noqa: PLC0415 - of POSIX only
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def take(self, executor: str) -> bool:
+        """See `Leases`."""
+        try:
+            file = os.open(self._file(executor), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return False
+        if not self._lock(file):
+            os.close(file)
+            return False
+        self._held[executor] = file
+        return True
+
+    def drop(self, executor: str) -> None:
+        """See `Leases`."""
+        with suppress(OSError):
+            self._file(executor).unlink()
+        os.close(self._held.pop(executor))
+
+    @property
+    def is_held(self) -> bool:
+        """See `Leases`."""
+        return self._own in self._held
+
+    async def watch(self) -> None:
+        """See `Leases`. The lock of a file cannot be lost."""
+
+    async def aclose(self) -> None:
+        """See `Leases`."""
+        for executor in list(self._held):
+            self.drop(executor)

@@ -1,0 +1,165 @@
+"""The log of durable runs: that of `aswarm.serve`, and what a run needs to be executed by any process.
+
+Decides who is responsible for a run. The owner of a row is responsible for it: it executes the run, or has put it into the
+queue, or has died; then another process becomes the owner. Whoever executes a run becomes its owner first.
+"""
+# ruff: noqa: S608 - statements are put together from names of this module; all data is passed as parameters
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import ClassVar, NamedTuple
+
+from aswarm.serve._entries import now
+from aswarm.serve._log import RECORD, TABLES, Ending, Lot, RunLog, record_of
+from aswarm.serve._runs import RunNotFound, RunRecord
+
+_WORK = """CREATE TABLE IF NOT EXISTS aswarm_run_work (
+    run TEXT PRIMARY KEY, version TEXT NOT NULL, attempts INTEGER NOT NULL, deaths INTEGER NOT NULL,
+    is_executed INTEGER NOT NULL, work BLOB NOT NULL
+)"""
+
+
+class Taken(NamedTuple):
+    """A run that this process executes now. `attempts`: how many executions have begun. `cancel`: why it is to be stopped."""
+
+    record: RunRecord
+    work: bytes
+    attempts: int
+    cancel: str | None
+
+
+class Adopted(NamedTuple):
+    """A run of a dead process, which belongs to this one now. `deaths`: how many processes have died with it."""
+
+    record: RunRecord
+    deaths: int | None
+
+
+class DurableLog(RunLog):
+    """The log in a SQLite file, for the processes of one machine."""
+
+    _busy_seconds: ClassVar[float] = 30.0
+    _blob: ClassVar[str] = "BLOB"
+
+    def __init__(self, path: str, *, owner: str) -> None:
+        self.deleted: list[str] = []  # runs that the engine has to delete too
+        super().__init__(path, lease=0, owner=owner)
+
+    def _open(self) -> None:
+        super()._open()
+        with self._writing() as execute:
+            execute(_WORK.replace("BLOB", self._blob))
+
+    def begun(self, run_id: str, lot: Lot, version: str, work: bytes) -> None:
+        """Write the first entry of a run, and its work. Raises RunNotFound if the run is not that of this process any more."""
+        with self._writing() as execute:
+            if not self._owned({run_id: lot}):
+                raise RunNotFound(run_id)
+            execute("INSERT INTO aswarm_run_entries VALUES (?, ?, ?, ?)", run_id, *lot)
+            execute("INSERT INTO aswarm_run_work VALUES (?, ?, 0, 0, 0, ?)", run_id, version, work)
+
+    def take(self, run_id: str) -> Taken | None:
+        """Become the owner of a run to execute it. None if it has ended."""
+        with self._writing() as execute:
+            mine = f"SELECT cancel FROM aswarm_run WHERE id = ? AND status = 'running'{self._locked}"
+            for (cancel,) in execute(mine, run_id):
+                execute("UPDATE aswarm_run SET owner = ? WHERE id = ?", self.owner, run_id)
+                execute("UPDATE aswarm_run_work SET attempts = attempts + 1, is_executed = 1 WHERE run = ?", run_id)
+                for work, attempts in execute("SELECT work, attempts FROM aswarm_run_work WHERE run = ?", run_id):
+                    (row,) = execute(f"SELECT {RECORD} FROM aswarm_run WHERE id = ?", run_id)
+                    return Taken(record_of(row), bytes(work), attempts, cancel)
+        return None
+
+    def hand_back(self, run_id: str) -> None:
+        """Note that this process does not execute the run any more, and is still responsible for it."""
+        with self._writing() as execute:
+            execute("UPDATE aswarm_run_work SET is_executed = 0 WHERE run = ?", run_id)
+
+    def ended(self, run_ids: Sequence[str]) -> list[str]:
+        """Those of the runs that do not run any more."""
+        marks = ", ".join("?" * len(run_ids))
+        running = {
+            run_id
+            for (run_id,) in self._rows(
+                f"SELECT id FROM aswarm_run WHERE id IN ({marks}) AND status = 'running'", *run_ids
+            )
+        }
+        return [run_id for run_id in run_ids if run_id not in running]
+
+    def owners(self) -> list[str]:
+        """The other processes that are responsible for runs."""
+        rows = self._rows("SELECT DISTINCT owner FROM aswarm_run WHERE status = 'running'")
+        return [owner for (owner,) in rows if owner != self.owner]
+
+    def adopt(self, dead: str) -> list[Adopted]:
+        """Become the owner of the runs of a dead process. A run that it executed counts a death."""
+        with self._writing() as execute:
+            died = "SELECT id FROM aswarm_run WHERE owner = ? AND status = 'running'"
+            execute(
+                f"UPDATE aswarm_run_work SET deaths = deaths + is_executed, is_executed = 0 WHERE run IN ({died})", dead
+            )
+            rows = execute(
+                f"SELECT {RECORD}, deaths FROM aswarm_run LEFT JOIN aswarm_run_work w ON w.run = id "
+                "WHERE owner = ? AND status = 'running'",
+                dead,
+            )
+            execute("UPDATE aswarm_run SET owner = ? WHERE owner = ? AND status = 'running'", self.owner, dead)
+        return [Adopted(record_of(row[:-1]), row[-1]) for row in rows]
+
+    def end(self, run_id: str, lot: Lot, ending: Ending) -> bool:
+        """Write the last entry of a run that this process owns and does not execute. Returns whether it was its owner."""
+        return not self.append({run_id: lot}, {run_id: ending})
+
+    def versions(self) -> dict[str, int]:
+        """How many runs have not ended, by version."""
+        return dict(
+            self._rows(
+                "SELECT version, count(*) FROM aswarm_run JOIN aswarm_run_work ON run = id WHERE status = 'running' "
+                "GROUP BY version"
+            )
+        )
+
+    def all_records(self, status: str | None, limit: int) -> list[RunRecord]:
+        """The newest runs of all users."""
+        where, values = ("WHERE status = ?", [status]) if status is not None else ("", [])
+        rows = self._rows(
+            f"SELECT {RECORD} FROM aswarm_run {where} ORDER BY started DESC, {self._order} DESC LIMIT ?", *values, limit
+        )
+        return [record_of(row) for row in rows]
+
+    def any_record(self, run_id: str) -> RunRecord:
+        """The record of a run of any user. Raises RunNotFound."""
+        for row in self._rows(f"SELECT {RECORD} FROM aswarm_run WHERE id = ?", run_id):
+            return record_of(row)
+        raise RunNotFound(run_id)
+
+    def purge(self, seconds: float) -> None:
+        """Delete the runs that ended so many seconds ago, or before."""
+        self.forget(now() - int(seconds * 1000) + 1, sys.maxsize, sys.maxsize)
+
+    def withdraw(self, run_id: str) -> None:
+        """As above, with its work."""
+        super().withdraw(run_id)
+        self._rows("DELETE FROM aswarm_run_work WHERE run = ? AND NOT EXISTS (SELECT 1 FROM aswarm_run WHERE id = run)", run_id)  # fmt: skip
+
+    def _delete(self, run_ids: AbstractSet[str]) -> None:
+        super()._delete(run_ids)
+        with self._writing() as execute:
+            for run_id in run_ids:
+                execute("DELETE FROM aswarm_run_work WHERE run = ?", run_id)
+        self.deleted.extend(run_ids)
+
+    def tables(self) -> list[str]:
+        """The statements that make the tables."""
+        return [*TABLES.split(";\n"), _WORK]
+
+    def lock(self, key: int) -> bool:
+        """Take a lock that ends with the connection; for databases that have such locks."""
+        raise NotImplementedError
+
+    def unlock(self, key: int) -> None:
+        """Give it up."""
+        raise NotImplementedError

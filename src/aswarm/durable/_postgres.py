@@ -1,0 +1,207 @@
+"""The log of durable runs in PostgreSQL, and the lock by which a process there shows that it lives.
+
+Decides how the statements of the log become those of PostgreSQL, and that a connection that was lost is made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar
+
+import anyio
+import psycopg
+
+from aswarm._errors import ConfigurationError
+from aswarm._run.handlers import NO_RUN
+from aswarm.serve._log import FORMAT
+
+from ._leases import SAME_ID
+from ._log import DurableLog
+
+logger = logging.getLogger("aswarm")
+
+_CHANNEL = "aswarm_runs"
+_TABLES_LOCK = 0x61737764  # under which the tables are made
+_SECONDS_AFTER_FAILURE = 1.0
+
+
+class PostgresLog(DurableLog):
+    """The log in a PostgreSQL database, for any number of machines."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (psycopg.Error, OSError)
+    _order: ClassVar[str] = "number"
+    _locked: ClassVar[str] = " FOR UPDATE"
+    _connection: Any
+
+    def _connect(self) -> None:
+        self.changes = 0  # what the other processes have written, see `PostgresLeases`
+        self._is_in_transaction = False
+        try:
+            self._connection = connected(str(self.path))
+            self._open()
+        except self.errors as error:
+            raise ConfigurationError(f"the log of runs cannot be in PostgreSQL: {str(error).strip()}") from error
+
+    def _open(self) -> None:
+        self._connection.execute("BEGIN")
+        self._connection.execute("SELECT pg_advisory_xact_lock(%s)", (_TABLES_LOCK,))
+        for statement in self.tables():
+            if statement.strip():
+                self._rows(_of_postgres(statement))
+        if not self._rows("SELECT format FROM aswarm_run_format"):
+            self._rows("INSERT INTO aswarm_run_format VALUES (?)", FORMAT)
+        ((found,),) = self._rows("SELECT format FROM aswarm_run_format")
+        self._connection.execute("COMMIT")
+        if found != FORMAT:
+            raise ConfigurationError(
+                f"the log of runs in this database was written by another version of aswarm (its format is {found}, this "
+                f"version reads {FORMAT}); use that version, or another database"
+            )
+
+    def _rows(self, statement: str, *values: Any) -> list[Any]:
+        cursor = self._stream(statement, *values)
+        return [] if cursor.description is None else cursor.fetchall()
+
+    def _stream(self, statement: str, *values: Any) -> Any:
+        return self._connected_execute(statement.replace("?", "%s"), values)
+
+    def _connected_execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
+        """Execute a statement; once more on a new connection if the server has closed this one before a transaction."""
+        try:
+            return self._connection.execute(statement, values)
+        except psycopg.OperationalError:
+            if self._is_in_transaction:
+                raise
+        self._connection.close()
+        self._connection = connected(str(self.path))
+        return self._connection.execute(statement, values)
+
+    @contextmanager
+    def _transaction(self, begin: str, *last: str) -> Generator[Any]:
+        self._connected_execute(begin)
+        self._is_in_transaction = True
+        try:
+            yield self._rows
+            for statement in (*last, "COMMIT"):
+                self._connection.execute(statement)
+        except BaseException:
+            with suppress(psycopg.Error):
+                self._connection.execute("ROLLBACK")
+            raise
+        finally:
+            self._is_in_transaction = False
+
+    @contextmanager
+    def _writing(self) -> Generator[Any]:
+        with self._transaction("BEGIN", f"NOTIFY {_CHANNEL}") as execute:
+            yield execute
+
+    @contextmanager
+    def _reading(self) -> Generator[Any]:
+        with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as execute:
+            yield execute
+
+    def begin(self, new: Any, run_id: str, limits: Any) -> Any:
+        """As above. Runs of one user begin one after another; where two meet all the same, the second one looks again."""
+        for _ in range(3):
+            with suppress(psycopg.errors.UniqueViolation):
+                return super().begin(new, run_id, limits)
+        return super().begin(new, run_id, limits)
+
+    def data_version(self) -> int:
+        """A number that changes when a process has written."""
+        return self.changes
+
+    def lock(self, key: int) -> bool:
+        """See above."""
+        ((is_taken,),) = self._rows("SELECT pg_try_advisory_lock(?)", key)
+        return bool(is_taken)
+
+    def unlock(self, key: int) -> None:
+        """See above."""
+        self._rows("SELECT pg_advisory_unlock(?)", key)
+
+
+def connected(conninfo: str) -> Any:
+    """A connection without transactions of its own."""
+    return psycopg.connect(conninfo, autocommit=True, connect_timeout=10)
+
+
+def _of_postgres(statement: str) -> str:
+    statement = statement.replace("INTEGER", "BIGINT").replace("BLOB", "BYTEA").replace(" WITHOUT ROWID", "")
+    return statement.replace(
+        "(\n    id TEXT PRIMARY KEY", "(\n    number BIGINT GENERATED ALWAYS AS IDENTITY, id TEXT PRIMARY KEY"
+    )
+
+
+class PostgresLeases:
+    """Locks of sessions. The connection that holds the own lock also hears what other processes write.
+
+    If it is lost, this process takes no work until it has its lock again.
+    """
+
+    def __init__(self, log: PostgresLog) -> None:
+        self._log = log
+        self._own = 0
+        self._connection: Any = None
+
+    async def hold(self, executor: str) -> None:
+        """See `Leases`."""
+        self._own = _key(executor)
+        try:
+            await self._regain()
+        except psycopg.Error as error:
+            raise ConfigurationError(f"{SAME_ID.format(executor)} ({error})") from error
+
+    async def _regain(self) -> None:
+        self._connection = connection = await psycopg.AsyncConnection.connect(
+            str(self._log.path), autocommit=True, connect_timeout=10
+        )
+        row = await (await connection.execute("SELECT pg_try_advisory_lock(%s)", (self._own,))).fetchone()
+        if row != (True,):  # another process is about to adopt the runs of this one; it has finished soon
+            await connection.close()
+            raise psycopg.OperationalError("the lock of this process is taken")
+        await connection.execute(f"LISTEN {_CHANNEL}".encode())
+
+    @property
+    def is_held(self) -> bool:
+        """See `Leases`."""
+        return self._connection is not None and not self._connection.closed
+
+    async def watch(self) -> None:
+        """Listen, without end; and get the lock again when it is lost."""
+        while True:
+            try:
+                if not self.is_held:
+                    await self._regain()
+                    logger.warning("the connection to PostgreSQL is there again", extra=NO_RUN)
+                self._log.changes += 1
+                async for _ in self._connection.notifies():
+                    self._log.changes += 1
+            except self._log.errors:
+                with suppress(Exception):
+                    await self._connection.close()
+                logger.warning(
+                    "the connection to PostgreSQL is lost; no run begins here until it is back", extra=NO_RUN
+                )
+            await anyio.sleep(_SECONDS_AFTER_FAILURE)
+
+    def take(self, executor: str) -> bool:
+        """See `Leases`."""
+        return self._log.lock(_key(executor))
+
+    def drop(self, executor: str) -> None:
+        """See `Leases`."""
+        self._log.unlock(_key(executor))
+
+    async def aclose(self) -> None:
+        """See `Leases`."""
+        if self._connection is not None:
+            await self._connection.close()
+
+
+def _key(executor: str) -> int:
+    return int.from_bytes(hashlib.blake2b(executor.encode(), digest_size=8).digest(), signed=True)

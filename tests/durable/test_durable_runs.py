@@ -1,0 +1,281 @@
+"""What a program does with durable runs, in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+pytest.importorskip("dbos", reason="durable runs need dbos")
+
+from durables import Shop, durable
+
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Deny, RunError
+from aswarm.durable import DurableRun, DurableRuns
+from aswarm.serve import KeyReused, NewRun, RunNotFound
+from aswarm.testing import Answer, Failure, ScriptedModel, call
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+async def test_a_run_has_a_result(tmp_path: Path, shop: Shop) -> None:
+    """The response is that of a run without durability: messages, agent, context variables, usage, stop."""
+    script = [[call("count", number=1), call("count", number=2)], call("transfer_to_clerk"), "All is well."]
+    async with durable(tmp_path, script, shop) as runs:
+        run = await runs.start("Boss", "Hi!", {"user": "ann"}, run_id="ticket-17")
+        response = await run.result()
+    plain = await _plain(script)
+    assert response.messages == plain.messages
+    assert response.agent.name == "Clerk"
+    assert response.context_variables == plain.context_variables == {"user": "ann", "counted": [1, 2]}
+    assert (response.stop, response.run_id, response.text) == ("answer", "ticket-17", "All is well.")
+    assert response.usage == plain.usage
+
+
+async def _plain(script: Any) -> Any:
+    shop = Shop()
+    async with AsyncSwarm(ScriptedModel(script, cut=4).client()) as swarm:
+        return await swarm.run(shop.agents()[0], "Hi!", {"user": "ann"})
+
+
+async def test_starting_again_gives_the_same_run(tmp_path: Path, shop: Shop) -> None:
+    """The id of a run makes `start` idempotent; for something else it is refused."""
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        first = await runs.start("Boss", "Hi!", run_id="r")
+        again = await runs.start("Boss", "Hi!", run_id="r")
+        assert (await first.result()).text == (await again.result()).text == "Hello."
+        with pytest.raises(KeyReused):
+            await runs.start("Boss", "Something else", run_id="r")
+
+
+async def test_events_come_live_and_again(tmp_path: Path, shop: Shop) -> None:
+    """A reader gets all entries, or those after a number."""
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        run = await runs.start("Boss", "Hi!")
+        live = [entry async for entry in run.events()]
+        assert live[0].type == "RunStarted"
+        assert [entry async for entry in run.events(after=0)] == live[1:]
+        found = await runs.run(run.id)
+        assert [entry async for entry in found.events()] == live
+
+
+async def test_a_run_waits_for_an_answer(tmp_path: Path, shop: Shop) -> None:
+    """It is over and holds no task; the answer continues it, in another process, and the same answer again does nothing."""
+    async with durable(tmp_path, [[call("pay", call_id="p", amount=5)]], shop) as runs:
+        asked = await runs.start("Boss", "Pay!", run_id="a")
+        response = await asked.result()
+        assert (response.stop, [each.id for each in response.waiting]) == ("waiting", ["p"])
+        assert not runs._live
+    async with durable(tmp_path, ["Paid."], shop) as runs:
+        found = await runs.run("a")
+        answered = await found.answer({"p": True})
+        assert (await answered.result()).text == "Paid."
+        assert (await found.answer({"p": True})).id == answered.id
+    assert shop.keys["pay"] == [f"{answered.id}:0:0"]
+
+
+async def test_an_answer_may_deny(tmp_path: Path, shop: Shop) -> None:
+    """The function does not run, and a value that is no decision is refused."""
+    async with durable(tmp_path, [[call("pay", call_id="p", amount=5)], "As you like."], shop) as runs:
+        asked = await runs.start("Boss", "Pay!")
+        await asked.wait()
+        with pytest.raises(ConfigurationError, match="must be True, False"):
+            await asked.answer({"p": "yes"})  # type: ignore[dict-item]
+        assert (await (await asked.answer({"p": Deny("too much")})).result()).text == "As you like."
+    assert "pay" not in shop.keys
+
+
+async def test_a_failure_is_raised_with_what_was_there(tmp_path: Path, shop: Shop) -> None:
+    """`result` raises RunError with the text of the error and the response so far."""
+    async with durable(tmp_path, [call("count", number=1), Failure(400, "broken")], shop) as runs:
+        run = await runs.start("Boss", "Hi!")
+        with pytest.raises(RunError, match="broken") as raised:
+            await run.result()
+    assert raised.value.response is not None
+    assert raised.value.response.messages[-1]["content"] == "counted 1"
+
+
+async def test_a_run_can_be_cancelled(tmp_path: Path, shop: Shop) -> None:
+    """The call that was cut is told as unknown."""
+    async with durable(tmp_path, [call("slow")], shop) as runs:
+        run = await runs.start("Boss", "Hi!")
+        await shop.began.wait()
+        response = await run.cancel()
+        assert (response.stop, [each.name for each in response.unknown_calls]) == ("cancelled", ["slow"])
+
+
+async def test_a_run_in_the_queue_can_be_cancelled(tmp_path: Path, shop: Shop) -> None:
+    """It never begins; an operator finds both runs, and those with one status."""
+    async with durable(tmp_path, [call("slow"), "Done."], shop, concurrency=1) as runs:
+        first = await runs.start("Boss", "Hi!", run_id="1")
+        await shop.began.wait()
+        second = await runs.start("Boss", "Hi!", run_id="2")
+        assert (await second.cancel()).messages == []
+        assert [record.id for record in await runs.records()] == ["2", "1"]
+        assert [record.id for record in await runs.records(status="stopped")] == ["2"]
+        shop.go.set()
+        assert (await first.result()).text == "Done."
+        assert (await runs.find("2")).record.reason == "cancelled"
+
+
+async def test_a_run_of_another_process_is_cancelled_and_read(tmp_path: Path, shop: Shop) -> None:
+    """A client of the same database, which executes nothing, reads the entries and stops the run."""
+    async with durable(tmp_path, [call("slow")], shop) as runs, durable(tmp_path, [], shop, concurrency=0) as client:
+        await runs.start("Boss", "Hi!", run_id="r")
+        await shop.began.wait()
+        found = await client.run("r")
+        types = []
+        async for entry in found.events():
+            types.append(entry.type)
+            if entry.type == "ToolCallStarted":
+                break
+        assert types[0] == "RunStarted"
+        assert (await found.cancel("enough")).stop == "cancelled"
+        assert (await client.find("r")).record.reason == "enough"
+
+
+async def test_a_client_starts_what_others_execute(tmp_path: Path, shop: Shop) -> None:
+    """A process with concurrency=0 puts runs into the queue, and waits for their results."""
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        run = await client.start("Boss", "Hi!", run_id="r")
+        async with durable(tmp_path, ["Hello."], shop):
+            assert (await run.result()).text == "Hello."
+
+
+@pytest.mark.parametrize("settings", [{"global_concurrency": 1}, {"starts_per": (1000, 60)}], ids=str)
+async def test_limits_of_all_processes_hold(tmp_path: Path, shop: Shop, settings: dict[str, Any]) -> None:
+    """With such a limit each run passes through the queue."""
+    async with durable(tmp_path, ["1", "2"], shop, **settings) as runs:
+        started = [await runs.start("Boss", "Hi!") for _ in range(2)]
+        assert {(await run.result()).text for run in started} == {"1", "2"}
+
+
+async def test_a_batch_is_a_map(tmp_path: Path, shop: Shop) -> None:
+    """Each item is a run with an id of its own; the second call finds the results, and asks no model."""
+    model = ScriptedModel(lambda request: Answer(request.body["messages"][-1]["content"].upper()))
+    items = ["a", "b", "c"]
+    for script in (model, []):
+        async with durable(tmp_path, script, shop) as runs:
+            found = {
+                run.id: (await run.result()).text
+                async for run in runs.map("Boss", items, run_ids=lambda at: f"item-{at}", concurrency=2)
+            }
+            assert found == {"item-0": "A", "item-1": "B", "item-2": "C"}
+
+
+async def test_old_runs_are_deleted(tmp_path: Path, shop: Shop) -> None:
+    """`purge` deletes the logs and steps of runs that have ended, and leaves the others."""
+    async with durable(tmp_path, ["Hello.", call("slow"), "Done."], shop) as runs:
+        await (await runs.start("Boss", "Hi!", run_id="old")).result()
+        await runs.start("Boss", "Hi!", run_id="now")
+        await shop.began.wait()
+        assert await runs.purge(older_than=3600) == 0
+        assert await runs.purge(older_than=0) == 1
+        with pytest.raises(RunNotFound):
+            await runs.run("old")
+        shop.go.set()
+        assert (await (await runs.run("now")).result()).text == "Done."
+        await runs.forget("now", user="-")
+        assert await runs.records() == []
+
+
+async def test_a_conversation_continues(tmp_path: Path, shop: Shop) -> None:
+    """Runs of one conversation have its history."""
+    model = ScriptedModel(lambda request: Answer(str(len(request.body["messages"]))))
+    async with durable(tmp_path, model, shop) as runs:
+        first = await runs.start("Boss", "Hi!", user="ann", conversation="c")
+        await first.result()
+        second = await runs.start("Boss", "And?", user="ann", conversation="c")
+        assert (await second.result()).text == "4"
+        assert (await runs.run(second.id, user="ann")).conversation == "c"
+
+
+async def test_context_variables_must_be_json(tmp_path: Path, shop: Shop) -> None:
+    """Anything else is refused before a run begins, and leaves nothing."""
+    async with durable(tmp_path, [], shop) as runs:
+        with pytest.raises(ConfigurationError, match="context"):
+            await runs.start("Boss", "Hi!", {"client": object()})
+        assert await runs.records() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"version": ""}, "version must be a text"),
+        ({"concurrency": -1}, "concurrency must be"),
+        ({"store": "runs.db"}, "store must be a URL"),
+        ({"store": "sqlite:///"}, "need a file"),
+        ({"store": "sqlite:///:memory:"}, "need a file"),
+    ],
+    ids=str,
+)
+async def test_settings_are_checked(settings: dict[str, Any], text: str) -> None:
+    """A mistake is told when the object is made."""
+    given: dict[str, Any] = {"agents": Agent(name="A"), "store": "sqlite:///runs.db", "version": "1", **settings}
+    with pytest.raises(ConfigurationError, match=text):
+        DurableRuns(AsyncSwarm(ScriptedModel([]).client()), **given)
+
+
+async def test_there_is_one_in_a_process(tmp_path: Path, shop: Shop) -> None:
+    """A second one is refused while the first is open; an object is not opened twice; both can be opened afterwards."""
+    async with durable(tmp_path, [], shop) as runs:
+        with pytest.raises(ConfigurationError, match="DBOS is one for the whole process"):
+            async with durable(tmp_path, [], shop):
+                pass
+        with pytest.raises(RuntimeError, match="open already"):
+            await runs.__aenter__()
+    async with durable(tmp_path, [], shop):
+        pass
+    with pytest.raises(RuntimeError, match="not open"):
+        await runs.start("Boss", "Hi!")
+
+
+async def test_the_event_loop_keeps_its_threads(tmp_path: Path, shop: Shop) -> None:
+    """The engine has an executor of its own, and after it has ended the loop has a usable one."""
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        await (await runs.start("Boss", "Hi!")).result()
+    assert await asyncio.to_thread(lambda: 7) == 7
+
+
+async def test_other_versions_wait(tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    """A process of another version says how many runs wait for theirs, and does not execute them."""
+    async with durable(tmp_path, [], shop, concurrency=0, version="1") as client:
+        await client.start("Boss", "Hi!", run_id="r")
+    with caplog.at_level(logging.WARNING, "aswarm"):
+        async with durable(tmp_path, [], shop, version="2") as runs:
+            assert "1 runs of the version '1' have not ended" in caplog.text
+            await anyio.sleep(0.2)
+            assert (await runs.run("r")).record.is_running
+    async with durable(tmp_path, ["Hello."], shop, version="1") as runs:
+        assert (await (await runs.run("r")).result()).text == "Hello."
+
+
+async def test_an_agent_that_is_gone_is_an_error(tmp_path: Path, shop: Shop) -> None:
+    """The text says which agent is missing, in the process that executes the run and in the one that reads it."""
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        run = await client.start("Boss", "Hi!", run_id="r")
+        async with durable(tmp_path, [], shop, agents=Agent(name="Other")) as runs:
+            with pytest.raises(RunError, match="the agent 'Boss', which this process does not have"):
+                await run.result()
+            assert isinstance(await runs.find("r"), DurableRun)
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        await (await runs.start("Boss", "Hi!", run_id="2")).result()
+    async with durable(tmp_path, [], shop, agents=Agent(name="Other")) as runs:
+        with pytest.raises(ConfigurationError, match="has ended with the agent 'Boss'"):
+            await (await runs.find("2")).result()
+
+
+async def test_what_runs_take_without_a_conversation(tmp_path: Path, shop: Shop) -> None:
+    """A `NewRun` without one has its messages as its whole history."""
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        record = await runs.start(NewRun("ann", messages=[{"role": "user", "content": "Hi!"}]))
+        assert (await (await runs.run(record.id, user="ann")).result()).text == "Hello."

@@ -1,0 +1,109 @@
+"""Durable runs in PostgreSQL: several processes, dead ones, and a server that cuts its connections."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import anyio
+import psycopg
+import pytest
+
+pytest.importorskip("dbos", reason="durable runs need dbos")
+
+from durables import Shop, die, durable
+from stores import emptied_database
+
+from aswarm import ConfigurationError
+from aswarm.testing import call
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+@pytest.fixture
+def url(postgres: str) -> str:
+    return emptied_database(postgres)
+
+
+async def test_a_dead_process_is_replaced(tmp_path: Path, url: str, shop: Shop) -> None:
+    """Its session has ended, so its lock is free; the next process continues its runs."""
+    async with durable(tmp_path, [call("count", number=1), call("slow")], shop, url=url) as runs:
+        await runs.start("Boss", "Hi!", run_id="r")
+        with anyio.fail_after(60):
+            await shop.began.wait()
+        die(runs)
+    async with durable(tmp_path, ["Done."], shop, url=url) as runs:
+        with anyio.fail_after(60):
+            response = await (await runs.run("r")).result()
+    assert [message["role"] for message in response.messages] == ["assistant", "tool"] * 2 + ["assistant"]
+    assert shop.keys == {"count": ["r:1:0"], "slow": ["r:2:0"]}
+
+
+async def test_a_reader_elsewhere_is_told_at_once(tmp_path: Path, url: str, shop: Shop) -> None:
+    """The database notifies the other processes, so nothing is polled."""
+    async with (
+        durable(tmp_path, [call("slow"), "Done."], shop, url=url) as runs,
+        durable(tmp_path, [], shop, url=url, concurrency=0) as client,
+    ):
+        await runs.start("Boss", "Hi!", run_id="r")
+        found = await client.run("r")
+        shop.go.set()
+        with anyio.fail_after(60):
+            types = [entry.type async for entry in found.events()]
+        assert types[-1] == "RunFinished"
+        assert (await found.result()).text == "Done."
+
+
+async def test_cut_connections_are_made_again(
+    tmp_path: Path, url: str, shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All connections at once, in the middle of a run: it ends as if nothing had happened, and the lock is held again."""
+    script = [call("count", number=1), call("slow"), "Done."]
+    with caplog.at_level(logging.WARNING, "aswarm"):
+        async with durable(tmp_path, script, shop, url=url) as runs:
+            run = await runs.start("Boss", "Hi!", run_id="r")
+            with anyio.fail_after(60):
+                await shop.began.wait()
+                cut(url)
+                while "no run begins here" not in caplog.text:
+                    await anyio.sleep(0.01)
+                shop.go.set()
+                assert (await run.result()).text == "Done."
+                while not runs._leases.is_held:
+                    await anyio.sleep(0.01)
+                assert (await (await runs.run("r")).result()).context_variables == {"counted": [1]}
+    assert shop.keys == {"count": ["r:1:0"], "slow": ["r:2:0"]}
+
+
+def cut(url: str) -> None:
+    """End all sessions of the database but this one."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'durable' AND pid <> pg_backend_pid()"
+        )
+
+
+async def test_tables_of_another_version_are_refused(tmp_path: Path, url: str, shop: Shop) -> None:
+    """The text says which version is needed."""
+    async with durable(tmp_path, [], shop, url=url, concurrency=0):
+        pass
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("UPDATE aswarm_run_format SET format = 99")
+        try:
+            with pytest.raises(ConfigurationError, match="its format is 99"):
+                async with durable(tmp_path, [], shop, url=url):
+                    pass
+        finally:
+            connection.execute("UPDATE aswarm_run_format SET format = 1")
+
+
+async def test_a_server_that_is_not_there_is_a_mistake(tmp_path: Path, shop: Shop) -> None:
+    """Opening says so."""
+    with pytest.raises(ConfigurationError, match="cannot be opened"):
+        async with durable(tmp_path, [], shop, url=f"postgresql:///x?host={tmp_path}"):
+            pass
