@@ -11,7 +11,6 @@ import anyio
 import pytest
 from _site import checks, copies, pages, pictures, reference, source, tables
 
-
 WRITE = "it is not current: PYTHONPATH=docs python -m _site write"
 
 
