@@ -343,11 +343,11 @@ async def _outside(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def _sqlite_engine(given: EngineSettings) -> Any:
-    import sqlalchemy as sa  # noqa: PLC0415 - DBOS brings it
+    from sqlalchemy import create_engine, event  # noqa: PLC0415 - DBOS brings it
 
-    engine = sa.create_engine(given.url, pool_size=given.threads, max_overflow=4)
+    engine = create_engine(given.url, pool_size=given.threads, max_overflow=4)
 
-    @sa.event.listens_for(engine, "connect")
+    @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: Any) -> None:  # pyright: ignore[reportUnusedFunction]
         connection.isolation_level = "IMMEDIATE"
         for pragma in ("busy_timeout=30000", "journal_mode=WAL", f"synchronous={given.synchronous}", "foreign_keys=ON"):

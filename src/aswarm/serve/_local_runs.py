@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Self
 
 import anyio
-import anyio.lowlevel
 
 from aswarm._agent import Agent
 from aswarm._errors import AswarmError

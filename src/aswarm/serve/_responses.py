@@ -78,12 +78,15 @@ class FrameReader:
         self._draining = draining or Draining()
         self._has_ended = False
 
+    async def _read(self) -> Iterable[Entry] | None:
+        with self._draining.interrupts(self._heartbeat):  # one scope: each costs more than the frames of an entry
+            return await self._run.read(self._position)
+        return None
+
     async def next(self) -> bytes | None:
         """The next bytes, a heartbeat if there is nothing to say for long; None at the end."""
         while not self._has_ended:
-            batch: Iterable[Entry] | None = None
-            with self._draining.interrupts(self._heartbeat):  # one scope: each costs more than the frames of an entry
-                batch = await self._run.read(self._position)
+            batch = await self._read()
             if batch is None and not self._draining.is_set:
                 return HEARTBEAT
             if not batch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 from collections import Counter
 from importlib.machinery import ModuleSpec
@@ -85,7 +86,8 @@ def test_plain_lines() -> None:
     stream = io.StringIO()
     lines_now = LineReporter(counts(2000, statuses=Counter(answer=1000)), stream, every=0)
     lines_now.update()
-    assert stream.getvalue() == "1,000/2,000 done, 100.0/s, 10 s left, 0 tokens, 0 failed\n"
+    a_moment_later = r"1,000/2,000 done, (100\.0|9\d\.\d)/s, 1\d s left, 0 tokens, 0 failed\n"
+    assert re.fullmatch(a_moment_later, stream.getvalue())
 
 
 def test_a_bar_in_a_terminal() -> None:
