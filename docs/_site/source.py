@@ -281,7 +281,7 @@ def names_in(nodes: list[ast.AST]) -> list[str]:
     return list(found)
 
 
-def annotations(node: ast.stmt | None) -> list[ast.AST]:
+def types_of(node: ast.stmt | None) -> list[ast.AST]:
     """The types that a function, or the fields of a class, are declared with."""
     if isinstance(node, Function):
         arguments = node.args
