@@ -24,6 +24,7 @@ _FIRST = (
     "aswarm.serve",
     "aswarm.mcp",
     "aswarm.otel",
+    "aswarm.durable",
     "aswarm.batch",
     "aswarm.evals",
     "aswarm.testing",
