@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
+import openai.types.chat  # noqa: F401 - importing it takes long, and a page with a timeout must not wait for that
 import pytest
 from _site import reference
 from documentation import (
