@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from pygments.lexers.data import JsonLexer
 from pygments.lexers.special import TextLexer
@@ -39,7 +40,15 @@ pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 
 
+def name_copy(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """Tell programs where the Markdown copy of a page is."""
+    if tree is not None:  # the page of the search has none
+        copy = f'<link rel="alternate" type="text/markdown" href="{page.rpartition("/")[2]}.md">'
+        context["metatags"] = context.get("metatags", "") + copy
+
+
 def setup(app: Sphinx) -> None:
-    """Languages that Pygments does not know by these names."""
+    """Languages that Pygments does not know by these names, and the copies."""
+    app.connect("html-page-context", name_copy)
     app.add_lexer("jsonl", JsonLexer)
     app.add_lexer("mermaid", TextLexer)

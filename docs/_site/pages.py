@@ -129,7 +129,8 @@ def children(index: str) -> list[str]:
     sources = {place: page for page, place in site_pages().items()}
     if index not in sources:
         return []
-    page, found = sources[index], []
+    page = sources[index]
+    found: list[str] = []
     for match in LINK.finditer(FENCE.sub("", page.read_text(encoding="utf-8"))):
         if match["address"] and not match["image"] and not re.match(r"[a-z]+:|#", match["address"]):
             try:

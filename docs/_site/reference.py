@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,6 @@ from .source import (
     MODULES,
     Definition,
     Function,
-    annotations,
     definition,
     fields,
     initializer,
@@ -30,6 +30,7 @@ from .source import (
     public_names,
     signature,
     tree_of,
+    types_of,
     written,
 )
 
@@ -164,7 +165,7 @@ def entry(module: str, name: str) -> str:
         raise UndocumentedName(f"{module}.{name} has no docstring ({defined.module})")
     node = defined.node
     if isinstance(node, ast.ClassDef) and (maker := initializer(defined)):
-        node = maker if _is_for_users(maker, defined.module) else None
+        node = maker if _is_for_users(maker, defined.module) else ast.Pass()
     parts = [f"### {_heading(name, defined)}", _code(name, defined), _with_links(defined.doc, module, name)]
     parts.append(_types(node, defined.module, name))
     if isinstance(defined.node, ast.ClassDef):
@@ -209,8 +210,8 @@ def _code(name: str, defined: Definition) -> str:
     node = defined.node
     assert node is not None  # noqa: S101
     if isinstance(node, Function):
-        shown = overloads(defined) if node.args.kwarg else [node]  # the implementation takes any option
-        return _fenced("\n\n".join(signature(each, name) for each in shown))
+        signatures = overloads(defined) if node.args.kwarg else [node]  # the implementation takes any option
+        return _fenced("\n\n".join(signature(each, name) for each in signatures))
     if not isinstance(node, ast.ClassDef):
         return _fenced(written(node))
     shown = [base for base in map(written, node.bases) if not base.startswith("_")]
@@ -230,7 +231,7 @@ def _is_variable(value: ast.expr) -> bool:
 
 def _is_for_users(maker: Function, module: str) -> bool:
     """Whether a class is made by its users: its arguments have no private classes as types."""
-    for name in names_in(annotations(maker)):
+    for name in names_in(types_of(maker)):
         with suppress(LookupError):
             found = definition(module, name)
             if name not in _exported() and isinstance(found.node, ast.ClassDef):
@@ -272,7 +273,7 @@ def _class_details(module: str, name: str, defined: Definition) -> list[str]:
 def _types(node: ast.stmt | None, source: str, own: str) -> str:
     """What the names in a signature are: links to those with an entry, and the private aliases written out."""
     links, aliases = [], []
-    for name in names_in(annotations(node)):
+    for name in names_in(types_of(node)):
         try:
             found = definition(source, name)
         except LookupError:
@@ -367,7 +368,7 @@ def _relative(page: Path, place: str) -> str:
     return f"{page.name}#{place}"
 
 
-def link_names(text: str, module: str, seen: set[str], address: object) -> str:
+def link_names(text: str, module: str, seen: set[str], address: Callable[[Path, str], str]) -> str:
     """Make links of the public names in a text, of each once. `address`: from a page and an anchor to the address."""
 
     def linked(match: re.Match[str]) -> str:
@@ -377,6 +378,6 @@ def link_names(text: str, module: str, seen: set[str], address: object) -> str:
         if place is None:
             return match[0]
         seen.add(name)
-        return f"[`{name}{match['rest'] or ''}`]({address(*place)})"  # type: ignore[operator]
+        return f"[`{name}{match['rest'] or ''}`]({address(*place)})"
 
     return _NAME.sub(linked, text)

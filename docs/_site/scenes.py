@@ -21,6 +21,7 @@ from aswarm import (
     Hold,
     Response,
     Swarm,
+    TextDelta,
     ToolCallFinished,
     ToolError,
     ToolFailure,
@@ -90,7 +91,7 @@ def exits() -> list[Exit]:
         await anyio.sleep(SECONDS)
         return "late"
 
-    twice = Agent(functions=[Agent(name="other", functions=[tool(quick, name="a"), tool(later, name="a")])])
+    twice = Agent(functions=[Agent(name="other", functions=[tool(name="a")(quick), tool(name="a")(later)])])
     return [
         Exit("the model answers", ["Hello."]),
         Exit("`max_turns` is reached", [call("quick")], options={"max_turns": 1}),
@@ -159,7 +160,7 @@ async def by_stream(exit_: Exit, swarm: AsyncSwarm, _: ScriptedModel, left: list
     try:
         async with run:
             async for event in run:
-                if exit_.is_left and getattr(event, "text", ""):
+                if exit_.is_left and isinstance(event, TextDelta):
                     break
     finally:
         left.append(run.response)
@@ -174,7 +175,7 @@ async def by_conversation(exit_: Exit, swarm: AsyncSwarm, _: ScriptedModel, left
         async with kept.stream("Go", **exit_.options) as run:
             runs.append(run)
             async for event in run:
-                if exit_.is_left and getattr(event, "text", ""):
+                if exit_.is_left and isinstance(event, TextDelta):
                     break
     finally:
         with anyio.CancelScope(shield=True):
@@ -192,7 +193,7 @@ async def by_swarm(exit_: Exit, _: AsyncSwarm, model: ScriptedModel, left: list[
             try:
                 with run:
                     for event in run:
-                        if exit_.is_left and getattr(event, "text", ""):
+                        if exit_.is_left and isinstance(event, TextDelta):
                             break
             finally:
                 left.append(run.response)
@@ -339,7 +340,7 @@ def _refund() -> Step:
 
 
 async def _asked(
-    functions: list[Any], script: list[Step], decision: Any = None, budget: Budget | None = None
+    functions: list[Any], script: Sequence[Step], decision: Any = None, budget: Budget | None = None
 ) -> tuple[str, str]:
     """The last tool message of a run of the script, and the type of its error."""
     error = ""

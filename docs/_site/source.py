@@ -24,6 +24,7 @@ _FIRST = (
     "aswarm.serve",
     "aswarm.mcp",
     "aswarm.otel",
+    "aswarm.durable",
     "aswarm.batch",
     "aswarm.evals",
     "aswarm.testing",
@@ -281,7 +282,7 @@ def names_in(nodes: list[ast.AST]) -> list[str]:
     return list(found)
 
 
-def annotations(node: ast.stmt | None) -> list[ast.AST]:
+def types_of(node: ast.stmt | None) -> list[ast.AST]:
     """The types that a function, or the fields of a class, are declared with."""
     if isinstance(node, Function):
         arguments = node.args

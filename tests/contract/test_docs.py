@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
+import openai.types.chat  # noqa: F401 - importing it takes long, and a page with a timeout must not wait for that
 import pytest
 from _site import reference
 from documentation import (
@@ -31,7 +32,8 @@ README = PROJECT / "README.md"
 HOME = "https://github.com/aswarm-dev/aswarm"
 # tests/providers/test_recipes.py runs them, against servers of those providers
 RECIPES = PROJECT / "docs/guides/providers.md"
-MCP = PROJECT / "docs/guides/mcp.md"  # its SDK does not run on the oldest versions that aswarm promises
+# What these need does not run on the oldest versions that aswarm promises.
+NEED = {PROJECT / "docs/guides/mcp.md": "mcp", PROJECT / "docs/guides/durable.md": "dbos"}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -54,7 +56,7 @@ def page_run(server: ModelServer, folder: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page != RECIPES and (page != MCP or find_spec("mcp"))],
+    [page for page in PAGES if page != RECIPES and (page not in NEED or find_spec(NEED[page]))],
     ids=name_of,
 )
 def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(

@@ -61,7 +61,7 @@ _LIMITS = Limits(runs_per_user=1_000_000, runs=10_000_000, max_turns=math.inf, s
 
 
 class DurableRuns(LoggedRuns):
-    """Runs that go on in another process when theirs dies: `async with DurableRuns(swarm, agents=[...], ...) as runs: ...`.
+    """Runs that continue in another process when theirs dies: `async with DurableRuns(swarm, agents=[...], ...) as runs: ...`.
 
     `agents`: a list, or a dict by their names; runs and stored conversations know an agent by its name. `store`:
     "sqlite:///runs.db" for the processes of one machine, or "postgresql://user@host/database" for any number of machines. It

@@ -1,7 +1,7 @@
 """The log of durable runs: that of `aswarm.serve`, and what a run needs to be executed by any process.
 
 Decides who is responsible for a run. The owner of a row is responsible for it: it executes the run, or has put it into the
-queue, or has died; then another process becomes the owner. Whoever executes a run becomes its owner first.
+queue, or has died; then another process becomes the owner. A process that executes a run becomes its owner first.
 """
 # ruff: noqa: S608 - statements are put together from names of this module; all data is passed as parameters
 
