@@ -233,6 +233,7 @@ class PageRun:
         self._server.model = model = ScriptedModel(_hello if waiting is None else waiting)
         if "file" in block.notes:
             Path(block.notes["file"]).write_text(block.code, encoding="utf-8")
+            sys.modules.pop(Path(block.notes["file"]).stem, None)  # an installed package may have the same name
         printed = self._printed_by(block, runner)
         if block.output is not None:
             assert _untimed(printed).splitlines() == _untimed(block.output).splitlines()

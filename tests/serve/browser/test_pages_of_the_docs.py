@@ -15,16 +15,22 @@ from documentation import PROJECT, TUTORIAL, blocks_of, earlier_files
 from playwright.sync_api import Browser, expect
 
 FASTAPI = PROJECT / "docs/guides/web-services.md"
-STREAMING = PROJECT / "docs/guides/streaming.md"
-# Beside the application of the guide: its model, and a page with the script of the other guide.
+STREAMING = PROJECT / "docs/guides/streaming-to-a-browser.md"
+# The application of the guide, with a scripted model, a service, and a page with a script of the other guide.
 FETCHING = """
 import fastapi_app
+from desk import triage
+from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
+from aswarm.serve import Service, local_only
 from aswarm.testing import ScriptedModel
 
 fastapi_app.swarm = fastapi_app.AsyncSwarm(ScriptedModel(["Your order is on its way."], cut=4).client())
-app = fastapi_app.app
+service = Service(fastapi_app.swarm, agents=triage, auth=local_only)
+app = FastAPI(lifespan=service.lifespan)
+app.include_router(fastapi_app.app.router)  # with its lifespan
+app.mount("/agents", service)
 
 
 @app.get("/", response_class=HTMLResponse)
@@ -69,11 +75,12 @@ def test_the_page_of_the_tutorial_asks_for_an_approval(browser: Browser, tmp_pat
         tab.close()
 
 
-def test_the_script_of_the_guide_to_streaming_shows_the_answer(browser: Browser, tmp_path: Path) -> None:
-    """It reads the stream of the FastAPI application that the other guide shows."""
+@pytest.mark.parametrize("number", [0, 1], ids=["EventSource", "fetch"])
+def test_a_script_of_the_guide_to_streaming_shows_the_answer(browser: Browser, tmp_path: Path, number: int) -> None:
+    """It reads the events of a service, and the stream of the FastAPI application that the other guide shows."""
     pytest.importorskip("fastapi")
     files = {block.notes["file"]: block.code for block in blocks_of(FASTAPI) if "file" in block.notes}
-    [script] = [block.code for block in blocks_of(STREAMING) if block.language == "js"]
+    script = [block.code for block in blocks_of(STREAMING) if block.language == "js"][number]
     for name, code in (files | {"script.js": script, "fetching.py": FETCHING}).items():
         (tmp_path / name).write_text(code, encoding="utf-8")
     with served(tmp_path, "fetching") as address:
