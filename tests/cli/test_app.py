@@ -27,9 +27,12 @@ from aswarm.cli._app import app
 from aswarm.cli._eval import _evaluate
 from aswarm.cli._exits import CommandFailed, exits
 from aswarm.cli._output import write, writing
+from aswarm.cli._runs import runs
 from aswarm.evals import load_cases
 
-COMMANDS = ["run", "chat", "batch", "graph", "eval", "serve", "mcp", "demo"]
+COMMANDS = ["run", "chat", "batch", "graph", "eval", "serve", "mcp", "worker", "runs", "demo"]
+RUNS = [f"runs {name}" for name in ("list", "show", "cancel", "answer", "purge")]
+WITH_HELP = [*(name for name in COMMANDS if name != "runs"), *RUNS]  # `runs` is a group of commands
 ROOT = Path(__file__).parents[2]
 
 
@@ -43,6 +46,7 @@ class Terminal(io.StringIO):
 def test_the_commands() -> None:
     """The commands are those in the docstring, and no others."""
     assert sorted(app.commands) == sorted(COMMANDS)
+    assert sorted(runs.commands) == sorted(name.removeprefix("runs ") for name in RUNS)
     named = re.findall(r"^    aswarm (\w+)", aswarm.cli.__doc__ or "", re.MULTILINE)
     assert list(dict.fromkeys(named)) == COMMANDS
 
@@ -52,11 +56,11 @@ OWN_CODES = {"run": [3, 5], "batch": [3, 5, 143], "eval": [4]}
 
 def codes_of(command: str) -> dict[int, str]:
     """The exit codes that the help of a command shows, with their meaning."""
-    shown = re.findall(r"^    (\d+) +(.+)$", invoke(*[part for part in (command, "-h") if part]).stdout, re.MULTILINE)
+    shown = re.findall(r"^    (\d+) +(.+)$", invoke(*command.split(), "-h").stdout, re.MULTILINE)
     return {int(code): meaning for code, meaning in shown}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", WITH_HELP)
 def test_help_has_the_exit_codes_of_the_command(command: str) -> None:
     """The help of a command has the codes that the command can return, and no others."""
     assert list(codes_of(command)) == sorted([0, 1, 2, 130, 141, *OWN_CODES.get(command, [])])
@@ -67,15 +71,15 @@ def test_the_documentation_has_the_exit_codes() -> None:
     page = (ROOT / "docs/guides/command-line.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| (.+) \| (.+) \|$", page.replace("`", ""), re.MULTILINE)
     assert {int(code): meaning for code, meaning, _ in rows} == codes_of("")
-    for command in COMMANDS:
+    for command in WITH_HELP:
         named = {int(code): meaning for code, meaning, by in rows if by == "all" or command in by.split(", ")}
         assert named == codes_of(command)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", WITH_HELP)
 def test_every_command_can_print_tracebacks(command: str) -> None:
     """`--traceback` is an option of each command."""
-    assert "--traceback" in invoke(command, "-h").stdout
+    assert "--traceback" in invoke(*command.split(), "-h").stdout
 
 
 def test_version() -> None:

@@ -67,6 +67,14 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch,
     assert f'serving needs the package {module}: install the extra "serve"' in result.stderr
 
 
+def test_a_missing_key_is_reported_before_anything_is_served() -> None:
+    """As in the other commands that ask a model."""
+    result = invoke("serve", "agents:triage", "--port", "0")
+    assert result.exit_code == 2
+    assert "there is no API key: set OPENAI_API_KEY" in result.stderr
+    assert "http://127.0.0.1" not in result.stderr
+
+
 def test_an_address_of_the_model_that_is_no_url_is_refused() -> None:
     """As in every other command."""
     result = invoke("serve", "agents:triage", "--base-url", "localhost:8080")

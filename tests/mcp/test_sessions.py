@@ -256,6 +256,14 @@ async def test_a_server_that_is_not_there_is_a_configuration_error() -> None:
         assert "unhandled errors" not in str(caught.value)
 
 
+@pytest.mark.anyio
+async def test_a_program_that_ends_at_once_is_a_configuration_error() -> None:
+    """The error says so, and where to look."""
+    with pytest.raises(ConfigurationError, match="the MCP server true cannot be opened: its program has ended"):
+        async with MCPServer(StdioServerParameters(command="true")):
+            pass
+
+
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_program_that_does_not_answer_is_a_configuration_error() -> None:

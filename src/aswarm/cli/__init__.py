@@ -1,4 +1,6 @@
-"""The command line: `aswarm run`, `chat`, `batch`, `graph`, `eval`, `serve`, `mcp` and `demo`; `python -m aswarm` is the same.
+"""The command line: `aswarm run`, `chat`, `batch`, `graph`, `eval`, `serve`, `mcp`, `worker`, `runs` and `demo`.
+
+`python -m aswarm` is the same:
 
     aswarm run agents:triage "Where is my order?"     stream an answer to stdout
     aswarm run agents:triage - --json < question.txt  typed events, one JSON object on each line
@@ -8,6 +10,8 @@
     aswarm eval cases.json --threshold 0.9            test what the agents do
     aswarm serve agents:triage                        agents on the web, with a page to try them
     aswarm mcp agents:triage                          serve the agents to programs that speak MCP
+    aswarm worker agents:runs                         execute durable runs
+    aswarm runs list agents:runs                      look at durable runs, cancel, answer and delete them
     aswarm demo                                       two agents at work, without an API key
 
 An agent is named as `module:attribute`, with modules found from the current directory, or as `path/to/file.py:attribute`.

@@ -24,7 +24,7 @@ _ENDINGS = {".mmd": "mermaid", ".mermaid": "mermaid", ".dot": "dot", ".gv": "dot
 
 @command(
     "graph",
-    text=f"Draw which agents AGENT can reach by handoffs, and their functions.\n\n{AGENT_HELP} No function of an "
+    text=f"Draw the agents that AGENT can hand off to, and their functions.\n\n{AGENT_HELP} No function of an "
     "agent is called. A handoff that is not certain is a dashed line. Notes on stderr list these handoffs, and the tools "
     "that run together.",
 )

@@ -113,7 +113,7 @@ def _asked(
         raise SetupError("--store keeps the conversation; --load and --save are places of another one")
     if resume is None:
         if question is None:
-            raise SetupError("there is no QUESTION; only --resume needs none")
+            raise SetupError("there is no QUESTION: write it after AGENT, or - to read it from stdin")
         return _text(question), False
     if load is None and place is None:
         raise SetupError(

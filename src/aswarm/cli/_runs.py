@@ -1,6 +1,6 @@
-"""`aswarm worker` and `aswarm runs`: durable runs from a terminal. Decides what an operator sees; `aswarm.durable` does the work.
+"""`aswarm worker` and `aswarm runs`: durable runs from a terminal. Decides what is printed; `aswarm.durable` does the work.
 
-A process that only looks, cancels, answers or deletes executes no run.
+The process of `aswarm runs` executes no run.
 """
 
 from __future__ import annotations
@@ -28,20 +28,26 @@ if TYPE_CHECKING:
 _STATUSES = ("running", "finished", "failed", "stopped")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _TARGET = (
-    "TARGET is module:attribute or path/to/file.py:attribute, where a DurableRuns is, or a function that returns one"
+    "TARGET is module:attribute, such as agents:runs, or path/to/file.py:attribute. It names a DurableRuns, or a function without "
+    "parameters that returns one"
 )
-_OR_URL = f"{_TARGET}; or the URL of its database, such as postgresql://user@host/database."
+_OR_URL = f"{_TARGET}. It may also be the URL of the database, such as postgresql://user@host/database."
 
 
 @command(
     "worker",
-    text=f"Execute durable runs until SIGTERM or Ctrl-C.\n\n{_TARGET}. Start as many as you like, on any machine that reaches the "
-    "database. After the signal the process begins no run; those that have not ended after --drain seconds are left to "
-    "the other workers.",
+    text=f"Execute durable runs until SIGTERM or Ctrl-C.\n\n{_TARGET}. Start as many workers as you like, on any machine that "
+    "reaches the database. After the signal the process begins no run. Other workers continue the runs that have not ended after "
+    "--drain seconds. Needs the extra durable.",
 )
 @click.argument("target")
 @click.option(
-    "--drain", type=click.FloatRange(min=0), default=30, show_default=True, help="Seconds that runs have to end."
+    "--drain",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=30,
+    show_default=True,
+    help="The time that runs have to end after the signal.",
 )
 def worker(target: str, drain: float) -> None:
     """Execute runs."""
@@ -74,7 +80,7 @@ def _durable(target: str) -> DurableRuns:
 
 @asynccontextmanager
 async def _opened(target: str) -> AsyncGenerator[DurableRuns]:
-    """The runs, in a process that executes none."""
+    """The runs, in a process that does not execute them."""
     if "://" in target:
         from aswarm import Agent, AsyncSwarm  # noqa: PLC0415 - as above
         from aswarm.durable import DurableRuns  # noqa: PLC0415 - as above
@@ -107,14 +113,16 @@ class _Runs(AppCommand, click.Group):
 
 
 runs = _Runs(
-    "runs", help="Look at durable runs, cancel, answer and delete them. Output is JSON, one object on each line."
+    "runs", help="Look at durable runs, cancel, answer and delete them.\n\nThe output is JSON, one object on each line."
 )
 
 
 @command("list", text=f"List the newest runs of all users.\n\n{_OR_URL}")
 @click.argument("target")
 @click.option("--status", type=click.Choice(_STATUSES), help="Only runs with this status.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="The most runs.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(min=1), default=100, show_default=True, help="The most runs to list."
+)
 def list_runs(target: str, status: Any, limit: int) -> None:
     """Print a line for each run."""
 
@@ -125,7 +133,7 @@ def list_runs(target: str, status: Any, limit: int) -> None:
     _run(target, work)
 
 
-@command("show", text=f"Show a run, and what it has left.\n\n{_OR_URL}")
+@command("show", text=f"Show a run, and its result once it has ended.\n\n{_OR_URL}")
 @click.argument("target")
 @click.argument("run_id")
 def show(target: str, run_id: str) -> None:
@@ -139,7 +147,7 @@ def show(target: str, run_id: str) -> None:
     _run(target, work)
 
 
-@command("cancel", text=f"Stop a run, wherever it is, and wait until its functions have ended.\n\n{_OR_URL}")
+@command("cancel", text=f"Stop a run, and wait until its functions have ended.\n\nAny worker may execute it. {_OR_URL}")
 @click.argument("target")
 @click.argument("run_id")
 def cancel(target: str, run_id: str) -> None:
@@ -168,8 +176,8 @@ def _decision(text: str) -> tuple[str, Decision]:
 
 @command(
     "answer",
-    text=f"Decide on the calls that a run waits with. A worker executes the run that continues it.\n\n{_TARGET}. ANSWER is "
-    "CALL=yes, CALL=no, or CALL=JSON for the answer to a question, with the id of the call that `show` tells.",
+    text=f"Decide on the calls that a run waits for.\n\nA worker executes the run that continues it. {_TARGET}. ANSWER is "
+    "CALL=yes, CALL=no, or CALL=JSON for the answer to a question. CALL is the id of the call, which `aswarm runs show` prints.",
 )
 @click.argument("target")
 @click.argument("run_id")
@@ -191,9 +199,15 @@ def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
     return int(number) * _UNITS[unit]
 
 
-@command("purge", text=f"Delete the runs that have ended, with their logs and steps. Conversations stay.\n\n{_OR_URL}")
+@command("purge", text=f"Delete the runs that have ended, with their logs and steps.\n\nConversations stay. {_OR_URL}")
 @click.argument("target")
-@click.option("--older-than", required=True, callback=_seconds, metavar="TIME", help="Such as 30d, 12h, 10m.")
+@click.option(
+    "--older-than",
+    required=True,
+    callback=_seconds,
+    metavar="TIME",
+    help="The least age of a run that is deleted, such as 30d, 12h or 10m.",
+)
 def purge(target: str, older_than: float) -> None:
     """Delete, and print how many."""
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import click
 
-from aswarm._errors import ConfigurationError
 from aswarm._text import how_to_install
 
 from ._exits import SetupError
@@ -85,17 +84,16 @@ def serve_until_stopped(
     try:
         runs = durable_runs(swarm, agents, store, code_version)
         server = _server(swarm, agents, token, store, runs)
-    except ConfigurationError as error:
-        raise SetupError(str(error)) from error
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
         raise SetupError(f"serving needs the package {package}: {how_to_install('serve')}") from error
     with listening(host, port) as listener:
-        names = ", ".join(agent.name for agent in agents)
-        click.echo(f"{names}: http://{shown_address(listener)}/ (Ctrl-C ends it)", err=True)
 
         async def serve() -> None:
+            _ = swarm.client  # a missing key is an error of the command, not of the first message
             async with with_async_mcp_servers(agents[0], servers), nullcontext() if runs is None else runs:
+                names = ", ".join(agent.name for agent in agents)
+                click.echo(f"{names}: http://{shown_address(listener)}/ (Ctrl-C ends it)", err=True)
                 await server.serve(sockets=[listener])
 
         anyio.run(serve)

@@ -52,6 +52,7 @@ _SDK_ERRORS = (
     RuntimeError,
     ValidationError,
 )  # what a request of the SDK raises; the last two where a result is not valid
+_CLOSED = "Connection closed"  # the SDK's text for a program that has ended
 _MOST_ROUNDS = 10  # how often a server may ask during one call
 _POLL_SECONDS = 0.1  # before the next round of a call whose server asks nothing yet
 _CHECK_SECONDS = 5.0  # how long a server that has not answered a call has for another request
@@ -170,6 +171,8 @@ class MCPServer:
 
     def _reason(self, error: Exception) -> str:
         text = error_text(error)
+        if isinstance(self._server, StdioServerParameters) and text == _CLOSED:
+            return "its program has ended, and its stderr may say why"
         return text if self._http is None else self._http.reason(text)
 
     def _client(self) -> Client:
