@@ -86,7 +86,7 @@ function Ending({ view }) {
 	if (view.status === "stopped") {
 		const unknown = view.turns.flatMap((turn) => turn.calls).filter((call) => call.state === "unknown");
 		return html`<div class="ending warn" role=group aria-label=Stopped><h4>Stopped<//>
-			<p>${view.reason === "cancelled" ? "You stopped the run." : `The run was stopped: ${view.reason}.`}
+			<p>${view.reason === "cancelled" ? "You stopped the run." : view.message}
 			${unknown.length ? ` The outcome of ${plural(unknown.length, "call")} is unknown: ${unknown.map((call) => call.name).join(", ")}.` : " No call was cut in the middle."}</p><//>`;
 	}
 	const why = STOPS[view.response?.stop];

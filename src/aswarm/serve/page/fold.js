@@ -142,7 +142,7 @@ export class RunView {
 	finish(entry) {
 		const response = entry.response || null;
 		this.status = ENDINGS[entry.type];
-		Object.assign(this, { ended: entry.at, response, error: entry.error || null, reason: entry.reason || null });
+		Object.assign(this, { ended: entry.at, response, error: entry.error || null, reason: entry.reason, message: entry.message });
 		if (response) {
 			this.agent = response.agent || this.agent;
 			this.context = response.context_variables || this.context;
