@@ -232,12 +232,21 @@ def serve(session: nox.Session) -> None:
         packages = ("@ag-ui/client@1", "ai@6", "ai7@npm:ai@7", "openai@6", "rxjs@7")
         session.run("npm", "install", f"--prefix={folder}", "--no-audit", "--no-fund", *packages, external=True)
         session.env["NODE_CLIENTS"] = os.fspath(folder)
+        session.env["NPM_PAGES"] = os.fspath(install_pages(session, folder / "pages"))
     else:
         session.warn("the clients of npm run on Node.js: they are left out")
-    session.run("pytest", "tests/serve", "tests/serve/clients", *session.posargs)
+    session.run("pytest", "tests/serve", "tests/serve/clients", "tests/examples/test_chat_ui.py", *session.posargs)
     if not session.posargs:
         seed = str(random.randrange(10_000))
         session.run("python", "tests/serve/service_kills.py", "20", seed, env={"PYTHONPATH": "tests/support"})
+
+
+def install_pages(session: nox.Session, folder: Path) -> Path:
+    """Install what the pages of `examples/chat_ui` are built from; the folder."""
+    folder.mkdir(exist_ok=True)
+    shutil.copy("examples/chat_ui/web/package.json", folder)
+    session.run("npm", "install", f"--prefix={folder}", "--no-audit", "--no-fund", external=True)
+    return folder
 
 
 def install_aider(session: nox.Session) -> None:

@@ -98,8 +98,8 @@ def test_ctrl_c_in_a_tool() -> None:
     [
         (["Hi", "--store", "x"], "belong together"),
         (["Hi", "--conversation", "x"], "belong together"),
-        (["Hi", *KEPT, "--save", "a.json"], "places of another one"),
-        (["Hi", *KEPT, "--load", "a.json"], "places of another one"),
+        (["Hi", *KEPT, "--save", "a.json"], "files of another one"),
+        (["Hi", *KEPT, "--load", "a.json"], "files of another one"),
         (["Hi", *KEPT, "--resume", "-"], "takes no QUESTION"),
         ([*KEPT, "--resume", "-"], "has nothing to resume"),
         (["Hi", "--store", "agents.py", "--conversation", "x"], "the store agents.py cannot be opened"),

@@ -396,7 +396,7 @@ async def test_a_store_that_fails_for_good(caplog: pytest.LogCaptureFixture) -> 
         await chat.run("Go")
     assert caught.value.response is not None and caught.value.response.messages[-1]["content"] == "paid"
     assert "the conversation 'a' could not be written" in caplog.text
-    assert await answers(chat._where.store) == [UNKNOWN]
+    assert await answers(chat._target.store) == [UNKNOWN]
 
 
 async def test_a_stream_whose_last_write_fails() -> None:

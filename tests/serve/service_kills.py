@@ -96,7 +96,7 @@ def check(it: ServiceProcess, folder: Path, run: str, seen: list[Json]) -> str:
     """What is there after a kill; how the run has ended."""
     state = it.ended(run)
     if state["status"] == "stopped":
-        assert state["reason"] == "process died", state
+        assert state["reason"] == "process_died", state
     whole = read(it, run, -1)
     rest = read(it, run, seen[-1]["seq"]) if seen else whole
     numbers = [(entry.get("first", entry["seq"]), entry["seq"]) for entry in [*seen, *rest]]

@@ -70,7 +70,7 @@ async def test_a_run_ends_with_its_reader(workshop: Workshop, version: str | Non
         await leave_in_the_middle(ann, "POST", "/conversations/c/runs", workshop, json=body, headers=headers)
         while (run := await only_run(ann))["status"] == "running":
             await asyncio.sleep(0.01)
-        assert (run["status"], run["reason"]) == ("stopped", "no reader")
+        assert (run["status"], run["reason"]) == ("stopped", "no_reader")
 
 
 @pytest.mark.parametrize("version", [None, "2.4"])
@@ -82,7 +82,7 @@ async def test_a_stream_of_chat_completions_ends_with_its_client(workshop: Works
         await leave_in_the_middle(ann, "POST", "/v1/chat/completions", workshop, json=body)
         while (run := await only_run(ann))["status"] == "running":
             await asyncio.sleep(0.01)
-        assert run["reason"] == "no reader"
+        assert run["reason"] == "no_reader"
         named = {"x-conversation-id": "c"}
         await leave_in_the_middle(ann, "POST", "/v1/chat/completions", workshop, json=body, headers=named)
         await asyncio.sleep(0.1)
@@ -96,7 +96,7 @@ async def test_a_whole_answer_is_not_made_for_a_client_that_has_gone(workshop: W
             await it.ann.post("/v1/chat/completions", json=CHAT, timeout=0.3)
         while (run := await only_run(it.ann))["status"] == "running":
             await asyncio.sleep(0.01)
-        assert run["reason"] == "no reader"
+        assert run["reason"] == "no_reader"
 
 
 @pytest.mark.parametrize("reset", [True, False])
@@ -155,7 +155,7 @@ async def test_a_client_that_has_gone_before_the_head_was_a_reader(workshop: Wor
         assert (await made.run(run.id, user="ann")).record.is_running
         await respond(run, NativeWire(), request)({"type": "http", "method": "GET"}, nothing, send)
         async with asyncio.timeout(10):
-            assert (await run.result()).fields["reason"] == "no reader"
+            assert (await run.result()).fields["reason"] == "no_reader"
 
 
 async def test_a_fault_of_a_wire_is_raised(workshop: Workshop) -> None:

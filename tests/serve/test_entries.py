@@ -224,8 +224,10 @@ def test_a_run_that_was_left_keeps_its_response() -> None:
         "cancelled",
         "cancelled",
     )
-    (bare,) = EntryMaker().stopped("process died")
-    assert bare.fields == {"reason": "process died"}
+    (bare,) = EntryMaker().stopped("process_died")
+    assert bare.fields == {"reason": "process_died", "message": "The process of the run ended before the run did."}
+    (other,) = EntryMaker().stopped("enough")
+    assert other.fields["message"] == "The run was stopped: enough."
 
 
 def test_an_agent_whose_functions_cannot_be_offered_leaves_a_log() -> None:

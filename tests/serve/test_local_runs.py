@@ -32,7 +32,7 @@ from aswarm.serve import (
 )
 from aswarm.serve._entries import now
 from aswarm.serve._live import LiveRun
-from aswarm.serve._log import Ending, Lot, RunLog, _is_alive
+from aswarm.serve._log import Ending, LogRow, RunLog, _is_alive
 from aswarm.serve._shutdown import on_shutdown_signal
 from aswarm.testing import Answer, ScriptedModel, call
 
@@ -93,7 +93,7 @@ async def test_a_reader_in_another_process_counts(tmp_path: Path, workshop: Work
         with elsewhere(run, two).reading(), elsewhere(run, two).reading():
             await anyio.sleep(2.5)
             assert (await one.runs.get(run.id, user="ann")).is_running
-        assert (await run.result()).fields["reason"] == "no reader"
+        assert (await run.result()).fields["reason"] == "no_reader"
     with opened_log(tmp_path) as log:
         assert log.last_read(run.id) > 0
 
@@ -109,7 +109,7 @@ async def test_a_run_whose_lease_has_run_out_is_closed(
         await workshop.began.wait()
         async with opened(tmp_path, ["Here."], workshop, silent_seconds=1) as two:
             last = await elsewhere(run, two).result()
-            assert (last.type, last.fields["reason"]) == ("RunStopped", "process died")
+            assert (last.type, last.fields["reason"]) == ("RunStopped", "process_died")
             assert last.seq > 1_000
             workshop.go.set()
             assert await run.result() == last
@@ -124,7 +124,7 @@ async def test_a_message_closes_the_run_of_a_dead_process(tmp_path: Path, worksh
             log.owner = f"{log.owner.rsplit('/', 2)[0]}/{2**22 + 1}/x"  # above every process id
             log.begin(new, "dead", Limits())
         await (await place.start()).result()
-        assert (await place.runs.get("dead", user="ann")).reason == "process died"
+        assert (await place.runs.get("dead", user="ann")).reason == "process_died"
 
 
 async def test_a_message_in_the_log_is_in_the_conversation_after_a_crash(tmp_path: Path, workshop: Workshop) -> None:
@@ -140,7 +140,7 @@ async def test_a_message_in_the_log_is_in_the_conversation_after_a_crash(tmp_pat
         assert (stored.agent, stored.context_variables) == ("Boss", {"name": "Ann"})
         roles = [message["role"] for message in await place.history(conversation="old")]
         assert roles == ["user", "assistant", "tool", "user"]  # the open call is closed, as the run would have done
-        assert {record.reason for record in await place.runs.list(user="ann")} == {"process died", None}
+        assert {record.reason for record in await place.runs.list(user="ann")} == {"process_died", None}
 
 
 async def test_a_message_that_the_conversation_has_is_not_added(tmp_path: Path, workshop: Workshop) -> None:
@@ -191,7 +191,7 @@ async def died_after_entry_0(place: Place, folder: Path, conversation: str | Non
     with opened_log(folder) as log:
         log.owner = f"{log.owner.rsplit('/', 2)[0]}/{2**22 + 1}/x"  # above every process id
         log.begin(new, driver.run_id, Limits())
-        log.append({driver.run_id: Lot(0, 0, first.to_json())}, {})
+        log.append({driver.run_id: LogRow(0, 0, first.to_json())}, {})
 
 
 async def test_a_reader_far_behind_reads_the_log(tmp_path: Path, workshop: Workshop) -> None:
@@ -287,7 +287,7 @@ async def test_a_log_that_cannot_be_read_for_a_moment_ends_nothing(
         run, unread = await one.start(), await one.start(conversation="d", on_disconnect=0.01)
         with anyio.fail_after(10):
             assert (await elsewhere(run, two).cancel("enough")).fields["reason"] == "enough"
-            assert (await unread.result()).fields["reason"] == "no reader"
+            assert (await unread.result()).fields["reason"] == "no_reader"
     assert sorted(failed) == sorted(names)
     assert "cannot be read; another" in caplog.text
     assert "readers of a run" in caplog.text
@@ -302,7 +302,7 @@ async def test_an_end_that_cannot_be_made_ends_only_its_run(
             broken.setattr("aswarm.serve._driving.Driver.endings", lambda *_: 1 / 0)
             with anyio.fail_after(10):
                 last = await (await place.start(conversation="broken")).result()
-        assert (last.type, last.fields["reason"]) == ("RunStopped", "process died")
+        assert (last.type, last.fields["reason"]) == ("RunStopped", "process_died")
         run = await place.start()
         workshop.go.set()
         assert (await run.result()).type == "RunFinished"
@@ -346,7 +346,8 @@ async def test_old_runs_are_forgotten(tmp_path: Path, workshop: Workshop, monkey
     """By their age, and by their number; a run that goes on is not."""
     monkeypatch.setattr("aswarm.serve._local_runs._FORGET_EVERY", 0.0)
     limits = Limits(kept_runs=1)
-    async with opened(tmp_path, ["1", "2", call("slow")], workshop, silent_seconds=3, limits=limits) as place:
+    async with opened(tmp_path, ["1", "2", call("slow")], workshop, silent_seconds=0.06, limits=limits) as place:
+        place.runs._log._lease = 60_000  # type: ignore[attr-defined]  # a process on a slow machine is not dead
         runs = []
         for name in ("a", "b"):
             runs.append(await place.start(conversation=name))
@@ -611,7 +612,7 @@ async def test_what_was_deleted_is_not_in_the_log(tmp_path: Path, monkeypatch: p
     path = tmp_path / "log"
     log = RunLog(path, lease=10)
     log.begin(NewRun("ann", "c", [{"role": "user", "content": "Hi!"}]), "1", Limits())
-    log.append({"1": Lot(0, 0, b"s3cret " * 1000)}, {"1": Ending("finished")})
+    log.append({"1": LogRow(0, 0, b"s3cret " * 1000)}, {"1": Ending("finished")})
     log.forget_conversation("ann", "c")
     log.close()
     assert b"s3cret" not in path.read_bytes()
@@ -623,8 +624,8 @@ async def test_only_the_owner_writes(tmp_path: Path) -> None:
     with opened_log(tmp_path) as one, opened_log(tmp_path) as two:
         one.begin(new, "1", Limits())
         two.begin(new, "2", Limits())
-        lots = {"1": Lot(0, 0, b"{}"), "2": Lot(0, 0, b"{}")}
-        assert one.append(lots, {"1": Ending("finished"), "2": Ending("finished")}) == {"2"}
+        rows = {"1": LogRow(0, 0, b"{}"), "2": LogRow(0, 0, b"{}")}
+        assert one.append(rows, {"1": Ending("finished"), "2": Ending("finished")}) == {"2"}
         assert (one.find("1", "ann").status, one.find("2", "ann").status) == ("finished", "running")
 
 
@@ -633,7 +634,7 @@ async def test_a_record_costs_the_same_however_long_the_log_is() -> None:
     log = RunLog(None, lease=10)
     log.begin(NewRun("ann", None, [{"role": "user", "content": "Hi!"}]), "1", Limits())
     for number in range(2_000):
-        log.append({"1": Lot(number, number, b"{}")}, {})
+        log.append({"1": LogRow(number, number, b"{}")}, {})
     steps: list[None] = []
     log._connection.set_progress_handler(lambda: steps.append(None), 100)
     assert log.find("1", "ann").last == 1_999
@@ -646,11 +647,11 @@ async def test_a_log_is_read_in_pieces() -> None:
     log = RunLog(None, lease=10)
     log.begin(NewRun("ann", None, [{"role": "user", "content": "Hi!"}]), "1", Limits())
     for number in range(5):
-        log.append({"1": Lot(2 * number, 2 * number + 1, b"x" * 200_000)}, {})
-    assert [lot.first for lot in log.lots("1", -1)[0]] == [0, 2]
-    assert [lot.first for lot in log.lots("1", 3)[0]] == [4, 6]
-    assert [lot.first for lot in log.lots("1", 6)[0]] == [6, 8]
-    assert log.lots("1", 9) == ([], True)
+        log.append({"1": LogRow(2 * number, 2 * number + 1, b"x" * 200_000)}, {})
+    assert [row.first for row in log.entry_rows("1", -1)[0]] == [0, 2]
+    assert [row.first for row in log.entry_rows("1", 3)[0]] == [4, 6]
+    assert [row.first for row in log.entry_rows("1", 6)[0]] == [6, 8]
+    assert log.entry_rows("1", 9) == ([], True)
     log.close()
 
 
@@ -675,7 +676,7 @@ async def test_the_kept_logs_have_a_size() -> None:
     new = NewRun("ann", None, [{"role": "user", "content": "Hi!"}])
     for name in "12345":
         log.begin(new, name, Limits(runs_per_user=9))
-        log.append({name: Lot(0, 0, b"x" * 100)}, {} if name == "1" else {name: Ending("finished")})
+        log.append({name: LogRow(0, 0, b"x" * 100)}, {} if name == "1" else {name: Ending("finished")})
     log.forget(0, 10, 250)
     assert {record.id for record in log.records("ann", None, 9)} == {"1", "4", "5"}
     log.forget(0, 1, 250)
@@ -693,7 +694,7 @@ async def test_a_log_that_cannot_be_written_has_a_limit_too(
     async with opened(tmp_path, [Answer("x" * 20_000)], workshop, cut=4, limits=limits) as place:
         monkeypatch.setattr("aswarm.serve._log_access._WRITE_EVERY", 60.0)
         last = await (await place.start()).result()
-        assert (last.type, last.fields["reason"]) == ("RunStopped", "its log is too long")
+        assert (last.type, last.fields["reason"]) == ("RunStopped", "log_too_long")
 
 
 async def test_the_last_entry_is_written_once() -> None:
@@ -716,7 +717,7 @@ async def test_a_wish_to_stop_a_run_that_does_not_run_here_changes_nothing(tmp_p
         log.begin(NewRun("ann", None, [{"role": "user", "content": "Hi!"}]), "r", Limits())
         with opened_log(tmp_path) as other:
             other.ask_cancel("r", "enough")
-        await place.runs._obey()  # type: ignore[attr-defined]
+        await place.runs._apply_cancel_requests()  # type: ignore[attr-defined]
         assert (await place.runs.get("r", user="ann")).is_running
 
 

@@ -107,7 +107,7 @@ def test_a_killed_process_leaves_conversations_that_go_on(tmp_path: Path) -> Non
         reader.join(10)
     with service_process(store) as second:
         state = second.ended(run)
-        assert (state["status"], state["reason"]) == ("stopped", "process died")
+        assert (state["status"], state["reason"]) == ("stopped", "process_died")
         seen = [event["id"] for event in events_of(reader.text) if "id" in event][-1]
         rest = events_of(second.browser.get(f"/runs/{run}/events", headers={"last-event-id": seen}).text)
         assert json.loads(rest[-1]["data"])["type"] == "RunStopped"
@@ -144,4 +144,4 @@ def test_a_process_closes_the_runs_of_one_that_was_killed(tmp_path: Path) -> Non
         first.wait_for(run, "ToolCallStarted")
         first.kill()
         assert second.ended(second.say("Still there?"))["status"] == "finished"
-        assert second.browser.get(f"/runs/{run}").json()["reason"] == "process died"
+        assert second.browser.get(f"/runs/{run}").json()["reason"] == "process_died"

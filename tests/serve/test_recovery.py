@@ -58,7 +58,7 @@ async def test_the_log_folds_to_the_conversation_wherever_it_ends(number: int, a
         for cut in range(1, len(log)):
             maker, response = await drivers.recover("ann", "chat", log[:cut])
             maker.seq = 1_000
-            entries = [*log[:cut], *maker.stopped("process died", response)]
+            entries = [*log[:cut], *maker.stopped("process_died", response)]
             folded = fold(entries)
             assert folded.messages == whole.messages
             assert (folded.agent, folded.context) == (whole.agent, whole.context)

@@ -319,7 +319,7 @@ async def test_a_run_has_a_limit_of_time(place: Open) -> None:
     """A run that takes longer is stopped, and says why."""
     async with place([call("slow")], limits=Limits(seconds=0.1)) as it:
         last = await (await it.start()).result()
-        assert (last.type, last.fields["reason"]) == ("RunStopped", "time limit")
+        assert (last.type, last.fields["reason"]) == ("RunStopped", "time_limit")
 
 
 async def test_a_run_has_a_limit_of_turns(place: Open) -> None:
@@ -502,7 +502,7 @@ async def test_a_run_may_end_with_its_last_reader(place: Open, workshop: Worksho
             await anyio.sleep(0.05)
             assert (await it.runs.get(run.id, user="ann")).is_running
         last = await run.result()
-        assert (last.type, last.fields["reason"]) == ("RunStopped", "no reader")
+        assert (last.type, last.fields["reason"]) == ("RunStopped", "no_reader")
 
 
 async def test_a_run_may_wait_for_a_reader_for_some_seconds(place: Open, workshop: Workshop) -> None:
@@ -513,7 +513,7 @@ async def test_a_run_may_wait_for_a_reader_for_some_seconds(place: Open, worksho
             await anyio.sleep(0.3)
             assert (await it.runs.get(run.id, user="ann")).is_running
         last = await run.result()
-        assert last.fields["reason"] == "no reader"
+        assert last.fields["reason"] == "no_reader"
 
 
 async def test_a_run_goes_on_without_readers_by_default(place: Open, workshop: Workshop) -> None:

@@ -14,7 +14,7 @@ from ._load import load_agent
 from ._mcp_servers import mcp_option, with_async_mcp_servers, with_mcp_servers
 from ._options import AGENT_HELP, context_option, max_turns_option, provider, provider_options
 from ._output import writing
-from ._stored import StoredPlace, store_options, stored_place
+from ._stored import StoreTarget, store_options, store_target
 
 if TYPE_CHECKING:
     from aswarm._providers.apis import ApiName
@@ -50,14 +50,14 @@ def chat(
     from aswarm.repl._printing import PrintingError  # noqa: PLC0415 - as above
 
     options = ChatOptions(stream, debug, model, max_turns, api)
-    place = stored_place(store, conversation)
-    if load is not None and place is not None:
+    target = store_target(store, conversation)
+    if load is not None and target is not None:
         raise SetupError("--load and --store are two places of a conversation; use one of them")
     with provider(base_url), writing(sys.stdout, PrintingError):
-        if place is None:
+        if target is None:
             _chat_in_memory(agent, context, options, load, servers)
         else:
-            _chat_in_store(agent, context, options, place, servers)
+            _chat_in_store(agent, context, options, target, servers)
 
 
 def _chat_in_memory(
@@ -77,7 +77,7 @@ def _chat_in_store(
     agent: str,
     context: dict[str, Any],
     options: ChatOptions,
-    place: StoredPlace,
+    target: StoreTarget,
     servers: tuple[str, ...],
 ) -> None:
     import anyio  # noqa: PLC0415 - as above
@@ -86,10 +86,10 @@ def _chat_in_store(
     from aswarm.repl._loop import chat_in_store  # noqa: PLC0415 - as above
 
     async def talk() -> None:
-        async with AsyncSwarm(api=options.api) as swarm, place.open() as store:
+        async with AsyncSwarm(api=options.api) as swarm, target.open() as store:
             _ = swarm.client  # as above
             async with with_async_mcp_servers(loaded, servers):
-                await chat_in_store(loaded, context, options, swarm, store, place.conversation)
+                await chat_in_store(loaded, context, options, swarm, store, target.conversation)
 
     loaded = load_agent(agent)
     anyio.run(talk)

@@ -17,7 +17,7 @@ from aswarm._providers.apis import ApiName
 
 from ._continued import Beginning, ContinuedConversation, NewConversation
 from ._mcp_servers import with_async_mcp_servers, with_mcp_servers
-from ._stored import StoredPlace
+from ._stored import StoreTarget
 
 if TYPE_CHECKING:
     from aswarm._run.streams import EventStream
@@ -119,7 +119,7 @@ class Question:
 class StoredQuestion:
     """A question, or decisions about open calls, in a conversation of a store, which keeps each step as it happens."""
 
-    place: StoredPlace
+    target: StoreTarget
     agent: Agent
     context: dict[str, Any]
     text: str
@@ -141,10 +141,10 @@ class StoredQuestion:
     async def _ask(self, options: AskOptions, writer: EventWriter) -> Response:
         from aswarm import AsyncSwarm  # noqa: PLC0415 - as above
 
-        async with AsyncSwarm(api=options.api, budget=options.budget) as swarm, self.place.open() as store:
+        async with AsyncSwarm(api=options.api, budget=options.budget) as swarm, self.target.open() as store:
             _ = swarm.client  # a missing key is reported before the question is written
             async with with_async_mcp_servers(self.agent, options.servers):
-                conversation = store.conversation(self.place.conversation, swarm, agent=self.agent)
+                conversation = store.conversation(self.target.conversation, swarm, agent=self.agent)
                 async with self._begin(conversation, options) as self._run:
                     async for event in self._run:
                         if options.is_streamed:

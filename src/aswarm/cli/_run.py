@@ -24,7 +24,7 @@ from ._mcp_servers import mcp_option
 from ._options import AGENT_HELP, budget_option, context_option, max_turns_option, provider, provider_options
 from ._output import reserve_stdout
 from ._question import AskOptions, EventWriter, Question, StoredQuestion
-from ._stored import StoredPlace, store_options, stored_place
+from ._stored import StoreTarget, store_options, store_target
 
 
 @command(
@@ -86,14 +86,14 @@ def run(
     debug: bool,
 ) -> None:
     """Ask the question."""
-    place = stored_place(store, conversation)
-    text, decisions = _asked(question, load, save, resume, place)
+    target = store_target(store, conversation)
+    text, decisions = _asked(question, load, save, resume, target)
     with provider(base_url):
         loaded, kind = load_agent(agent), None if output is None else load_output(output)
         options = AskOptions(model, max_turns, debug, kind, stream, api, budget, servers)
         asked: Question | StoredQuestion
-        if place is not None:
-            asked = StoredQuestion(place, loaded, context, text, decisions)
+        if target is not None:
+            asked = StoredQuestion(target, loaded, context, text, decisions)
         elif load is not None or save is not None:
             asked = Question(ContinuedConversation(loaded, context, load, save), text, decisions)
         else:
@@ -102,24 +102,24 @@ def run(
             has_type = not (kind is None and loaded.output is None)
             response = asked.ask(options, _writer(stdout, as_json=as_json, verbose=verbose, has_type=has_type))
     how = "with --load FILE and --resume DECISIONS" if save is not None else "if it is kept with --save FILE"
-    raise click.exceptions.Exit(_exit_code(response, "with --resume DECISIONS" if place is not None else how))
+    raise click.exceptions.Exit(_exit_code(response, "with --resume DECISIONS" if target is not None else how))
 
 
 def _asked(
-    question: str | None, load: str | None, save: str | None, resume: str | None, place: StoredPlace | None
+    question: str | None, load: str | None, save: str | None, resume: str | None, target: StoreTarget | None
 ) -> tuple[str, bool | Decisions]:
     """The text of the question; or an empty text, and the decisions in its place."""
-    if place is not None and not (load is None and save is None):
-        raise SetupError("--store keeps the conversation; --load and --save are places of another one")
+    if target is not None and not (load is None and save is None):
+        raise SetupError("--store keeps the conversation; --load and --save are files of another one")
     if resume is None:
         if question is None:
             raise SetupError("there is no QUESTION: write it after AGENT, or - to read it from stdin")
         return _text(question), False
-    if load is None and place is None:
+    if load is None and target is None:
         raise SetupError(
             "--resume needs --load FILE, or --store and --conversation: the conversation whose calls are open"
         )
-    if save is None and place is None:
+    if save is None and target is None:
         raise SetupError(
             "--resume needs --save FILE: without it the same calls stay open in the loaded file, and would run again; "
             "FILE may be that of --load"

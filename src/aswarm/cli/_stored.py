@@ -30,7 +30,7 @@ def store_options(function: F) -> F:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredPlace:
+class StoreTarget:
     """The store of `--store`, and the id of `--conversation` in it."""
 
     store: str
@@ -43,10 +43,10 @@ class StoredPlace:
         return PostgresStore(self.store) if "://" in self.store else SQLiteStore(self.store)
 
 
-def stored_place(store: str | None, conversation: str | None) -> StoredPlace | None:
-    """The place, or None if neither option is given. Raises SetupError for one option without the other."""
+def store_target(store: str | None, conversation: str | None) -> StoreTarget | None:
+    """The target, or None if neither option is given. Raises SetupError for one option without the other."""
     if store is None and conversation is None:
         return None
     if store is None or conversation is None:
         raise SetupError("--store and --conversation belong together: a file, and the id of a conversation in it")
-    return StoredPlace(store, conversation)
+    return StoreTarget(store, conversation)

@@ -23,7 +23,7 @@ from aswarm._swarm import AsyncSwarm
 
 from ._agents import KnownAgents
 from ._queue import queue_of
-from ._recorded_run import Asked, ConversationStream, RecordedRun, Where
+from ._recorded_run import ConversationStream, RecordedRun, RunRequest, RunTarget
 from ._records import checked_context, checked_id
 from ._store import Change, Store, Stored
 
@@ -53,18 +53,18 @@ class Conversation:
     ) -> None:
         if not isinstance(swarm, AsyncSwarm):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's value
             raise ConfigurationError(f"a conversation needs an AsyncSwarm, not {type(swarm).__name__}")
-        self._where = Where(checked_id(conversation_id), store, swarm, KnownAgents(agent, agents), self.load)
+        self._target = RunTarget(checked_id(conversation_id), store, swarm, KnownAgents(agent, agents), self.load)
         self._context = checked_context(context_variables)
 
     @property
     def id(self) -> str:
         """The id of the conversation in its store."""
-        return self._where.id
+        return self._target.id
 
     async def load(self) -> Stored:
         """The conversation as the store has it; one without messages if it was never written."""
-        stored = await self._where.store.load(self.id)
-        agent = self._where.agents.start.name
+        stored = await self._target.store.load(self.id)
+        agent = self._target.agents.start.name
         return stored or Stored(self.id, agent=agent, context_variables=copy_containers(self._context))
 
     # --- runs ---
@@ -141,7 +141,7 @@ class Conversation:
         JSON, for a stored agent that cannot be found, and for a run inside a tool of the same conversation.
         """
         options = _options(model_override, debug, max_turns, execute_tools, run_id, budget, output)
-        return await RecordedRun(self._where, Asked(options, messages, context_variables, agent)).to_end()
+        return await RecordedRun(self._target, RunRequest(options, messages, context_variables, agent)).to_end()
 
     def stream(
         self,
@@ -164,7 +164,7 @@ class Conversation:
         `RunFinished` comes once the answer is in the store.
         """
         options = _options(model_override, debug, max_turns, execute_tools, run_id, budget, output)
-        run = RecordedRun(self._where, Asked(options, messages, context_variables, agent))
+        run = RecordedRun(self._target, RunRequest(options, messages, context_variables, agent))
         return ConversationStream(run, deltas=deltas)
 
     async def resume(
@@ -189,7 +189,9 @@ class Conversation:
         Raises what `run` raises, and ConfigurationError if the last message is an answer.
         """
         options = _options(model_override, debug, max_turns, execute_tools, run_id, budget, output)
-        return await RecordedRun(self._where, _resumed(options, decisions, context_variables, agent, revision)).to_end()
+        return await RecordedRun(
+            self._target, _resumed(options, decisions, context_variables, agent, revision)
+        ).to_end()
 
     def resume_stream(
         self,
@@ -210,7 +212,7 @@ class Conversation:
         """`resume` with typed events."""
         options = _options(model_override, debug, max_turns, execute_tools, run_id, budget, output)
         return ConversationStream(
-            RecordedRun(self._where, _resumed(options, decisions, context_variables, agent, revision)), deltas=deltas
+            RecordedRun(self._target, _resumed(options, decisions, context_variables, agent, revision)), deltas=deltas
         )
 
     # --- the conversation as a whole ---
@@ -221,21 +223,21 @@ class Conversation:
         Its agent and its context variables are those from when the conversation had `at` messages. Raises Conflict if
         the store has `new_id`, ConfigurationError if there are not so many messages.
         """
-        where = self._where
+        target = self._target
         length = len((await self.load()).messages)
         if at is not None and not 0 <= at <= length:
             raise ConfigurationError(f"the conversation {self.id!r} has {length} messages and cannot be forked at {at}")
-        await where.store.fork(self.id, checked_id(new_id), until=at)
+        await target.store.fork(self.id, checked_id(new_id), until=at)
         return self._with_id(new_id)
 
     def _with_id(self, new_id: str) -> Conversation:
-        where = self._where
+        target = self._target
         return Conversation(
-            where.store,
+            target.store,
             new_id,
-            where.swarm,
-            agent=where.agents.start,
-            agents=where.agents.listed,
+            target.swarm,
+            agent=target.agents.start,
+            agents=target.agents.listed,
             context_variables=self._context,
         )
 
@@ -246,12 +248,12 @@ class Conversation:
 
         `agent` and `context_variables`: by default the stored ones.
         """
-        where = self._where
-        place = await queue_of(where.store, self.id).acquire()
+        target = self._target
+        slot = await queue_of(target.store, self.id).acquire()
         try:
             stored = await self.load()
             if agent is not None:
-                where.agents.check(agent)
+                target.agents.check(agent)
             change = Change(
                 stored.revision,
                 os.urandom(8).hex(),
@@ -260,9 +262,9 @@ class Conversation:
                 stored.agent if agent is None else agent.name,
                 stored.context_variables if context_variables is None else checked_context(context_variables),
             )
-            await where.store.write(self.id, change)
+            await target.store.write(self.id, change)
         finally:
-            place.release()
+            slot.release()
 
 
 def _options(
@@ -292,12 +294,12 @@ def _resumed(
     context_variables: Mapping[str, Any] | None,
     agent: Agent | None,
     revision: str | None,
-) -> Asked:
+) -> RunRequest:
     if decisions is False:
         raise ConfigurationError(
             "resume takes True, or decisions by the id of the call such as {'call_1': False}; not False"
         )
-    return Asked(options, (), context_variables, agent, decisions, revision)
+    return RunRequest(options, (), context_variables, agent, decisions, revision)
 
 
 def stream_from(
@@ -311,5 +313,5 @@ def stream_from(
 ) -> ConversationStream:
     """`chat.stream(messages, ...)` for a caller that has just loaded the conversation. If it has changed since, it is loaded again."""
     options = partial(RunOptions, max_turns=max_turns, run_id=run_id)
-    run = RecordedRun(chat._where, Asked(options, messages, context_variables, stored=stored))  # noqa: SLF001 - of this module
+    run = RecordedRun(chat._target, RunRequest(options, messages, context_variables, stored=stored))  # noqa: SLF001 - of this module
     return ConversationStream(run, deltas=True)

@@ -13,8 +13,8 @@ from aswarm._runtime.backend import current_loop
 from ._store import Store
 
 
-class Place:
-    """The place of one run in a queue, from `RunQueue.acquire` to `release`."""
+class RunSlot:
+    """The slot of one run in a queue, from `RunQueue.acquire` to `release`."""
 
     def __init__(self, queue: RunQueue) -> None:
         self._queue = queue
@@ -35,7 +35,7 @@ class Place:
 
 
 # The runs for whose tools the current task works.
-_outer: ContextVar[tuple[Place, ...]] = ContextVar("aswarm_conversations", default=())
+_outer: ContextVar[tuple[RunSlot, ...]] = ContextVar("aswarm_conversations", default=())
 
 
 class RunQueue:
@@ -48,15 +48,15 @@ class RunQueue:
         # A semaphore and no lock: a stream may be closed by another task than the one that has opened it.
         self.free = anyio.Semaphore(1)
 
-    async def acquire(self) -> Place:
+    async def acquire(self) -> RunSlot:
         """Wait until the runs that came before have ended. Raises ConfigurationError inside a tool of one of them."""
-        if any(place.is_of(self) for place in _outer.get()):
+        if any(slot.is_of(self) for slot in _outer.get()):
             raise ConfigurationError(
                 f"a tool of a run of the conversation {self._id!r} used the same conversation, and would wait for its own run; "
                 "use another id, or begin once the run has ended"
             )
         await self.free.acquire()
-        return Place(self)
+        return RunSlot(self)
 
 
 _queues: WeakValueDictionary[tuple[int, int, str], RunQueue] = WeakValueDictionary()

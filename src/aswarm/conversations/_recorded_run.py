@@ -1,6 +1,6 @@
-"""One run of a conversation, from its place in the queue to its last write.
+"""One run of a conversation, from its slot in the queue to its last write.
 
-Decides what the run begins with. However the run ends, what it has left is written, and its place in the queue is free.
+Decides what the run begins with. However the run ends, what it has left is written, and its slot in the queue is free.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from aswarm._run.streams import EventStream, deliver_after, deliver_live, to_end
 from aswarm._swarm import AsyncSwarm, prepare_recorded
 
 from ._agents import KnownAgents
-from ._queue import Place, queue_of
+from ._queue import RunSlot, queue_of
 from ._recorder import Recorder
 from ._records import checked_context
 from ._store import Conflict, Store, Stored
@@ -42,7 +42,7 @@ logger = logging.getLogger("aswarm")
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class RunTarget:
     """What the runs of one conversation share. `load`: the conversation as the store has it, or a new one."""
 
     id: str
@@ -53,7 +53,7 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RunRequest:
     """What a caller asks of one run. `options` makes its options of the agent, the history, the context and `resume`.
 
     `revision`: the one that the stored conversation must have, None for any. `stored`: the conversation, if the caller has
@@ -72,10 +72,10 @@ class Asked:
 class RecordedRun:
     """One run of one conversation: `open` begins it, `close` ends it."""
 
-    def __init__(self, where: Where, asked: Asked) -> None:
-        self._where = where
-        self._asked = asked
-        self._place: Place
+    def __init__(self, target: RunTarget, request: RunRequest) -> None:
+        self._target = target
+        self._request = request
+        self._slot: RunSlot
         self._recorder: Recorder | None = None
         self._state: RunState
 
@@ -97,34 +97,34 @@ class RecordedRun:
 
     async def open(self, *, is_live: bool, deltas: bool) -> AsyncGenerator[LoopEvent, None]:
         """Wait for the runs before this one, load the conversation, write what the run begins with, and begin it."""
-        where = self._where
-        self._place = await queue_of(where.store, where.id).acquire()
-        known = self._asked.stored
+        target = self._target
+        self._slot = await queue_of(target.store, target.id).acquire()
+        known = self._request.stored
         try:
             if known is not None:
                 with suppress(Conflict):
                     return await self._prepare(known, is_live=is_live, deltas=deltas)
                 self._recorder = None
-            return await self._prepare(await where.load(), is_live=is_live, deltas=deltas)
+            return await self._prepare(await target.load(), is_live=is_live, deltas=deltas)
         except BaseException as error:
             await self.close(error)
             raise
 
     async def _prepare(self, stored: Stored, *, is_live: bool, deltas: bool) -> AsyncGenerator[LoopEvent, None]:
-        asked, where = self._asked, self._where
-        history = with_new(stored, normalize(asked.messages))
-        if asked.revision not in (None, stored.revision):
-            conflict = Conflict(where.id, stored if stored.revision else None)
+        request, target = self._request, self._target
+        history = with_new(stored, normalize(request.messages))
+        if request.revision not in (None, stored.revision):
+            conflict = Conflict(target.id, stored if stored.revision else None)
             conflict.messages = history
             raise conflict
-        if asked.resume is True:
-            _check_can_resume(where.id, history)
-        agent = asked.agent or (where.agents.get(stored.agent, where.id) if stored.agent else where.agents.start)
-        context = {**stored.context_variables, **checked_context(asked.context_variables)}
-        options = asked.options(agent, history, context, resume=asked.resume)
-        recorder = Recorder(where.store, stored, history, where.agents.check, self._place)
+        if request.resume is True:
+            _check_can_resume(target.id, history)
+        agent = request.agent or (target.agents.get(stored.agent, target.id) if stored.agent else target.agents.start)
+        context = {**stored.context_variables, **checked_context(request.context_variables)}
+        options = request.options(agent, history, context, resume=request.resume)
+        recorder = Recorder(target.store, stored, history, target.agents.check, self._slot)
         deliver = deliver_live if is_live else deliver_after
-        self._state, events = prepare_recorded(where.swarm, options, deliver, recorder.wrap, stream=deltas)
+        self._state, events = prepare_recorded(target.swarm, options, deliver, recorder.wrap, stream=deltas)
         self._recorder = recorder
         recorder.response = lambda: self._state.response
         await recorder.save()
@@ -143,9 +143,9 @@ class RecordedRun:
                 raise
             if error is not failure:  # the exception of the run is more important
                 fields = self._state.log_fields
-                logger.exception("the conversation %r could not be written", self._where.id, extra=fields)
+                logger.exception("the conversation %r could not be written", self._target.id, extra=fields)
         finally:
-            self._place.release()
+            self._slot.release()
 
 
 class ConversationStream:

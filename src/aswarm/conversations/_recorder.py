@@ -28,7 +28,7 @@ from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._runtime.backend import BackgroundTask, wait_shielded
 from aswarm._wire.request import CompletionRequest
 
-from ._queue import Place
+from ._queue import RunSlot
 from ._records import context_error, faults
 from ._store import Change, Conflict, Store, Stored
 
@@ -37,7 +37,7 @@ class Recorder:
     """Writes one run of one conversation. `response`: what the run has done so far; to be set before the first `save`.
 
     `history`: the messages that the run begins with. `check_agent` raises CallerMistake for an agent that no later run
-    could find by its name. `place`: that of the run in its queue.
+    could find by its name. `slot`: that of the run in its queue.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class Recorder:
         stored: Stored,
         history: list[Message],
         check_agent: Callable[[Agent], None],
-        place: Place,
+        slot: RunSlot,
     ) -> None:
         self.response: Callable[[], Response]
-        self._place = place
+        self._slot = slot
         self._store = store
         self._stored = stored  # what the store has, as far as this writer knows
         self._history = history
@@ -72,7 +72,7 @@ class Recorder:
                     yield chunk
 
         async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-            self._place.enter_tool()
+            self._slot.enter_tool()
             return await self._call(handlers, call, context, started)
 
         handlers.run.on_end(self._note_end)

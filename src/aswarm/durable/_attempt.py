@@ -75,7 +75,7 @@ class Attempt:
         if self._live.reason == HANDED_BACK and not has_ended:
             self.is_left = True
         else:
-            await self._end(self._live.reason or "time limit", error)
+            await self._end(self._live.reason or "time_limit", error)
 
     @property
     def _seconds(self) -> float:
@@ -98,10 +98,9 @@ class Attempt:
 
     async def _logged_entries(self) -> list[Entry]:
         runs, found = self._runs, list[Entry]()
-        while lots := (await runs._access.call(runs._log.lots, self._taken.record.id, found[-1].seq if found else -1))[
-            0
-        ]:
-            found += entries_of(lots, found[-1].seq if found else -1)
+        run_id, log = self._taken.record.id, runs._log
+        while rows := (await runs._access.call(log.entry_rows, run_id, found[-1].seq if found else -1))[0]:
+            found += entries_of(rows, found[-1].seq if found else -1)
         return found
 
     def _add(self, entry: Entry) -> None:

@@ -33,7 +33,7 @@ from aswarm.serve._changes import Changes
 from aswarm.serve._driving import Driver, Drivers
 from aswarm.serve._entries import Entry, now
 from aswarm.serve._live import LiveRun
-from aswarm.serve._log import Ending, Lot
+from aswarm.serve._log import Ending, LogRow
 from aswarm.serve._log_access import LogAccess
 from aswarm.serve._logged_runs import LoggedRuns, ending_of
 from aswarm.serve._runs import Limits, NewRun, RunRecord, RunStatus
@@ -169,9 +169,9 @@ class DurableRuns(LoggedRuns):
             else:
                 keeping = await stack.enter_async_context(anyio.create_task_group())
                 stack.callback(keeping.cancel_scope.cancel)
-                keeping.start_soon(self._changes.poll, self._obey, lambda: True)
+                keeping.start_soon(self._changes.poll, self._apply_cancel_requests, lambda: True)
                 keeping.start_soon(self._keep)
-                self._changes.want()
+                self._changes.wake_poller()
                 self._resources, self._is_open = stack.pop_all(), True
         if failure is not None:
             raise failure
@@ -287,8 +287,8 @@ class DurableRuns(LoggedRuns):
 
     async def _write_first(self, live: LiveRun, driver: Driver, first: Entry) -> None:
         work = Work(driver.new, driver.stored, driver.last_run).to_json()
-        lot = Lot(first.seq, first.seq, first.to_json())
-        await self._access.call(self._log.begun, live.record.id, lot, self.version, work)
+        row = LogRow(first.seq, first.seq, first.to_json())
+        await self._access.call(self._log.begun, live.record.id, row, self.version, work)
 
     async def _launch(self, live: LiveRun, driver: Driver) -> None:  # noqa: ARG002 - others need it
         run_id = live.record.id
@@ -339,7 +339,7 @@ class DurableRuns(LoggedRuns):
             if self._live.get(run_id) is live:  # it has not ended here
                 self._live.pop(run_id)
                 live.leave()
-                self._changes.ring()
+                self._changes.notify()
         if attempt.is_left or live.is_fenced:
             raise asyncio.CancelledError  # the engine must not take it for the end of the run
 
@@ -379,10 +379,10 @@ class DurableRuns(LoggedRuns):
         record = await self.get(run_id, user=user)
         if record.is_running and run_id not in self._live:
             await self._access.call(self._log.ask_cancel, run_id, reason)
-            await self._obey()
+            await self._apply_cancel_requests()
         return await super().cancel(run_id, user=user, reason=reason)
 
-    async def _obey(self) -> None:
+    async def _apply_cancel_requests(self) -> None:
         """Stop the runs that are asked to stop: those that run here, and those that this process has put into the queue."""
         for run_id, reason in (await self._access.call(self._log.asked_to_cancel)).items():
             if live := self._live.get(run_id):
@@ -394,10 +394,10 @@ class DurableRuns(LoggedRuns):
     async def _close(self, record: RunRecord, ending: Ending, fields: Mapping[str, Any], kind: str) -> None:
         """End a run that no process executes."""
         last = Entry(record.last + 1 + _GAP, now(), kind, fields)
-        if await self._access.call(self._log.end, record.id, Lot(last.seq, last.seq, last.to_json()), ending):
+        if await self._access.call(self._log.end, record.id, LogRow(last.seq, last.seq, last.to_json()), ending):
             with suppress(Exception):  # it is in the queue, or was never there
                 await self._engine.cancel(record.id)
-            self._changes.ring()
+            self._changes.notify()
 
     # --- other processes ---
 
@@ -407,7 +407,7 @@ class DurableRuns(LoggedRuns):
         while True:
             try:
                 await self._close_expired()
-                await self._obey()  # those that were adopted may be asked to stop
+                await self._apply_cancel_requests()  # those that were adopted may be asked to stop
                 if self.limits is not _LIMITS and anyio.current_time() - forgotten > _FORGET_EVERY:
                     forgotten = anyio.current_time()
                     await self._forget_old()

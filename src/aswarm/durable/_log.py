@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import ClassVar, NamedTuple
 
 from aswarm.serve._entries import now
-from aswarm.serve._log import RECORD, TABLES, Ending, Lot, RunLog, record_of
+from aswarm.serve._log import RECORD, TABLES, Ending, LogRow, RunLog, record_of
 from aswarm.serve._runs import RunNotFound, RunRecord
 
 _WORK = """CREATE TABLE IF NOT EXISTS aswarm_run_work (
@@ -53,12 +53,12 @@ class DurableLog(RunLog):
         with self._writing() as execute:
             execute(_WORK.replace("BLOB", self._blob))
 
-    def begun(self, run_id: str, lot: Lot, version: str, work: bytes) -> None:
+    def begun(self, run_id: str, row: LogRow, version: str, work: bytes) -> None:
         """Write the first entry of a run, and its work. Raises RunNotFound if the run is not that of this process any more."""
         with self._writing() as execute:
-            if not self._owned({run_id: lot}):
+            if not self._owned({run_id: row}):
                 raise RunNotFound(run_id)
-            execute("INSERT INTO aswarm_run_entries VALUES (?, ?, ?, ?)", run_id, *lot)
+            execute("INSERT INTO aswarm_run_entries VALUES (?, ?, ?, ?)", run_id, *row)
             execute("INSERT INTO aswarm_run_work VALUES (?, ?, 0, 0, 0, ?)", run_id, version, work)
 
     def take(self, run_id: str) -> Taken | None:
@@ -109,9 +109,9 @@ class DurableLog(RunLog):
             execute("UPDATE aswarm_run SET owner = ? WHERE owner = ? AND status = 'running'", self.owner, dead)
         return [Adopted(record_of(row[:-1]), row[-1]) for row in rows]
 
-    def end(self, run_id: str, lot: Lot, ending: Ending) -> bool:
+    def end(self, run_id: str, row: LogRow, ending: Ending) -> bool:
         """Write the last entry of a run that this process owns and does not execute. Returns whether it was its owner."""
-        return not self.append({run_id: lot}, {run_id: ending})
+        return not self.append({run_id: row}, {run_id: ending})
 
     def versions(self) -> dict[str, int]:
         """How many runs have not ended, by version."""

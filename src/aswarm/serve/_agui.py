@@ -50,9 +50,6 @@ class AguiWire:
         self._known = frozenset(known)
         self._turns = Turns()
         self._step: str | None = None
-        self._text: str | None = None  # the open text message
-        self._reasoning: str | None = None  # the open reasoning
-        self._reasonings = 0
 
     def encode(self, entry: Entry) -> list[bytes]:
         """The frames of the next entry."""
@@ -112,7 +109,6 @@ class AguiWire:
     def _turn_started(self, entry: Entry) -> list[dict[str, Any]]:
         closed = [*self._results(self._turns.interrupted()), *self._close_all()]
         self._turns.begin_turn(entry)
-        self._reasonings = 0
         self._step = f"{entry.fields['agent']} {self._turns.number}"
         return [*closed, {"type": "STEP_STARTED", "stepName": self._step}]
 
@@ -128,34 +124,30 @@ class AguiWire:
 
     def _text_delta(self, text: str, metadata: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         begun = [*self._close_reasoning(), *self._open_text()]
-        content: dict[str, Any] = {"type": "TEXT_MESSAGE_CONTENT", "messageId": self._text, "delta": text}
+        content: dict[str, Any] = {"type": "TEXT_MESSAGE_CONTENT", "messageId": self._turns.text, "delta": text}
         return [*begun, content if metadata is None else {**content, "metadata": metadata}]
 
     def _open_text(self) -> list[dict[str, Any]]:
-        if self._text is not None:
+        if not self._turns.open_text():
             return []
-        self._text = self._turns.message_id
-        start = {"type": "TEXT_MESSAGE_START", "messageId": self._text, "role": "assistant", "name": self._turns.agent}
-        return [start]
+        ids = {"messageId": self._turns.text, "role": "assistant", "name": self._turns.agent}
+        return [{"type": "TEXT_MESSAGE_START", **ids}]
 
     def _close_text(self) -> list[dict[str, Any]]:
-        text, self._text = self._text, None
+        text = self._turns.close_text()
         return [] if text is None else [{"type": "TEXT_MESSAGE_END", "messageId": text}]
 
     def _reasoning_delta(self, text: str) -> list[dict[str, Any]]:
         begun: list[dict[str, Any]] = []
-        if self._reasoning is None:
-            self._reasonings += 1
-            number = "" if self._reasonings == 1 else str(self._reasonings)
-            self._reasoning = f"{self._turns.message_id}-r{number}"
+        if self._turns.open_reasoning():
             begun = [
-                {"type": "REASONING_START", "messageId": self._reasoning},
-                {"type": "REASONING_MESSAGE_START", "messageId": self._reasoning, "role": "reasoning"},
+                {"type": "REASONING_START", "messageId": self._turns.reasoning},
+                {"type": "REASONING_MESSAGE_START", "messageId": self._turns.reasoning, "role": "reasoning"},
             ]
-        return [*begun, {"type": "REASONING_MESSAGE_CONTENT", "messageId": self._reasoning, "delta": text}]
+        return [*begun, {"type": "REASONING_MESSAGE_CONTENT", "messageId": self._turns.reasoning, "delta": text}]
 
     def _close_reasoning(self) -> list[dict[str, Any]]:
-        reasoning, self._reasoning = self._reasoning, None
+        reasoning = self._turns.close_reasoning()
         if reasoning is None:
             return []
         return [
@@ -180,7 +172,7 @@ class AguiWire:
             "type": "TOOL_CALL_START",
             "toolCallId": call.id,
             "toolCallName": call.name,
-            "parentMessageId": self._text,
+            "parentMessageId": self._turns.text,
         }
         return [*begun, start, *_arguments(call, call.arguments)]
 
@@ -193,11 +185,7 @@ class AguiWire:
         return [*events, *self._close_text(), *self._close_reasoning()]
 
     def _close_calls(self) -> list[dict[str, Any]]:
-        """The ends of calls of a completion that came to no end."""
-        open_ones = [call for call in self._turns.calls.values() if call.is_announced and not call.is_whole]
-        for call in open_ones:
-            call.is_announced = False
-        return [{"type": "TOOL_CALL_END", "toolCallId": call.id} for call in open_ones]
+        return [{"type": "TOOL_CALL_END", "toolCallId": call.id} for call in self._turns.close_calls()]
 
     def _results(self, answers: Iterable[tuple[TurnCall, str]]) -> list[dict[str, Any]]:
         return [event for call, content in answers for event in self._result(call, content)]

@@ -1,4 +1,4 @@
-"""News of the log: what waits for them, and the poller that notices what other processes have written."""
+"""Changes of the log: what waits for them, and the poller that notices what other processes have written."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ class Changes:
         self._errors = errors
         self._version = version
         self._seconds = seconds
-        self._news = anyio.Event()
-        self._wanted = anyio.Event()
+        self._changed = anyio.Event()
+        self._poller_wake = anyio.Event()
         self._waiting = 0
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake all readers that wait: this process has written something."""
-        self._news.set()
-        self._news = anyio.Event()
+        self._changed.set()
+        self._changed = anyio.Event()
 
-    def want(self) -> None:
+    def wake_poller(self) -> None:
         """Let the poller look, for its owner has something to be told."""
-        self._wanted.set()
+        self._poller_wake.set()
 
-    def ticket(self) -> Callable[[], Awaitable[None]]:
-        """What waits for news from now on. Take it before looking at the log: what is written in between is then no loss."""
-        news = self._news
+    def waiter(self) -> Callable[[], Awaitable[None]]:
+        """A function that waits for changes from now on. Take it before looking at the log: what is written in between is then no loss."""
+        changed = self._changed
 
         async def wait() -> None:
             self._waiting += 1
-            self.want()
+            self.wake_poller()
             try:
-                await news.wait()
+                await changed.wait()
             finally:
                 self._waiting -= 1
 
         return wait
 
-    async def poll(self, on_change: Callable[[], Awaitable[None]], is_wanted: Callable[[], bool]) -> None:
-        """Look for changes, without end. `on_change` is called after each; `is_wanted`: whether its owner needs that now."""
+    async def poll(self, on_change: Callable[[], Awaitable[None]], is_needed: Callable[[], bool]) -> None:
+        """Look for changes, without end. `on_change` is called after each; `is_needed`: whether its owner needs that now."""
         last = -1
         while True:
-            if not (self._waiting or is_wanted()):
-                self._wanted = anyio.Event()
-            await self._wanted.wait()
+            if not (self._waiting or is_needed()):
+                self._poller_wake = anyio.Event()
+            await self._poller_wake.wait()
             try:
                 version = await self._version()
                 if version != last:
                     await on_change()
                     last = version
-                    self.ring()
+                    self.notify()
             except self._errors:
                 logger.exception("the log of runs cannot be read; another attempt follows", extra=NO_RUN)
                 await anyio.sleep(_SECONDS_AFTER_FAILURE)

@@ -7,7 +7,8 @@ The entry of an event has what `event.to_dict()` gives, and the fields below. Th
 
     RunStarted        {run_id, conversation, agent, before, messages, resume, calls, context_variables}
     RunFailed         {error: {type, message, public_message, status_code?}, response?}
-    RunStopped        {reason, response?}
+    RunStopped        {reason, message, response?}           `reason`: a code of `STOPS`, or the word of a caller;
+                                                             `message`: the same as a sentence
     ContextChanged    {agent, changes, removed, by}          `by`: ids of the calls that ended since the last one
     MessagesRecorded  {start, messages}                      what the history says where the entries alone say less
     RequestSent       {model, instructions, settings, message_count, tools?}
@@ -40,6 +41,17 @@ from typing import Any, cast
 
 from aswarm._messages import Message
 
+# Why a run was stopped: the code for programs, and a sentence for people.
+STOPS = {
+    "cancelled": "The run was cancelled.",
+    "replaced": "A new message has replaced the run.",
+    "shutdown": "The service was shut down.",
+    "time_limit": "The run took longer than the service allows.",
+    "log_too_long": "The log of the run became longer than the service allows.",
+    "no_reader": "The last reader of the run had gone.",
+    "lease_lost": "The process of the run was silent for so long that another one closed the run.",
+    "process_died": "The process of the run ended before the run did.",
+}
 ENDINGS = frozenset({"RunFinished", "RunFailed", "RunStopped"})
 _JOINED = frozenset({"TextDelta", "ReasoningDelta", "RefusalDelta"})
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))

@@ -31,7 +31,7 @@ from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import toolbox
 from aswarm._wire.request import CompletionRequest
 
-from ._entries import Entry, PublicIds, now, public_ids
+from ._entries import STOPS, Entry, PublicIds, now, public_ids
 from ._fold import Folded
 
 # The data of a call of a tool that only the client has, in place of an external tool of the agent.
@@ -128,8 +128,9 @@ class EntryMaker:
         return self._end("RunFailed", {"error": told}, response)
 
     def stopped(self, reason: str, response: Response | None = None) -> list[Entry]:
-        """The last entries of a run that was left: `reason` says why, "cancelled" or another word."""
-        return self._end("RunStopped", {"reason": reason}, response)
+        """The last entries of a run that was left: `reason` says why, as a code of `STOPS` or in the words of a caller."""
+        message = STOPS.get(reason, f"The run was stopped: {reason}.")
+        return self._end("RunStopped", {"reason": reason, "message": message}, response)
 
     def _end(self, kind: str, fields: Mapping[str, Any], response: Response | None) -> list[Entry]:
         if response is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import anyio
 
 from ._entries import Entry
-from ._log import Lot
+from ._log import LogRow
 from ._runs import RunRecord
 
 _KEPT = 256  # entries that stay here after they were written, for readers that are close to the end
@@ -101,7 +101,7 @@ class LiveRun(LiveEntries):
     def fence(self) -> None:
         """Another process has closed the run, so that this one must not write to it any more."""
         self.is_fenced = True
-        self.cancel("its lease was lost")
+        self.cancel("lease_lost")
         self._wake()
 
     def leave(self) -> None:
@@ -114,17 +114,17 @@ class LiveRun(LiveEntries):
         is_behind = self._first == self._begins > after > self.record.last - 1 >= 0
         return not self.is_fenced and (is_behind or super().has(after))
 
-    def unwritten(self, last: Entry | None = None) -> Lot | None:
+    def unwritten(self, last: Entry | None = None) -> LogRow | None:
         """What is to be written: the entries that are not in the log, and `last`, which readers do not see yet."""
         lines = self._unwritten if last is None else [*self._unwritten, last.to_json()]
         if not lines:
             return None
-        return Lot(self._written, self._written + len(lines) - 1, b"\n".join(lines))
+        return LogRow(self._written, self._written + len(lines) - 1, b"\n".join(lines))
 
-    def written(self, lot: Lot) -> None:
-        """Note that a lot is in the log: its entries need not stay here."""
-        self._written = lot.last + 1
-        del self._unwritten[: lot.last + 1 - lot.first]
+    def written(self, row: LogRow) -> None:
+        """Note that a row is in the log: its entries need not stay here."""
+        self._written = row.last + 1
+        del self._unwritten[: row.last + 1 - row.first]
         unneeded = max(0, min(self._written - self._first, len(self._entries)) - _KEPT)
         self._first = self._first + unneeded
         del self._entries[:unneeded]

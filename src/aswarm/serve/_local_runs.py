@@ -27,7 +27,7 @@ from ._driving import Driver, Drivers
 from ._entries import Entry
 from ._entry_maker import EntryMaker
 from ._live import LiveRun
-from ._log import Ending, Lot, RunLog
+from ._log import Ending, LogRow, RunLog
 from ._log_access import LogAccess
 from ._logged_runs import LoggedRuns, entries_of
 from ._runs import Limits, RunRecord
@@ -38,7 +38,7 @@ logger = logging.getLogger("aswarm")
 _FORGET_EVERY = 60.0
 # A process that died may have shown entries to readers that it had not written. The numbers after them are not used again.
 _GAP = 10_000
-_DIED = "process died"
+_DIED = "process_died"
 
 
 class LocalRuns(LoggedRuns):
@@ -85,7 +85,7 @@ class LocalRuns(LoggedRuns):
             background.start_soon(self._access.write_all)
             background.start_soon(self._keep)
             if log.path is not None:
-                background.start_soon(self._changes.poll, self._obey, lambda: bool(self._live))
+                background.start_soon(self._changes.poll, self._apply_cancel_requests, lambda: bool(self._live))
                 background.start_soon(self._touch)
             self._tasks = await stack.enter_async_context(anyio.create_task_group())
             self._resources = stack.pop_all()
@@ -131,7 +131,7 @@ class LocalRuns(LoggedRuns):
                     error = failure
                     fields = live.record.log_fields
                     logger.warning("the run %s has ended with an error", live.record.id, exc_info=failure, extra=fields)
-            reason = live.reason or "time limit"
+            reason = live.reason or "time_limit"
         finally:
             with anyio.CancelScope(shield=True):
                 try:
@@ -167,10 +167,10 @@ class LocalRuns(LoggedRuns):
             except AswarmError:  # the run stays open until the next attempt, after the lease
                 logger.exception("the messages of the run %s cannot be stored", record.id, extra=record.log_fields)
                 continue
-            lot = Lot(entries[0].seq, entries[-1].seq, b"\n".join(entry.to_json() for entry in entries))
-            await self._access.call(self._log.append, {record.id: lot}, {record.id: Ending("stopped", _DIED)})
+            row = LogRow(entries[0].seq, entries[-1].seq, b"\n".join(entry.to_json() for entry in entries))
+            await self._access.call(self._log.append, {record.id: row}, {record.id: Ending("stopped", _DIED)})
         if records:
-            self._changes.ring()
+            self._changes.notify()
         return bool(records)
 
     async def _closing_entries(self, record: RunRecord) -> Sequence[Entry]:
@@ -180,8 +180,8 @@ class LocalRuns(LoggedRuns):
         the conversation has beyond the log is in the entries.
         """
         entries: list[Entry] = []
-        while lots := (await self._access.call(self._log.lots, record.id, entries[-1].seq if entries else -1))[0]:
-            entries += entries_of(lots, entries[-1].seq if entries else -1)
+        while rows := (await self._access.call(self._log.entry_rows, record.id, entries[-1].seq if entries else -1))[0]:
+            entries += entries_of(rows, entries[-1].seq if entries else -1)
         maker, response = EntryMaker(), None
         if entries and record.conversation is not None:
             maker, response = await self.drivers.recover(record.user, record.conversation, entries)

@@ -50,7 +50,7 @@ RECORD = (
 )
 
 
-class Lot(NamedTuple):
+class LogRow(NamedTuple):
     """Entries that are written together: their first and last number, and their bytes, a line for each."""
 
     first: int
@@ -189,19 +189,19 @@ class RunLog:
         if count >= limits.runs:
             raise RunLimit("service")
 
-    def append(self, lots: Mapping[str, Lot], endings: Mapping[str, Ending]) -> set[str]:
+    def append(self, rows: Mapping[str, LogRow], endings: Mapping[str, Ending]) -> set[str]:
         """Write entries of several runs, and end some. Returns the runs that this process does not own any more."""
         with self._writing() as execute:
-            owned = self._owned(lots)
+            owned = self._owned(rows)
             for run_id in owned:
-                execute("INSERT INTO aswarm_run_entries VALUES (?, ?, ?, ?)", run_id, *lots[run_id])
+                execute("INSERT INTO aswarm_run_entries VALUES (?, ?, ?, ?)", run_id, *rows[run_id])
             for run_id in owned & endings.keys():
                 self._end(run_id, endings[run_id])
-        return lots.keys() - owned
+        return rows.keys() - owned
 
-    def _owned(self, lots: Mapping[str, Lot]) -> set[str]:
+    def _owned(self, rows: Mapping[str, LogRow]) -> set[str]:
         mine = f"SELECT id FROM aswarm_run WHERE id = ? AND owner = ? AND status = 'running'{self._locked}"
-        return {run_id for run_id in lots if self._rows(mine, run_id, self.owner)}
+        return {run_id for run_id in rows if self._rows(mine, run_id, self.owner)}
 
     def _end(self, run_id: str, ending: Ending) -> None:
         self._rows(
@@ -226,9 +226,9 @@ class RunLog:
         )  # fmt: skip
         return [record_of(row) for row in rows]
 
-    def lots(self, run_id: str, after: int) -> tuple[list[Lot], bool]:
-        """The next lots with entries above `after`, and whether the run is still running; read in one transaction."""
-        lots: list[Lot] = []
+    def entry_rows(self, run_id: str, after: int) -> tuple[list[LogRow], bool]:
+        """The next rows with entries above `after`, and whether the run is still running; read in one transaction."""
+        found: list[LogRow] = []
         with self._reading() as execute:
             rows = self._stream(
                 "SELECT first, last, data FROM aswarm_run_entries WHERE run = ? AND first >= coalesce((SELECT max(first) "
@@ -236,9 +236,9 @@ class RunLog:
                 run_id, run_id, after + 1, _ROWS_AT_ONCE,
             )  # fmt: skip
             with closing(rows):
-                lots.extend(_first_lots((Lot(*row) for row in rows if row[1] > after), _BYTES_AT_ONCE))
+                found.extend(_first_rows((LogRow(*row) for row in rows if row[1] > after), _BYTES_AT_ONCE))
             status = execute("SELECT status FROM aswarm_run WHERE id = ?", run_id)
-        return lots, status == [("running",)]
+        return found, status == [("running",)]
 
     @contextmanager
     def _reading(self) -> Generator[Any]:
@@ -342,11 +342,11 @@ class RunLog:
                 execute("DELETE FROM aswarm_run WHERE id = ?", run_id)
 
 
-def _first_lots(lots: Iterable[Lot], size: int) -> Generator[Lot]:
-    """The first lots, until they have so many bytes together."""
-    for lot in lots:
-        yield lot
-        size -= len(lot.data)
+def _first_rows(rows: Iterable[LogRow], size: int) -> Generator[LogRow]:
+    """The first rows, until they have so many bytes together."""
+    for row in rows:
+        yield row
+        size -= len(row.data)
         if size <= 0:
             return
 

@@ -1,6 +1,6 @@
 """The log for an event loop: its calls run in a worker thread, and what runs have to say is written together.
 
-A lot of entries of all runs is one transaction, at most every 50 ms: a transaction for each delta would cost a hundred times
+The entries of all runs are written in one transaction, at most every 50 ms: a transaction for each delta would cost a hundred times
 as much.
 """
 
@@ -18,7 +18,7 @@ from aswarm._run.handlers import NO_RUN
 
 from ._entries import Entry
 from ._live import LiveRun
-from ._log import Ending, Lot, RunLog
+from ._log import Ending, LogRow, RunLog
 
 logger = logging.getLogger("aswarm")
 P = ParamSpec("P")
@@ -68,11 +68,11 @@ class LogAccess:
     async def _write(self, runs: set[LiveRun], last: Entry | None = None, ending: Ending | None = None) -> None:
         async with self._writing:
             by_id = {live.record.id: live for live in runs}
-            lots = {run_id: lot for run_id, live in by_id.items() if (lot := live.unwritten(last)) is not None}
-            endings: Mapping[str, Ending] = {} if ending is None else dict.fromkeys(lots, ending)
-            fenced = await self.call(self.log.append, lots, endings)
-            for run_id, lot in lots.items():
-                _settle(by_id[run_id], lot, is_fenced=run_id in fenced)
+            rows = {run_id: row for run_id, live in by_id.items() if (row := live.unwritten(last)) is not None}
+            endings: Mapping[str, Ending] = {} if ending is None else dict.fromkeys(rows, ending)
+            fenced = await self.call(self.log.append, rows, endings)
+            for run_id, row in rows.items():
+                _settle(by_id[run_id], row, is_fenced=run_id in fenced)
 
     async def end(self, live: LiveRun, last: Entry, ending: Ending) -> bool:
         """Write the last entry of a run with what was not written before. A failure is logged, and False is returned."""
@@ -89,8 +89,8 @@ class LogAccess:
         return False
 
 
-def _settle(live: LiveRun, lot: Lot, *, is_fenced: bool) -> None:
+def _settle(live: LiveRun, row: LogRow, *, is_fenced: bool) -> None:
     if is_fenced:
         live.fence()
     else:
-        live.written(lot)
+        live.written(row)

@@ -25,7 +25,7 @@ from ._changes import Changes
 from ._driving import Driver, Drivers
 from ._entries import Entry, now
 from ._live import LiveRun
-from ._log import Ending, Lot, RunLog
+from ._log import Ending, LogRow, RunLog
 from ._log_access import LogAccess
 from ._runs import AnswersRefused, Limits, NewRun, RunActive, RunLimit, RunNotFound, RunRecord, ShuttingDown
 from ._shutdown import Draining
@@ -84,9 +84,9 @@ class LoggedRuns(ABC):
             try:
                 return await self._begin(new, driver)
             except RunActive as active:
-                await self._make_way(active, new)
+                await self._after_active(active, new)
 
-    async def _make_way(self, active: RunActive, new: NewRun) -> None:
+    async def _after_active(self, active: RunActive, new: NewRun) -> None:
         if await self._close_expired():
             return
         if new.while_running == "refuse":
@@ -133,16 +133,16 @@ class LoggedRuns(ABC):
                 return known
             raise
         live.add(first)
-        live.written(Lot(first.seq, first.seq, b""))
+        live.written(LogRow(first.seq, first.seq, b""))
         await self._launch(live, driver)
-        self._changes.ring()
-        self._changes.want()
+        self._changes.notify()
+        self._changes.wake_poller()
         return record
 
     async def _write_first(self, live: LiveRun, driver: Driver, first: Entry) -> None:  # noqa: ARG002 - others need it
         """Write the first entry of a run. Raises RunNotFound if another process has closed the run."""
-        lot = Lot(first.seq, first.seq, first.to_json())
-        if await self._access.call(self._log.append, {live.record.id: lot}, {}):
+        row = LogRow(first.seq, first.seq, first.to_json())
+        if await self._access.call(self._log.append, {live.record.id: row}, {}):
             raise RunNotFound(live.record.id)
 
     async def _last_run(self, new: NewRun, run_id: str) -> str | None:
@@ -163,7 +163,7 @@ class LoggedRuns(ABC):
         live.add(entry)
         self._access.note(live)
         if live.bytes > self.limits.log_bytes:
-            live.cancel("its log is too long")
+            live.cancel("log_too_long")
 
     async def _end(self, live: LiveRun, entries: list[Entry]) -> None:
         *more, last = entries
@@ -174,7 +174,7 @@ class LoggedRuns(ABC):
         self._live.pop(live.record.id)
         live.add(last)
         live.end()
-        self._changes.ring()
+        self._changes.notify()
 
     async def _write_end(self, live: LiveRun, last: Entry) -> None:
         await self._access.end(live, last, ending_of(last))
@@ -199,11 +199,11 @@ class LoggedRuns(ABC):
         elif found := await live.read(after):
             return found
         while True:
-            wait = self._changes.ticket()
-            lots, is_running = await self._access.call(self._log.lots, run_id, after)
+            wait = self._changes.waiter()
+            rows, is_running = await self._access.call(self._log.entry_rows, run_id, after)
             await anyio.lowlevel.checkpoint()  # a long log in memory is read without another one
-            if lots or not is_running:
-                return entries_of(lots, after)
+            if rows or not is_running:
+                return entries_of(rows, after)
             await wait()
 
     async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
@@ -268,12 +268,12 @@ class LoggedRuns(ABC):
                 with self._logged("the readers of a run cannot be looked up; another attempt follows"):
                     last_read = await self._access.call(self._log.last_read, live.record.id)
                     if now() - last_read > max(seconds, _TOUCHED_SECONDS) * 1000:
-                        live.cancel("no reader")
+                        live.cancel("no_reader")
                 await anyio.sleep(_TOUCH_EVERY)
 
     # --- other processes ---
 
-    async def _obey(self) -> None:
+    async def _apply_cancel_requests(self) -> None:
         """Stop the runs that other processes ask to stop."""
         for run_id, reason in (await self._access.call(self._log.asked_to_cancel)).items():
             if live := self._live.get(run_id):
@@ -313,7 +313,7 @@ def ending_of(last: Entry) -> Ending:
             return Ending("stopped", last.fields["reason"])
 
 
-def entries_of(lots: Sequence[Lot], after: int) -> list[Entry]:
-    """The entries of some lots with numbers above `after`."""
-    entries = (Entry.from_dict(json.loads(line)) for lot in lots for line in lot.data.split(b"\n"))
+def entries_of(rows: Sequence[LogRow], after: int) -> list[Entry]:
+    """The entries of some rows with numbers above `after`."""
+    entries = (Entry.from_dict(json.loads(line)) for row in rows for line in row.data.split(b"\n"))
     return [entry for entry in entries if entry.seq > after]

@@ -105,8 +105,9 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What is known about a run. Times are milliseconds since the epoch. `reason`: why a stopped run was stopped.
+    """What is known about a run. Times are milliseconds since the epoch.
 
+    `reason`: why a stopped run was stopped, as a code such as "cancelled"; of a run that has failed, the name of the error.
     `last`: the number of its last entry so far, -1 if it has none yet.
     `is_new` is True in the answer to the call of `start` that has begun it.
     """

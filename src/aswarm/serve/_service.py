@@ -98,16 +98,10 @@ class Service:
         client_tools: Literal["ignore", "offer"] = "ignore",
         client_system: bool = False,
     ) -> None:
-        if not callable(auth):
-            raise ConfigurationError(
-                "auth must be a function from a request to a user id: bearer(token), local_only, or your own"
-            )
-        if "*" in origins:
-            raise ConfigurationError("origins lists the origins of pages, such as https://example.com; it takes no *")
+        _check(auth, origins)
         self.auth = auth
         self.limits = limits
-        self.wires = frozenset(wires)
-        self.page = page
+        self.wires, self.page = frozenset(wires), page
         self.context = context
         self.client_context = frozenset(client_context)
         self.show = show or (everything if page else answers_with(client_context))
@@ -115,23 +109,17 @@ class Service:
         self.heartbeat = heartbeat
         self.on_disconnect: DisconnectPolicy = on_disconnect
         self.while_running: WhileRunning = while_running
-        self.task_agent = task_agent
-        self.activity = activity
-        self.client_tools = client_tools
-        self.client_system = client_system
+        self.task_agent, self.activity = task_agent, activity
+        self.client_tools, self.client_system = client_tools, client_system
         self.drain_seconds = drain
-        self._origins = frozenset(origins)
-        self._hosts = frozenset(map(without_port, hosts))
+        self._origins, self._hosts = frozenset(origins), frozenset(map(without_port, hosts))
         self._own_swarm = swarm is None
         self._own_store = store is None or isinstance(store, str | os.PathLike)
-        swarm = AsyncSwarm() if swarm is None else swarm
         self.store = _store(store)
-        self._local = LocalRuns(swarm, self.store, agents=agents, limits=limits, error_text=error_text)
+        self._local = LocalRuns(swarm or AsyncSwarm(), self.store, agents=agents, limits=limits, error_text=error_text)
         self.drivers = self._local.drivers
-        self.drivers.task_agent = task_agent
-        self.drivers.logs_requests = self.show is everything
-        self._given_runs = runs
-        self._runs: Runs | None = None
+        self.drivers.task_agent, self.drivers.logs_requests = task_agent, self.show is everything
+        self._given_runs, self._runs = runs, cast("Runs | None", None)
         self._app = self._make_app()
 
     def _make_app(self) -> ASGIApp:
@@ -243,6 +231,15 @@ class Service:
     async def run(self, run_id: str, *, user: str) -> Run:
         """A run of a user. Raises RunNotFound."""
         return Run(self.runs, await self.runs.get(run_id, user=user))
+
+
+def _check(auth: object, origins: Sequence[str]) -> None:
+    if not callable(auth):
+        raise ConfigurationError(
+            "auth must be a function from a request to a user id: bearer(token), local_only, or your own"
+        )
+    if "*" in origins:
+        raise ConfigurationError("origins lists the origins of pages, such as https://example.com; it takes no *")
 
 
 def _store(store: Store | str | os.PathLike[str] | None) -> Store:

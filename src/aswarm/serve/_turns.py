@@ -40,7 +40,8 @@ class TurnCall:
 class Turns:
     """The calls of the current turn by index, and of a resumed run those it begins with.
 
-    `number` counts the turns of the run. `has_resumed_calls`: the calls are those of an earlier run.
+    `number` counts the turns of the run. `has_resumed_calls`: the calls are those of an earlier run. `text`, `reasoning`: the
+    ids of those that are open, None if none is.
     """
 
     run_id: str = ""
@@ -48,6 +49,9 @@ class Turns:
     agent: str = ""
     has_resumed_calls: bool = False
     calls: dict[int, TurnCall] = field(default_factory=dict[int, TurnCall])
+    text: str | None = None
+    reasoning: str | None = None
+    _reasonings: int = 0
 
     @property
     def message_id(self) -> str:
@@ -66,6 +70,41 @@ class Turns:
         self.agent = entry.fields["agent"]
         self.has_resumed_calls = False
         self.calls = {}
+        self._reasonings = 0
+
+    # --- what is open ---
+
+    def open_text(self) -> bool:
+        """Begin the text of the turn. Returns whether it was not open."""
+        was_open, self.text = self.text is not None, self.message_id
+        return not was_open
+
+    def close_text(self) -> str | None:
+        """End the text. Returns its id, None if none was open."""
+        text, self.text = self.text, None
+        return text
+
+    def open_reasoning(self) -> bool:
+        """Begin a reasoning; a turn may have several. Returns whether none was open."""
+        if self.reasoning is not None:
+            return False
+        self._reasonings += 1
+        self.reasoning = f"{self.message_id}-r{'' if self._reasonings == 1 else self._reasonings}"
+        return True
+
+    def close_reasoning(self) -> str | None:
+        """End the reasoning. Returns its id, None if none was open."""
+        reasoning, self.reasoning = self.reasoning, None
+        return reasoning
+
+    def close_calls(self) -> list[TurnCall]:
+        """End the calls of a completion that came to no end. Returns those that were announced."""
+        cut = [call for call in self.calls.values() if call.is_announced and not call.is_whole]
+        for call in cut:
+            call.is_announced = False
+        return cut
+
+    # --- calls ---
 
     def feed(self, entry: Entry) -> TurnCall:
         """Take ToolCallDelta. Returns its call."""

@@ -42,9 +42,6 @@ class VercelWire:
         self._has_begun = False
         self._turns = Turns()
         self._in_step = False
-        self._text: str | None = None
-        self._reasoning: str | None = None
-        self._reasonings = 0
         self._context: dict[str, Any] = {}
         self._provider_reason: str | None = None
 
@@ -104,7 +101,7 @@ class VercelWire:
     def _turn_started(self, entry: Entry) -> list[dict[str, Any]]:
         closed = [*self._failed(self._turns.interrupted()), *self._close_all()]
         self._turns.begin_turn(entry)
-        self._reasonings, self._in_step = 0, True
+        self._in_step = True
         agent = {"agent": entry.fields["agent"], "turn": self._turns.number}
         return [*closed, {"type": "start-step"}, {"type": "data-aswarm-agent", "data": agent}]
 
@@ -128,25 +125,21 @@ class VercelWire:
 
     def _text_delta(self, text: str) -> list[dict[str, Any]]:
         parts = self._close_reasoning()
-        if self._text is None:
-            self._text = self._turns.message_id
-            parts.append({"type": "text-start", "id": self._text})
-        return [*parts, {"type": "text-delta", "id": self._text, "delta": text}]
+        if self._turns.open_text():
+            parts.append({"type": "text-start", "id": self._turns.text})
+        return [*parts, {"type": "text-delta", "id": self._turns.text, "delta": text}]
 
     def _close_text(self) -> list[dict[str, Any]]:
-        text, self._text = self._text, None
+        text = self._turns.close_text()
         return [] if text is None else [{"type": "text-end", "id": text}]
 
     def _reasoning_delta(self, text: str) -> list[dict[str, Any]]:
-        parts: list[dict[str, Any]] = []
-        if self._reasoning is None:
-            self._reasonings += 1
-            self._reasoning = f"{self._turns.message_id}-r{self._reasonings}"
-            parts = [{"type": "reasoning-start", "id": self._reasoning}]
-        return [*parts, {"type": "reasoning-delta", "id": self._reasoning, "delta": text}]
+        is_new = self._turns.open_reasoning()
+        parts = [{"type": "reasoning-start", "id": self._turns.reasoning}] if is_new else []
+        return [*parts, {"type": "reasoning-delta", "id": self._turns.reasoning, "delta": text}]
 
     def _close_reasoning(self) -> list[dict[str, Any]]:
-        reasoning, self._reasoning = self._reasoning, None
+        reasoning = self._turns.close_reasoning()
         return [] if reasoning is None else [{"type": "reasoning-end", "id": reasoning}]
 
     # --- calls ---
@@ -182,11 +175,7 @@ class VercelWire:
         return [_input(call)]
 
     def _close_calls(self) -> list[dict[str, Any]]:
-        """The ends of calls of a completion that came to no end."""
-        open_ones = [call for call in self._turns.calls.values() if call.is_announced and not call.is_whole]
-        for call in open_ones:
-            call.is_announced = False
-        return [_input_error(call, _CUT) for call in open_ones]
+        return [_input_error(call, _CUT) for call in self._turns.close_calls()]
 
     def _failed(self, answers: Iterable[tuple[TurnCall, str]]) -> list[dict[str, Any]]:
         parts: list[dict[str, Any]] = []

@@ -77,7 +77,7 @@ def test_a_server_is_heard_when_a_client_goes(
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         raw.close()
         state = it.ended(only_run(it)["id"])
-        assert (state["status"], state["reason"]) == ("stopped", "no reader")
+        assert (state["status"], state["reason"]) == ("stopped", "no_reader")
         assert state["result"]["response"]["messages"][-1]["content"] == "cancelled; its outcome is unknown"
 
 

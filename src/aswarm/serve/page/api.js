@@ -1,5 +1,7 @@
 // Requests to the service, and the reader of a run's log, which comes back where a connection was cut.
 
+import { ENDINGS } from "./fold.js";
+
 const BASE = new URL(".", document.baseURI);
 const SILENCE = 40_000; // the service sends a comment more often than that
 export const token = {
@@ -113,7 +115,7 @@ async function read(run, after, signal, onEntry) {
 				if (!data) continue;
 				const entry = JSON.parse(data.slice(6));
 				onEntry(entry);
-				ended = ended || ["RunFinished", "RunFailed", "RunStopped"].includes(entry.type);
+				ended ||= entry.type in ENDINGS;
 			}
 		}
 	} finally {

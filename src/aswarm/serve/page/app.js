@@ -2,14 +2,14 @@
 
 import { Chat, focusBox } from "./chat.js";
 import { Dialog, TokenForm } from "./dialogs.js";
-import { Panels } from "./panels.js";
-import { activeRun, begin, go, href, onDraw, setPanel, setTheme, state, stop, update } from "./state.js";
+import { Panels, PANELS } from "./panels.js";
+import { activeRun, begin, dialog, go, href, onDraw, setPanel, setTheme, state, stop, update } from "./state.js";
 import { ago, plural } from "./text.js";
 import { html, render } from "./vendor/htm-preact.js";
 
 const THEMES = { auto: "as the system", light: "light", dark: "dark" };
 const nextTheme = () => setTheme({ auto: "light", light: "dark", dark: "auto" }[state.theme] || "auto");
-const dialog = (kind, more) => update({ dialog: { kind, ...more } });
+
 function Chats() {
 	const running = new Set(state.runs.filter((run) => run.status === "running").map((run) => run.conversation));
 	return html`<nav class=chats aria-label=Conversations>
@@ -59,7 +59,6 @@ function press(text) {
 	[...(item?.querySelectorAll(".actions button") || [])].find((button) => button.textContent.startsWith(text))?.click();
 }
 
-const PANEL_KEYS = ["timeline", "context", "requests", "tokens", "graph", "messages"];
 const ACTIONS = {
 	"/": focusBox, n: () => (go(null), requestAnimationFrame(focusBox)), ".": stop, j: () => move(1), k: () => move(-1), f: () => press("Fork"), e: () => press("Edit"),
 	w: () => dialog("watch"), t: nextTheme, "?": () => dialog("keys"),
@@ -69,7 +68,7 @@ addEventListener("keydown", (event) => {
 	const isWriting = event.target.closest?.("input, textarea, select, dialog");
 	if (event.key === "Escape" && !state.dialog) document.activeElement.blur();
 	if (isWriting || event.ctrlKey || event.metaKey || event.altKey) return;
-	const panel = PANEL_KEYS[Number(event.key) - 1];
+	const panel = Object.keys(PANELS)[event.key - 1];
 	const action = panel ? () => setPanel(panel) : ACTIONS[event.key];
 	if (action) event.preventDefault(), action();
 });

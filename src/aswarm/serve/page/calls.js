@@ -10,7 +10,9 @@ export const STATES = {
 	unknown: "outcome unknown", skipped: "not run", open: "not run yet", cut: "cut off", decided: "decided below",
 };
 
-export const took = (call) => (call.started ? (call.ended ?? (call.state === "running" ? serverNow() : NaN)) - call.started : NaN);
+export const endOf = (call, unknown) => call.ended ?? (call.state === "running" ? serverNow() : unknown);
+export const took = (call) => (call.started ? endOf(call, NaN) - call.started : NaN);
+export const time = (call) => (Number.isNaN(took(call)) ? "" : duration(took(call)));
 
 function Arguments({ call }) {
 	const value = parsed(call.args || "{}");
@@ -24,7 +26,6 @@ function Arguments({ call }) {
 }
 
 export function Call({ call, span }) {
-	const time = took(call);
 	const name = call.state === "unknown" && call.stillRunning ? "may still be running" : STATES[call.state];
 	const style = span && call.started ? { left: `${span.left}%`, width: `${Math.max(span.width, 1.5)}%` } : null;
 	return html`<article class=${`call is-${call.state}`} data-call=${call.id} aria-label=${`Call of ${call.name || "a tool"}: ${name}`}>
@@ -33,7 +34,7 @@ export function Call({ call, span }) {
 			<h4>${call.name || "…"}<//>
 			${call.handoff && html`<span class=chip>to ${call.handoff}<//>`}
 			<span class=right><span class=status>${call.past && call.state === "done" ? "reused" : name}<//>
-				${!Number.isNaN(time) && html`<span class=time>${duration(time)}<//>`}<//>
+				${time(call) && html`<span class=time>${time(call)}<//>`}<//>
 		<//>
 		${style && html`<div class=track aria-hidden=true><i style=${style}></i><//>`}
 		<${Arguments} call=${call} />

@@ -1,14 +1,14 @@
 // The conversation: messages, turns of agents, their calls, handoffs; and the box to write in.
 
-import { Call, took } from "./calls.js";
+import { Call, endOf, took } from "./calls.js";
 import { historyView, textOf, together } from "./fold.js";
-import { serverNow } from "./api.js";
-import { activeRun, cost, forkFacts, go, href, hue, inspect, lastRun, modelOf, openCalls, resume, runsInOrder, say, state, stop, update } from "./state.js";
+import { activeRun, cost, dialog, forkFacts, href, hue, inspect, lastRun, modelOf, openCalls, resume, runsInOrder, say, state, stop, update } from "./state.js";
 import { clock, count, dollars, duration, Markdown, plural } from "./text.js";
 import { Component, html, useEffect, useRef } from "./vendor/htm-preact.js";
 
 const forkable = () => state.id !== null && !activeRun();
-const dialog = (kind, more) => update({ dialog: { kind, ...more } });
+
+const Thinking = (text) => html`<p class=thinking><span class=sr>${text}<//><i></i><i></i><i></i></p>`;
 
 function User({ text, index }) {
 	return html`<div class="message user" tabindex=-1 data-item role=group aria-label=You>
@@ -24,7 +24,7 @@ function Calls({ calls }) {
 		if (group.length === 1) return html`<${Call} call=${group[0]} key=${group[0].index} />`;
 		const begun = group.filter((call) => call.started);
 		const start = Math.min(...begun.map((call) => call.started));
-		const stops = begun.map((call) => call.ended ?? (call.state === "running" ? serverNow() : call.started));
+		const stops = begun.map((call) => endOf(call, call.started));
 		const whole = Math.max(Math.max(...stops) - start, 1);
 		const span = (call) => ({ left: ((call.started - start) / whole) * 100, width: ((took(call) || 0) / whole) * 100 });
 		return html`<section class=group aria-label=${plural(group.length, "call") + " that ran together"}>
@@ -62,7 +62,7 @@ function Turn({ turn }) {
 		${turn.reasoning && html`<details class=reasoning open=${isWriting && !turn.text}><summary>Reasoning<//><p>${turn.reasoning}</p><//>`}
 		${turn.text && html`<${Markdown} text=${turn.text} />`}
 		${turn.refusal && html`<p class=refusal><span class=label>Refusal<//> ${turn.refusal}</p>`}
-		${isWriting && !turn.calls.length && html`<p class=thinking><span class=sr>The model is working<//><i></i><i></i><i></i></p>`}
+		${isWriting && !turn.calls.length && Thinking("The model is working")}
 		${turn.calls.length > 0 && html`<div class=calls><${Calls} calls=${turn.calls} /><//>`}
 	<//>
 	${turn.handoff && html`<${Handoff} ...${turn.handoff} />`}`;
@@ -86,7 +86,7 @@ function Ending({ view }) {
 	if (view.status === "stopped") {
 		const unknown = view.turns.flatMap((turn) => turn.calls).filter((call) => call.state === "unknown");
 		return html`<div class="ending warn" role=group aria-label=Stopped><h4>Stopped<//>
-			<p>${view.reason === "cancelled" ? "You stopped the run." : `The run was stopped: ${view.reason}.`}
+			<p>${view.reason === "cancelled" ? "You stopped the run." : view.message}
 			${unknown.length ? ` The outcome of ${plural(unknown.length, "call")} is unknown: ${unknown.map((call) => call.name).join(", ")}.` : " No call was cut in the middle."}</p><//>`;
 	}
 	const why = STOPS[view.response?.stop];
@@ -100,7 +100,7 @@ class Run extends Component {
 
 	render({ view }) {
 		this.drawn = view.version;
-		if (!view.turns.length && !view.asked.length && view.status === "loading") return html`<p class=thinking><i></i><i></i><i></i></p>`;
+		if (!view.turns.length && !view.asked.length && view.status === "loading") return Thinking();
 		return html`<div class=${`run ${state.selected === view.id ? "selected" : ""}`} data-run=${view.id}>
 			${view.asked.map((message, at) => message.role === "user" && html`<${User} text=${textOf(message.content)} index=${view.before + at} />`)}
 			${view.turns.map((turn) => html`<${Turn} key=${turn.number} turn=${turn} />`)}
@@ -131,7 +131,7 @@ function Past({ messages, start }) {
 }
 
 // Runs in order, with the messages between them whose logs are not there.
-export function segments() {
+function segments() {
 	const found = [];
 	const messages = state.stored?.messages || [];
 	let at = 0;
@@ -195,15 +195,12 @@ export function Chat() {
 	useEffect(() => {
 		follows.current = true;
 	}, [state.id, state.only]);
-	const scrolled = ({ target }) => {
-		const now = target.scrollHeight - target.scrollTop - target.clientHeight < 80;
-		follows.current = now;
-	};
+	const scrolled = ({ target }) => (follows.current = target.scrollHeight - target.scrollTop - target.clientHeight < 80);
 	const mark = [state.decisions, state.selected, Boolean(activeRun()), state.sending].map((each) => JSON.stringify(each)).join() + lastRun()?.id;
 	return html`<main class=chat id=chat aria-label=Conversation>
 		<div class=log ref=${log} onScroll=${scrolled} tabindex=0 role=log aria-live=off aria-label=Messages>
 			<div class=column>
-				${state.isLoading && html`<p class=thinking><i><//><i><//><i><//><//>`}
+				${state.isLoading && Thinking()}
 				${isEmpty && !state.only && state.id === null && html`<${Welcome} />`}
 				<${ForkNote} />
 				${parts.map((part) => (part.view ? html`<${Run} key=${part.view.id} view=${part.view} mark=${mark} />` : html`<${Past} key=${`m${part.start}`} ...${part} />`))}

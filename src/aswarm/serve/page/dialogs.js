@@ -8,6 +8,7 @@ import { plural } from "./text.js";
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 
 const close = () => update({ dialog: null });
+const typed = (set) => (event) => set(event.target.value);
 
 function Modal({ title, children, wide }) {
 	const ref = useRef(null);
@@ -20,6 +21,8 @@ function Modal({ title, children, wide }) {
 	return html`<dialog ref=${ref} class=${wide ? "wide" : ""} aria-labelledby=dialog-title onCancel=${(event) => (event.preventDefault(), close())} onClick=${outside}>
 		<div class=inside><header><h2 id=dialog-title>${title}<//><button class=icon aria-label=Close onClick=${close}>✕<//><//>${children}<//><//>`;
 }
+
+const Buttons = ({ children, autofocus }) => html`<div class="buttons end"><button type=button autofocus=${autofocus} onClick=${close}>Cancel<//>${children}<//>`;
 
 // --- forks ---
 
@@ -36,7 +39,7 @@ function Facts({ keep }) {
 function Fork({ keep }) {
 	return html`<${Modal} title="Fork the conversation">
 		<${Facts} keep=${keep} />
-		<div class="buttons end"><button onClick=${close}>Cancel<//><button class=primary autofocus onClick=${() => fork(keep)}>Fork here<//><//><//>`;
+		<${Buttons}><button class=primary autofocus onClick=${() => fork(keep)}>Fork here<//><//><//>`;
 }
 
 function Edit({ keep, text }) {
@@ -44,9 +47,9 @@ function Edit({ keep, text }) {
 	const send = () => value.trim() && fork(keep, value.trim());
 	const keys = (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && send();
 	return html`<${Modal} title="Edit and resend">
-		<label class=field>Your message<textarea rows=4 autofocus value=${value} onInput=${(event) => setValue(event.target.value)} onKeyDown=${keys}><//><//>
+		<label class=field>Your message<textarea rows=4 autofocus value=${value} onInput=${typed(setValue)} onKeyDown=${keys}><//><//>
 		<${Facts} keep=${keep} />
-		<div class="buttons end"><button onClick=${close}>Cancel<//><button class=primary disabled=${!value.trim()} onClick=${send}>Fork and send<//><//><//>`;
+		<${Buttons}><button class=primary disabled=${!value.trim()} onClick=${send}>Fork and send<//><//><//>`;
 }
 
 // --- exports ---
@@ -75,8 +78,8 @@ function CaseDialog({ turn }) {
 		<p class=dim>The conversation up to this turn of ${turn.agent}, and what you expect there. <code>aswarm eval<//> and <code>load_cases<//> read the file.</p>
 		<fieldset><legend>Expected<//>${Object.entries(choices).map(([key, label]) => html`<label><input type=radio name=expect checked=${expect === key} onChange=${() => setExpect(key)} /> ${label}<//>`)}
 			${expect === "first" && html`<label><input type=checkbox checked=${withArguments} onChange=${() => setWithArguments(!withArguments)} /> with these arguments<//>`}<//>
-		${expect === "judge" && html`<label class=field>Question for the judge<input value=${judge} placeholder="Does the answer help the user?" onInput=${(event) => setJudge(event.target.value)} /><//>`}
-		<label class=field>Name (optional)<input value=${name} onInput=${(event) => setName(event.target.value)} /><//>
+		${expect === "judge" && html`<label class=field>Question for the judge<input value=${judge} placeholder="Does the answer help the user?" onInput=${typed(setJudge)} /><//>`}
+		<label class=field>Name (optional)<input value=${name} onInput=${typed(setName)} /><//>
 		<${Result} text=${JSON.stringify([made], null, 2)} file="cases.json" /><//>`;
 }
 
@@ -90,7 +93,7 @@ function TestDialog({ view }) {
 
 // --- others ---
 
-export const KEYS = {
+const KEYS = {
 	"/": "write a message", Enter: "send it", "Shift Enter": "a new line", n: "a new conversation", ".": "stop the run", j: "the next message or turn", k: "the one before",
 	f: "fork after the one in focus", e: "edit the message in focus", "1 to 6": "the panels", w: "watch a run", t: "light, dark or as the system", "?": "this list", Esc: "close",
 };
@@ -99,20 +102,20 @@ const Keys = () => html`<${Modal} title=Keys><dl class=keylist>${Object.entries(
 	<p class="dim small">This page holds htm and Preact: <a href=${url("page/vendor/LICENSE.txt").href}>licences</a>.</p><//>`;
 
 const Delete = ({ id }) => html`<${Modal} title="Delete the conversation?"><p>${state.titles[id] || id}</p><p class=dim>Its messages and the logs of its runs are deleted. This cannot be undone.</p>
-	<div class="buttons end"><button autofocus onClick=${close}>Cancel<//><button class="danger solid" onClick=${() => remove(id)}>Delete<//><//><//>`;
+	<${Buttons} autofocus><button class="danger solid" onClick=${() => remove(id)}>Delete<//><//><//>`;
 
 function Watch() {
 	const [id, setId] = useState("");
 	const go = () => (close(), (location.hash = href(null, id.trim())));
 	return html`<${Modal} title="Watch a run">
-		<form onSubmit=${(event) => (event.preventDefault(), id.trim() && go())}><label class=field>Id of the run<input class=mono autofocus value=${id} onInput=${(event) => setId(event.target.value)} /><//>
-			<div class="buttons end"><button type=button onClick=${close}>Cancel<//><button class=primary disabled=${!id.trim()}>Watch<//><//><//><//>`;
+		<form onSubmit=${(event) => (event.preventDefault(), id.trim() && go())}><label class=field>Id of the run<input class=mono autofocus value=${id} onInput=${typed(setId)} /><//>
+			<${Buttons}><button class=primary disabled=${!id.trim()}>Watch<//><//><//><//>`;
 }
 
 export function TokenForm() {
 	const [value, setValue] = useState("");
 	return html`<form class=welcome onSubmit=${(event) => (event.preventDefault(), useToken(value.trim()))}><h2>Your token<//><p>This service needs a token. It stays in this tab.</p>
-		<label class=field>Token<input type=password autocomplete=off autofocus value=${value} onInput=${(event) => setValue(event.target.value)} /><//>
+		<label class=field>Token<input type=password autocomplete=off autofocus value=${value} onInput=${typed(setValue)} /><//>
 		<div class=buttons><button class=primary disabled=${!value.trim()}>Continue<//><//><//>`;
 }
 

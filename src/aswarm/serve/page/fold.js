@@ -1,19 +1,22 @@
 // What the log of a run says, as data to draw: turns, calls with their times, changes of the context, requests.
 
-const textOf = (content) =>
+export const textOf = (content) =>
 	typeof content === "string" ? content : (content || []).map((part) => part.text || `[${part.type}]`).join("\n");
-export { textOf };
+
+export const ENDINGS = { RunFinished: "finished", RunFailed: "failed", RunStopped: "stopped" };
+const newCall = (fields) => ({ id: "", name: "", args: "", progress: [], ...fields });
+const PIECES = { ReasoningDelta: "reasoning", TextDelta: "text", RefusalDelta: "refusal" };
 
 export class RunView {
 	constructor(id) {
 		Object.assign(this, {
 			id, version: 0, status: "loading", before: 0, asked: [], turns: [], changes: [], context: {}, first: {}, tools: [],
-			usage: null, error: null, reason: null, response: null, started: null, ended: null, agent: null, agentBefore: null, length: 0, last: -1,
+			usage: null, error: null, reason: null, response: null, started: null, ended: null, agent: null, length: 0,
 		});
 	}
 
 	get turn() {
-		return this.turns[this.turns.length - 1];
+		return this.turns.at(-1);
 	}
 
 	get isRunning() {
@@ -32,28 +35,23 @@ export class RunView {
 	call(entry) {
 		const calls = this.turn.calls;
 		let call = calls.find((each) => each.index === entry.index);
-		if (!call) calls.push((call = { index: entry.index, id: "", name: "", args: "", progress: [], state: "writing", at: entry.at }));
+		if (!call) calls.push((call = newCall({ index: entry.index, state: "writing" })));
 		if (entry.id) call.id = entry.call_id || entry.id;
 		return call;
 	}
 
 	add(entry) {
 		this.version++;
-		this.last = entry.seq;
 		const turn = this.turn;
 		switch (entry.type) {
 			case "RunStarted":
 				this.status = "running";
-				Object.assign(this, { started: entry.at, agent: entry.agent, agentBefore: entry.agent, asked: entry.messages, before: entry.before });
+				Object.assign(this, { started: entry.at, agent: entry.agent, asked: entry.messages, before: entry.before });
 				this.first = this.context = entry.context_variables || {};
 				if (entry.calls.length) {
 					this.begin(entry, 0);
-					this.turn.resumed = true;
-					this.turn.done = true;
-					this.turn.decisions = entry.resume;
-					this.turn.calls = entry.calls.map((each) => ({
-						...each, id: each.call_id || each.id, args: each.arguments, progress: [], state: "ready", at: entry.at,
-					}));
+					Object.assign(this.turn, { resumed: true, done: true, decisions: entry.resume });
+					this.turn.calls = entry.calls.map((each) => newCall({ ...each, id: each.call_id || each.id, args: each.arguments, state: "ready" }));
 				}
 				break;
 			case "TurnStarted":
@@ -64,13 +62,9 @@ export class RunView {
 				turn.requests.push({ ...entry, tools: this.tools });
 				break;
 			case "ReasoningDelta":
-				this.touch(entry).reasoning += entry.text;
-				break;
 			case "TextDelta":
-				this.touch(entry).text += entry.text;
-				break;
 			case "RefusalDelta":
-				this.touch(entry).refusal += entry.text;
+				this.touch(entry)[PIECES[entry.type]] += entry.text;
 				break;
 			case "ToolCallDelta": {
 				this.touch(entry);
@@ -102,14 +96,11 @@ export class RunView {
 				this.changed(entry);
 				break;
 			case "HandedOff":
-				turn.handoff = { source: entry.source, target: entry.target, at: entry.at };
+				turn.handoff = { source: entry.source, target: entry.target };
 				this.agent = entry.target;
 				break;
-			case "RunFinished":
-			case "RunFailed":
-			case "RunStopped":
-				this.finish(entry);
-				break;
+			default:
+				if (entry.type in ENDINGS) this.finish(entry);
 		}
 	}
 
@@ -126,7 +117,7 @@ export class RunView {
 	completed(entry) {
 		const turn = this.turn;
 		const message = entry.message;
-		Object.assign(turn, { done: true, doneAt: entry.at, usage: entry.usage, finish: entry.finish_reason, message });
+		Object.assign(turn, { done: true, doneAt: entry.at, usage: entry.usage, message });
 		turn.text = textOf(message.content) || turn.text;
 		turn.refusal = message.refusal || turn.refusal;
 		(message.tool_calls || []).forEach((each, index) => {
@@ -143,15 +134,15 @@ export class RunView {
 		}));
 		rows.push(...entry.removed.map((key) => ({ key, before: this.context[key], removed: true })));
 		const by = this.turns.flatMap((turn) => turn.calls).filter((call) => entry.by.includes(call.id));
-		this.changes.push({ agent: entry.agent, at: entry.at, turn: this.turn?.number ?? 0, by, rows, run: this.id });
+		this.changes.push({ agent: entry.agent, turn: this.turn?.number ?? 0, by, rows });
 		this.context = { ...this.context, ...entry.changes };
 		entry.removed.forEach((key) => delete this.context[key]);
 	}
 
 	finish(entry) {
 		const response = entry.response || null;
-		this.status = { RunFinished: "finished", RunFailed: "failed", RunStopped: "stopped" }[entry.type];
-		Object.assign(this, { ended: entry.at, response, error: entry.error || null, reason: entry.reason || null });
+		this.status = ENDINGS[entry.type];
+		Object.assign(this, { ended: entry.at, response, error: entry.error || null, reason: entry.reason, message: entry.message });
 		if (response) {
 			this.agent = response.agent || this.agent;
 			this.context = response.context_variables || this.context;
@@ -206,9 +197,8 @@ export function historyView(messages, start) {
 				number: 0, agent: message.sender || "", requests: [], reasoning: message.reasoning_content || "", text: textOf(message.content), past: true,
 				refusal: message.refusal || "", done: true, message, start: index, stop: index + 1, calls: [],
 			};
-			turn.calls = (message.tool_calls || []).map((each, number) => ({
-				index: number, id: each.id, name: each.function?.name || "", args: each.function?.arguments || "", progress: [], state: "open", past: true,
-			}));
+			turn.calls = (message.tool_calls || []).map(({ id, function: made }, number) =>
+				newCall({ index: number, id, name: made?.name || "", args: made?.arguments || "", state: "open", past: true }));
 			blocks.push({ turn });
 		} else if (message.role === "tool") {
 			const call = turn?.calls.find((each) => each.id === message.tool_call_id && each.content === undefined);
@@ -225,7 +215,7 @@ export function historyView(messages, start) {
 export function together(calls) {
 	const groups = [];
 	for (const call of calls) {
-		const group = groups[groups.length - 1];
+		const group = groups.at(-1);
 		const overlaps = group && call.started && group.some((each) => each.started && call.started < (each.ended ?? Infinity));
 		if (overlaps || (group && !call.started && !group[0].started)) group.push(call);
 		else groups.push([call]);

@@ -15,11 +15,8 @@ function rows(graph) {
 			if (source === id && target && !depth.has(target)) depth.set(target, depth.get(id) + 1), queue.push(target);
 	}
 	const found = [];
-	for (const node of graph.agents) {
-		const at = depth.get(node.id) ?? 0;
-		// No more than two nodes side by side, so that names can be read.
-		(found[at] ||= []).push(node);
-	}
+	for (const node of graph.agents) (found[depth.get(node.id) ?? 0] ||= []).push(node);
+	// No more than two nodes side by side, so that names can be read.
 	return found.flatMap((row) => Array.from({ length: Math.ceil(row.length / 2) }, (_, at) => row.slice(at * 2, at * 2 + 2)));
 }
 
@@ -44,8 +41,8 @@ function path(from, to) {
 	const x2 = to.x + to.width / 2 + side;
 	const y1 = down || level ? from.y + from.height + 3 : from.y - 3;
 	const y2 = down ? to.y - 3 : to.y + to.height + 3;
-	const [c1, c2] = level ? [y1 + 34, y2 + 34] : [(y1 + y2) / 2, (y1 + y2) / 2];
-	return `M${x1} ${y1}C${x1} ${c1} ${x2} ${c2} ${x2} ${y2}`;
+	const bend = (y) => (level ? y + 34 : (y1 + y2) / 2);
+	return `M${x1} ${y1}C${x1} ${bend(y1)} ${x2} ${bend(y2)} ${x2} ${y2}`;
 }
 
 const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
@@ -64,19 +61,19 @@ export function Graph() {
 	const pairs = new Map();
 	graph.handoffs.forEach((each) => {
 		const key = `${each.source}>${each.target}`;
-		const known = pairs.get(key);
-		pairs.set(key, known ? { ...known, certain: known.certain || each.certain, functions: [...known.functions, each.function] } : { ...each, functions: [each.function] });
+		const { certain, functions } = pairs.get(key) || { functions: [] };
+		pairs.set(key, { ...each, certain: certain || each.certain, functions: [...functions, each.function] });
 	});
 	return html`<svg class=graph viewBox=${`0 0 ${WIDTH} ${height}`} role=img aria-label=${`${boxes.size} agents. ${active ? `${active} is active.` : ""}`}>
 			<defs><marker id=tip viewBox="0 0 8 8" refX="7" refY="4" markerUnits="userSpaceOnUse" markerWidth="8" markerHeight="8" orient=auto-start-reverse><path d="M0 0 8 4 0 8z" /><//><//>
 			${[...pairs.values()].filter((each) => each.target && boxes.has(each.target) && each.source !== each.target).map((each) => html`<path
 				class=${`edge ${each.certain ? "" : "maybe"} ${taken.has(`${name(each.source)}>${name(each.target)}`) ? "taken" : ""}`} marker-end="url(#tip)"
 				d=${path(boxes.get(each.source), boxes.get(each.target))}><title>${each.functions.join(", ")}<//><//>`)}
-			${[...boxes.values()].map(({ node, x, y, width, height: tall }) => html`<g class=${`node ${hue(node.name)} ${node.name === active ? "active" : ""} ${node.name === active && view?.isRunning ? "working" : ""}`}>
-				<rect x=${x} y=${y} width=${width} height=${tall} rx=10 />
-				<text class=title x=${x + 12} y=${y + 20}>${short(node.label, width > 170 ? 22 : 18)}<//>
-				<text class=model x=${x + 12} y=${y + 35}>${short(node.model || "", width > 170 ? 26 : 21)}<//>
-				${node.functions.slice(0, 6).map((each, at) => html`<text class=${`function ${running.has(each) && node.name === active ? "running" : ""}`} x=${x + 12} y=${y + 52 + at * LINE}>
+			${[...boxes.values()].map(({ node, x, y, width, height: tall }) => html`<g transform=${`translate(${x} ${y})`} class=${`node ${hue(node.name)} ${node.name === active ? `active ${view?.isRunning ? "working" : ""}` : ""}`}>
+				<rect width=${width} height=${tall} rx=10 />
+				<text class=title x=12 y=20>${short(node.label, width > 170 ? 22 : 18)}<//>
+				<text class=model x=12 y=35>${short(node.model || "", width > 170 ? 26 : 21)}<//>
+				${node.functions.slice(0, 6).map((each, at) => html`<text class=${`function ${running.has(each) && node.name === active ? "running" : ""}`} x=12 y=${52 + at * LINE}>
 					${at === 5 && node.functions.length > 6 ? `and ${node.functions.length - 5} more` : short(each, width > 170 ? 24 : 20)}<//>`)}</g>`)}
 		<//>
 		<details class=tool><summary>Handoffs (${graph.handoffs.length})<//><ul class=plain>${graph.handoffs.map((each) => html`<li><b>${name(each.source)}</b> to <b>${name(each.target)}</b>

@@ -2,18 +2,19 @@
 
 import { serverNow } from "./api.js";
 import { Pill } from "./chat.js";
-import { took, STATES } from "./calls.js";
+import { endOf, STATES, time } from "./calls.js";
 import { difference, count, dollars, duration, Json, Payload, plural } from "./text.js";
 import { Graph } from "./graph.js";
 import { textOf } from "./fold.js";
-import { activeRun, cost, hue, modelOf, runsInOrder, setPanel, shownRun, state, update } from "./state.js";
+import { activeRun, cost, dialog, hue, modelOf, runsInOrder, setPanel, shownRun, state, update } from "./state.js";
 import { html, useState } from "./vendor/htm-preact.js";
 
-const PANELS = { timeline: "Timeline", context: "Context", requests: "Requests", tokens: "Tokens", graph: "Agents", messages: "History" };
+export const PANELS = { timeline: "Timeline", context: "Context", requests: "Requests", tokens: "Tokens", graph: "Agents", messages: "History" };
 
+const sum = (list, of) => list.reduce((all, each) => all + of(each), 0);
 const Empty = ({ children }) => html`<p class=empty>${children}</p>`;
 
-export function show(selector) {
+function show(selector) {
 	update({ place: "chat" });
 	requestAnimationFrame(() => {
 		const found = document.querySelector(selector);
@@ -21,6 +22,8 @@ export function show(selector) {
 		found?.focus?.({ preventScroll: true });
 	});
 }
+
+const showCall = (call) => show(`[data-call="${CSS.escape(call.id)}"]`);
 
 // --- timeline ---
 
@@ -35,7 +38,7 @@ function Timeline() {
 		<div class=axis aria-hidden=true>${ticks.map((at) => html`<span style=${{ left: `${at * 100}%` }}>${at ? duration(whole * at) : "0"}<//>`)}<//>
 		<ol>${view.turns.map((turn) => html`<${TimelineTurn} turn=${turn} place=${place} view=${view} />`)}<//>
 		<p class=sum>${view.isRunning ? "Running for" : "Took"} ${duration(whole)} · ${plural(view.turns.filter((turn) => turn.number).length, "turn")} · ${plural(
-			view.turns.reduce((sum, turn) => sum + turn.calls.length, 0), "call")}</p>
+			sum(view.turns, (turn) => turn.calls.length), "call")}</p>
 	<//>`;
 }
 
@@ -43,16 +46,15 @@ function TimelineTurn({ turn, place, view }) {
 	const until = turn.doneAt ?? view.ended ?? serverNow();
 	const first = turn.firstAt ? turn.firstAt - turn.at : null;
 	const go = () => show(`[data-turn="${turn.run}-${turn.number}"]`);
-	const goTo = (call) => show(`[data-call="${CSS.escape(call.id)}"]`);
 	return html`<li class=${hue(turn.agent)}>
 		${!turn.resumed && html`<button class=bar-row onClick=${go} title=${first === null ? "" : `first token after ${duration(first)}`}>
 			<span class=name><b>${turn.agent}</b> <i>turn ${turn.number}</i><//><span class=time>${duration(until - turn.at)}<//>
 			<span class=lane aria-hidden=true><i class="bar model" style=${place(turn.at, until)}></i>
 				${first !== null && html`<i class=tick style=${{ left: place(turn.firstAt, turn.firstAt).left }}></i>`}<//><//>`}
-		${turn.calls.map((call) => html`<button class=${`bar-row call-row is-${call.state}`} onClick=${() => goTo(call)}>
+		${turn.calls.map((call) => html`<button class=${`bar-row call-row is-${call.state}`} onClick=${() => showCall(call)}>
 			<span class=name>${call.name}${call.state !== "done" ? html` <i>${STATES[call.state]}</i>` : ""}<//>
-			<span class=time>${Number.isNaN(took(call)) ? "" : duration(took(call))}<//>
-			<span class=lane aria-hidden=true>${call.started && html`<i class="bar act" style=${place(call.started, call.ended ?? (call.state === "running" ? serverNow() : (view.ended ?? call.started)))}></i>`}<//>
+			<span class=time>${time(call)}<//>
+			<span class=lane aria-hidden=true>${call.started && html`<i class="bar act" style=${place(call.started, endOf(call, view.ended ?? call.started))}></i>`}<//>
 		<//>`)}
 	<//>
 		${turn.handoff && html`<li class=handoff-bar><${Pill} name=${turn.handoff.source} /><span class=arrow aria-hidden=true><//>
@@ -61,20 +63,19 @@ function TimelineTurn({ turn, place, view }) {
 
 // --- context ---
 
-const asText = (value) => (value === undefined ? "" : JSON.stringify(value, null, 2));
+const asText = (value) => JSON.stringify(value, null, 2) ?? "";
 
 function Difference({ row }) {
-	const lines = row.isNew ? asText(row.after).split("\n").map((line) => ["+", line])
-		: row.removed ? asText(row.before).split("\n").map((line) => ["-", line]) : difference(asText(row.before), asText(row.after));
+	const whole = (mark, value) => asText(value).split("\n").map((line) => [mark, line]);
+	const lines = row.isNew ? whole("+", row.after) : row.removed ? whole("-", row.before) : difference(asText(row.before), asText(row.after));
 	return html`<div class=diff><b>${row.key}</b>${row.isNew && html` <i>new</i>`}${row.removed && html` <i>removed</i>`}
-		<pre tabindex=0>${lines.map(([mark, line]) => html`<span class=${mark === "+" ? "plus" : mark === "-" ? "minus" : ""}>${`${mark} ${line}\n`}<//>`)}<//><//>`;
+		<pre tabindex=0>${lines.map(([mark, line]) => html`<span class=${{ "+": "plus", "-": "minus" }[mark]}>${`${mark} ${line}\n`}<//>`)}<//><//>`;
 }
 
 function Context() {
-	const runs = runsInOrder();
 	const view = shownRun();
 	const now = view?.status === "loading" || !view ? state.stored?.context_variables : view.context;
-	const changes = runs.flatMap((run) => run.changes);
+	const changes = runsInOrder().flatMap((run) => run.changes);
 	if (!now || (!Object.keys(now).length && !changes.length))
 		return html`<${Empty}>No context variables yet. When a tool sets one, you see here which one, when, and what was there before.<//>`;
 	return html`<h3 class=label>Now<//>
@@ -83,7 +84,7 @@ function Context() {
 		${changes.length === 0 && html`<p class=dim>None in the runs that are shown.</p>`}
 		${[...changes].reverse().map((change) => html`<section class=${`change ${hue(change.agent)}`}>
 			<header><${Pill} name=${change.agent} /> <span>${change.turn ? `turn ${change.turn}` : "resumed"}<//><span class=grow><//>
-				${change.by.length ? change.by.map((call) => html`<button class="link mono" onClick=${() => show(`[data-call="${CSS.escape(call.id)}"]`)}>${call.name}<//>`) : html`<span class=dim>by the run<//>`}<//>
+				${change.by.length ? change.by.map((call) => html`<button class="link mono" onClick=${() => showCall(call)}>${call.name}<//>`) : html`<span class=dim>by the run<//>`}<//>
 			${change.rows.map((row) => html`<${Difference} row=${row} />`)}<//>`)}`;
 }
 
@@ -106,12 +107,11 @@ function Requests() {
 		return html`<${Empty}>${view && view.turns.length ? "The log of this run has no requests: the service does not show them." : "Each request to a model stands here as it was sent: instructions, settings, tools."}<//>`;
 	const at = sent.findIndex(({ request }) => request.seq === chosen);
 	const { request, turn } = sent[at < 0 ? sent.length - 1 : at];
-	const settings = Object.entries(request.settings);
 	return html`<div class=picker role=group aria-label=Request>${sent.map((each) => html`<button aria-pressed=${each.request === request} class=${hue(each.turn.agent)}
 			onClick=${() => choose(each.request.seq)}><i class=swatch aria-hidden=true></i>${each.turn.agent} <i>${each.turn.number}</i><//>`)}<//>
 		<dl class=facts><div><dt>Model<//><dd class=mono>${request.model}<//><//>
 			<div><dt>Messages<//><dd>${plural(request.message_count ?? 0, "message")}${request.message_count !== undefined && turn.start !== undefined && request.message_count < turn.start ? ` of ${turn.start} in the history` : ""}<//><//>
-			${settings.map(([key, value]) => html`<div><dt>${key}<//><dd class=mono>${typeof value === "string" ? value : JSON.stringify(value)}<//><//>`)}<//>
+			${Object.entries(request.settings).map(([key, value]) => html`<div><dt>${key}<//><dd class=mono>${typeof value === "string" ? value : JSON.stringify(value)}<//><//>`)}<//>
 		<h3 class=label>Instructions<//>
 		${request.instructions ? html`<div class=instructions tabindex=0>${textOf(request.instructions)}<//>` : html`<p class=dim>None.</p>`}
 		<h3 class=label>Tools (${request.tools.length})<//>
@@ -134,10 +134,10 @@ function Tokens() {
 	if (!turns.length) return html`<${Empty}>Tokens and costs of each turn and of each agent stand here, once a model has answered.<//>`;
 	const rows = turns.map((turn) => ({ agent: turn.agent, turn: turn.number, usage: turn.usage, model: modelOf(turn), cost: cost(modelOf(turn), turn.usage) }));
 	const total = (list) => ({
-		input: list.reduce((sum, row) => sum + row.usage.prompt_tokens, 0),
-		cached: list.reduce((sum, row) => sum + (row.usage.details?.prompt_tokens_details?.cached_tokens || 0), 0),
-		output: list.reduce((sum, row) => sum + row.usage.completion_tokens, 0),
-		cost: list.some((row) => row.cost === null) ? null : list.reduce((sum, row) => sum + row.cost, 0),
+		input: sum(list, (row) => row.usage.prompt_tokens),
+		cached: sum(list, (row) => row.usage.details?.prompt_tokens_details?.cached_tokens || 0),
+		output: sum(list, (row) => row.usage.completion_tokens),
+		cost: list.some((row) => row.cost === null) ? null : sum(list, (row) => row.cost),
 	});
 	const agents = [...new Set(rows.map((row) => row.agent))];
 	const all = total(rows);
@@ -146,10 +146,10 @@ function Tokens() {
 	return html`<div class=totals><div><b>${count(all.input + all.output)}</b><span>tokens<//><//><div><b>${all.input ? Math.round((all.cached / all.input) * 100) : 0} %</b><span>of input cached<//><//>
 			<div><b>${money(all.cost)}</b><span>${all.cost === null ? "price not known" : "cost"}<//><//><//>
 		<h3 class=label>By agent<//>
-		<div class=scroll><table class=figures><thead><tr><th scope=col>Agent<//><th scope=col>In<//><th scope=col>Cached<//><th scope=col>Out<//><th scope=col>Cost<//><//><//>
+		<div class=scroll><table class=figures><thead><tr>${["Agent", "In", "Cached", "Out", "Cost"].map((each) => html`<th scope=col>${each}<//>`)}<//><//>
 		<tbody>${agents.map((agent) => {
-			const sum = total(rows.filter((row) => row.agent === agent));
-			return html`<tr class=${hue(agent)}><th scope=row><i class=swatch aria-hidden=true></i>${agent}<//><td>${count(sum.input)}<//><td>${count(sum.cached)}<//><td>${count(sum.output)}<//><td>${money(sum.cost)}<//><//>`;
+			const { input, cached, output, cost } = total(rows.filter((row) => row.agent === agent));
+			return html`<tr class=${hue(agent)}><th scope=row><i class=swatch aria-hidden=true></i>${agent}<//>${[count(input), count(cached), count(output), money(cost)].map((each) => html`<td>${each}<//>`)}<//>`;
 		})}<//><//><//>
 		<h3 class=label>By turn<//>
 		<ol class=turn-tokens>${rows.map((row) => html`<li class=${hue(row.agent)}><span class=name>${row.agent} <i>turn ${row.turn}</i><//>
@@ -167,7 +167,7 @@ function Messages() {
 	const busy = Boolean(activeRun());
 	return html`<ol class=messages>${messages.map((message, at) => html`<li class=${`role-${message.role}`}>
 		<header><b>${message.role}</b><span class=dim>${message.sender || message.tool_name || ""}<//><span class=grow><//><span class=dim>${at + 1}<//>
-			<button disabled=${busy} aria-label=${`Fork after message ${at + 1}`} onClick=${() => update({ dialog: { kind: "fork", keep: at + 1 } })}>Fork<//><//>
+			<button disabled=${busy} aria-label=${`Fork after message ${at + 1}`} onClick=${() => dialog("fork", { keep: at + 1 })}>Fork<//><//>
 		${textOf(message.content) && html`<${Payload} text=${textOf(message.content)} label=${`Message ${at + 1}`} />`}
 		${(message.tool_calls || []).map((call) => html`<p class="mono callline">${call.function?.name}(${call.function?.arguments})</p>`)}<//>`)}<//>`;
 }

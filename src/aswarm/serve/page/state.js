@@ -13,6 +13,8 @@ const saved = (name, fallback) => {
 };
 const save = (name, value) => localStorage.setItem(`aswarm.${name}`, JSON.stringify(value));
 
+const saveLast = (name) => save(name, Object.fromEntries(Object.entries(state[name]).slice(-300)));
+
 const LIVE = 2500; // milliseconds: what is older was there when the page came, and is not said
 const LOGS = 30; // older runs of a conversation are drawn from its messages
 
@@ -45,7 +47,8 @@ export function update(changes = {}) {
 	document.hidden ? setTimeout(now, 100) : requestAnimationFrame(now);
 }
 
-export const announce = (text) => update({ said: text });
+export const dialog = (kind, more) => update({ dialog: { kind, ...more } });
+const announce = (text) => update({ said: text });
 export const runsInOrder = () => [...state.views.values()];
 export const lastRun = () => runsInOrder().at(-1);
 export const activeRun = () => runsInOrder().find((view) => view.isRunning);
@@ -65,7 +68,7 @@ export function setPanel(panel) {
 	inspect({ panel });
 }
 
-export function notify(text, kind = "bad") {
+function notify(text, kind = "bad") {
 	update({ notice: text && { text, kind } });
 }
 
@@ -76,12 +79,13 @@ function failed(error) {
 
 // --- the conversation ---
 
-const chat = (id) => `conversations/${encodeURIComponent(id)}`;
+const inPath = encodeURIComponent;
+const chat = (id) => `conversations/${inPath(id)}`;
 
 let opened = new AbortController();
 
 export function href(id, run) {
-	return run ? `#/r/${encodeURIComponent(run)}` : id === null ? "#/" : `#/c/${encodeURIComponent(id)}`;
+	return run ? `#/r/${inPath(run)}` : id === null ? "#/" : `#/c/${inPath(id)}`;
 }
 
 export function go(id) {
@@ -111,7 +115,7 @@ export async function open() {
 
 async function openRun(id) {
 	const { signal } = opened;
-	const record = await get(`runs/${encodeURIComponent(id)}`);
+	const record = await get(`runs/${inPath(id)}`);
 	if (signal.aborted) return;
 	if (record.conversation) {
 		update({ id: record.conversation, only: null, selected: id });
@@ -125,7 +129,7 @@ async function openConversation(id) {
 	const { signal } = opened;
 	const [stored, listed] = await Promise.all([
 		get(chat(id)),
-		get(`runs?conversation=${encodeURIComponent(id)}`),
+		get(`runs?conversation=${inPath(id)}`),
 	]);
 	if (signal.aborted) return;
 	keepTitle(id, stored.messages);
@@ -137,7 +141,7 @@ function keepTitle(id, messages) {
 	const first = messages.find((message) => message.role === "user");
 	if (!first || state.titles[id]) return;
 	state.titles[id] = textOf(first.content).slice(0, 80);
-	save("titles", Object.fromEntries(Object.entries(state.titles).slice(-300)));
+	saveLast("titles");
 }
 
 async function reload() {
@@ -193,26 +197,22 @@ function onEnd(view) {
 }
 
 // What a screen reader says of a run that goes on: what has happened, not each word of it.
+const SAID = {
+	HandedOff: ({ source, target }) => `${source} handed off to ${target}.`,
+	ToolCallStarted: ({ name }) => `${name} is running.`,
+	ToolCallFinished({ name, error, index, at }, view) {
+		const { started } = view.turn.calls.find((each) => each.index === index) || {};
+		return `${name} ${error ? "failed" : "answered"}${started ? ` after ${duration(at - started)}` : ""}.`;
+	},
+	CallWaiting: ({ name }) => `${name} waits for your decision.`,
+	CompletionFinished: ({ message }, { agent }) => message.content && `${agent}: ${textOf(message.content)}`,
+	RunFailed: ({ error }) => `The run failed: ${error.message || error.public_message}`,
+	RunStopped: () => "The run was stopped.",
+};
+
 function tell(view, entry) {
-	switch (entry.type) {
-		case "HandedOff":
-			return announce(`${entry.source} handed off to ${entry.target}.`);
-		case "ToolCallStarted":
-			return announce(`${entry.name} is running.`);
-		case "ToolCallFinished": {
-			const call = view.turn.calls.find((each) => each.index === entry.index);
-			const took = call?.started ? ` after ${duration(entry.at - call.started)}` : "";
-			return announce(entry.error ? `${entry.name} failed${took}.` : `${entry.name} answered${took}.`);
-		}
-		case "CallWaiting":
-			return announce(`${entry.name} waits for your decision.`);
-		case "CompletionFinished":
-			return entry.message.content && announce(`${view.agent}: ${textOf(entry.message.content)}`);
-		case "RunFailed":
-			return announce(`The run failed: ${entry.error.message || entry.error.public_message}`);
-		case "RunStopped":
-			return announce("The run was stopped.");
-	}
+	const text = SAID[entry.type]?.(entry, view);
+	if (text) announce(text);
 }
 
 // --- what a user does ---
@@ -244,26 +244,23 @@ async function start(body, id = state.id) {
 	}
 }
 
-export async function say(text) {
-	const agent = state.id === null && state.agent ? { agent: state.agent } : {};
-	return start({ text, ...agent });
-}
+export const say = (text) => start({ text, ...(state.id === null && state.agent ? { agent: state.agent } : {}) });
 
 // The calls of this conversation that wait for a decision: `{call, run?}` by public id.
 export function openCalls() {
 	if (activeRun() || state.only) return [];
 	const last = lastRun();
-	if (last?.waiting.length) return last.waiting.map((call) => ({ ...call, call: call.call_id || call.id, run: last.id }));
+	const open = (calls, more) => calls.map((call) => ({ ...call, call: call.call_id || call.id, ...more }));
+	if (last?.waiting.length) return open(last.waiting, { run: last.id });
 	if (last && last.status !== "loading" && state.stored && last.end >= state.stored.messages.length) return [];
-	return (state.stored?.waiting || []).map((call) => ({ ...call, call: call.call_id || call.id }));
+	return open(state.stored?.waiting || []);
 }
 
 export function decide(call, decision) {
 	state.decisions = { ...state.decisions, [call]: decision };
 	if (!decision) delete state.decisions[call];
 	update();
-	const open = openCalls();
-	if (decision && open.length === 1) sendDecisions();
+	if (decision && openCalls().length === 1) sendDecisions();
 }
 
 export async function sendDecisions() {
@@ -279,7 +276,7 @@ export async function stop() {
 	update({ stopping: run.id });
 	announce("Stopping the run.");
 	try {
-		await post(`runs/${encodeURIComponent(run.id)}/cancel`);
+		await post(`runs/${inPath(run.id)}/cancel`);
 	} catch (error) {
 		update({ stopping: null });
 		failed(error);
@@ -287,31 +284,29 @@ export async function stop() {
 }
 
 // Copy the first `keep` messages to a new conversation, and say `text` there, if there is one.
-export async function fork(keep, text = null) {
+export const fork = (keep, text = null) => fromDialog(async () => {
 	const from = state.id;
-	try {
-		const made = await post(`${chat(from)}/fork`, { after: keep });
-		const id = made.conversation;
-		state.forks[id] = { from, keep };
-		save("forks", Object.fromEntries(Object.entries(state.forks).slice(-300)));
-		if (state.titles[from]) state.titles[id] = state.titles[from];
-		update({ dialog: null });
-		if (text !== null) await post(`${chat(id)}/runs`, { text });
-		go(id);
-		announce("This is the fork.");
-		refresh();
-	} catch (error) {
-		update({ dialog: null });
-		failed(error);
-	}
-}
+	const { conversation: id } = await post(`${chat(from)}/fork`, { after: keep });
+	state.forks[id] = { from, keep };
+	saveLast("forks");
+	if (state.titles[from]) state.titles[id] = state.titles[from];
+	update({ dialog: null });
+	if (text !== null) await post(`${chat(id)}/runs`, { text });
+	go(id);
+	announce("This is the fork.");
+	refresh();
+});
 
-export async function remove(id) {
+export const remove = (id) => fromDialog(async () => {
+	await post(chat(id), {}, "DELETE");
+	update({ dialog: null });
+	if (id === state.id) go(null);
+	await refresh();
+});
+
+async function fromDialog(act) {
 	try {
-		await post(chat(id), {}, "DELETE");
-		update({ dialog: null });
-		if (id === state.id) go(null);
-		await refresh();
+		await act();
 	} catch (error) {
 		update({ dialog: null });
 		failed(error);
@@ -320,8 +315,7 @@ export async function remove(id) {
 
 // What the fork keeps and leaves, of the messages of this conversation.
 export function forkFacts(keep) {
-	const calls = (messages) =>
-		historyView(messages, 0).flatMap((block) => (block.turn ? block.turn.calls : [])).filter((call) => call.content !== undefined);
+	const calls = (messages) => historyView(messages, 0).flatMap((block) => block.turn?.calls || []).filter((call) => call.content !== undefined);
 	const messages = state.stored?.messages || [];
 	const all = calls(messages);
 	const reused = calls(messages.slice(0, keep));
@@ -330,7 +324,7 @@ export function forkFacts(keep) {
 
 // --- what others do ---
 
-export async function refresh() {
+async function refresh() {
 	try {
 		const [{ conversations }, { runs }] = await Promise.all([get("conversations?limit=200"), get("runs")]);
 		update({ conversations, runs });
@@ -373,14 +367,14 @@ async function look() {
 }
 
 export async function begin() {
-	document.documentElement.dataset.theme = state.theme;
+	setTheme(state.theme);
 	addEventListener("hashchange", open);
 	const watch = () => setTimeout(() => look().finally(watch), document.hidden ? 8000 : 1500);
 	watch();
 	await connect();
 }
 
-export async function connect() {
+async function connect() {
 	try {
 		const { agents, graphs, prices } = await get("graph");
 		update({ agents, graphs, prices, agent: agents[0], needsToken: false });
@@ -390,10 +384,7 @@ export async function connect() {
 	}
 }
 
-export function useToken(value) {
-	token.set(value);
-	return connect();
-}
+export const useToken = (value) => (token.set(value), connect());
 
 // --- figures ---
 

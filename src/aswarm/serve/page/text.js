@@ -53,8 +53,9 @@ export function Payload({ text, label }) {
 	const [whole, setWhole] = useState(false);
 	const value = /^\s*[[{]/.test(text) ? parsed(text) : undefined;
 	const shown = value === undefined ? text : JSON.stringify(value, null, 2);
-	const long = shown.length > 1200 || shown.split("\n").length > 18;
-	const cut = long && !whole ? shown.split("\n").slice(0, 18).join("\n").slice(0, 1200) + "…" : shown;
+	const lines = shown.split("\n");
+	const long = shown.length > 1200 || lines.length > 18;
+	const cut = long && !whole ? lines.slice(0, 18).join("\n").slice(0, 1200) + "…" : shown;
 	return html`<pre class=json tabindex=0 aria-label=${label}>${value === undefined ? cut : coloured(cut)}<//>
 		${long && html`<button class=link onClick=${() => setWhole(!whole)}>${whole ? "Show less" : `Show all ${count(shown.length)} characters`}<//>`}`;
 }
