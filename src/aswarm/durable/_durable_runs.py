@@ -26,7 +26,7 @@ from aswarm._errors import ConfigurationError, RunError
 from aswarm._messages import normalize
 from aswarm._run.handlers import NO_RUN
 from aswarm._run.options import Messages
-from aswarm._swarm import AsyncSwarm
+from aswarm._swarm import AsyncSwarm, has_rate_limits
 from aswarm.batch import Item
 from aswarm.conversations import Conflict, Store
 from aswarm.serve._changes import Changes
@@ -176,6 +176,12 @@ class DurableRuns(LoggedRuns):
         if failure is not None:
             raise failure
         await self._warn_of_versions()
+        if self.concurrency and has_rate_limits(self.drivers.swarm):
+            logger.warning(
+                "the RateLimits of the swarm hold for this process alone; give each process its share of them, or limit the "
+                "runs of all processes with global_concurrency or starts_per",
+                extra=NO_RUN,
+            )
         return self
 
     async def _warn_of_versions(self) -> None:
