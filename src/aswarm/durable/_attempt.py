@@ -33,7 +33,7 @@ logger = logging.getLogger("aswarm")
 HANDED_BACK = "handed back"  # the reason of a run that this process leaves to the others
 
 
-class Attempt:
+class RunAttempt:
     """One execution of a run. `is_left`: the run has not ended, and another process continues it."""
 
     def __init__(self, runs: DurableRuns, live: LiveRun, taken: Taken) -> None:

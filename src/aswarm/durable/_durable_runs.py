@@ -39,7 +39,7 @@ from aswarm.serve._logged_runs import LoggedRuns, ending_of
 from aswarm.serve._runs import Limits, NewRun, RunRecord, RunStatus
 from aswarm.serve._shutdown import Draining
 
-from ._attempt import HANDED_BACK, Attempt
+from ._attempt import HANDED_BACK, RunAttempt
 from ._database import Database
 from ._durable_run import DurableRun
 from ._engine import Engine, EngineSettings
@@ -335,7 +335,7 @@ class DurableRuns(LoggedRuns):
         self._executed.add(run_id)
         if taken.cancel is not None:
             live.cancel(taken.cancel)
-        attempt = Attempt(self, live, taken)
+        attempt = RunAttempt(self, live, taken)
         try:
             await attempt.execute()
             if attempt.is_left:
