@@ -151,7 +151,8 @@ class DurableRuns(LoggedRuns):
                 self._executor = Engine.executor_of_host() or self._executor
             log = await anyio.to_thread.run_sync(self._database.log, self._executor)
             stack.callback(log.close)
-            self._log, self._access = log, LogAccess(log)
+            self._log = log  # pyright: ignore[reportIncompatibleVariableOverride]
+            self._access = LogAccess(log)
             self._changes = Changes(lambda: self._access.call(log.data_version), seconds=0.05, errors=log.errors)
             self._leases = self._database.leases(log)
             stack.push_async_callback(self._leases.aclose)
