@@ -330,6 +330,9 @@ class DurableRuns(LoggedRuns):
     async def _attempt(self, taken: Taken) -> None:
         record, run_id = taken.record, taken.record.id
         live = self._live.get(run_id)
+        if live is not None and run_id in self._executed:  # the engine has given the run out again
+            live.fence()
+            live = None
         if live is None:
             live = self._live[run_id] = LiveRun(record)
             live.begin_at(record.last + 1 if taken.attempts == 1 else record.last + 1 + _GAP)
