@@ -332,6 +332,7 @@ class DurableRuns(LoggedRuns):
         live = self._live.get(run_id)
         if live is not None and run_id in self._executed:  # the engine has given the run out again
             live.fence()
+            live.leave()
             live = None
         if live is None:
             live = self._live[run_id] = LiveRun(record)
@@ -349,7 +350,7 @@ class DurableRuns(LoggedRuns):
             if self._live.get(run_id) is live:  # it has not ended here
                 self._live.pop(run_id)
                 live.leave()
-                self._changes.notify()
+            self._changes.notify()
         if attempt.is_left or live.is_fenced:
             raise asyncio.CancelledError  # the engine must not take it for the end of the run
 

@@ -41,7 +41,8 @@ class PostgresLog(DurableLog):
         self._is_in_transaction = False
         try:
             self._connection = connected(str(self.path))
-            self._open()
+            with closed_on_error(self._connection):
+                self._open()
         except self.errors as error:
             raise ConfigurationError(f"the log of runs cannot be in PostgreSQL: {str(error).strip()}") from error
 
@@ -123,6 +124,16 @@ class PostgresLog(DurableLog):
     def unlock(self, key: int) -> None:
         """See above."""
         self._rows("SELECT pg_advisory_unlock(?)", key)
+
+
+@contextmanager
+def closed_on_error(connection: Any) -> Generator[None]:
+    """Close the connection if the block raises."""
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
 
 
 def connected(conninfo: str) -> Any:
