@@ -16,7 +16,9 @@ import pytest
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
 from dbos import DBOS
-from durables import Shop, durable
+from dbos._error import DBOSWorkflowConflictIDError
+from durables import Shop, die, durable
+from stores import change, user
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RateLimits, RunError, agent_tool
 from aswarm.cli._runs import _work
@@ -24,7 +26,7 @@ from aswarm.durable import DurableRuns
 from aswarm.durable._replay import Replay
 from aswarm.guards import Block, guard_input
 from aswarm.serve import Entry, Limits, NewRun, Run, RunNotFound
-from aswarm.serve._log import Lot
+from aswarm.serve._log import Ending, Lot
 from aswarm.testing import ScriptedModel, call
 
 
@@ -216,8 +218,8 @@ async def test_a_message_that_a_guard_refuses_is_not_kept(tmp_path: Path, shop: 
     """As in a conversation without durability."""
     from durables import empty_file
 
-    def check(text: Any, *_: Any) -> Any:
-        return Block("no") if "bad" in str(text) else None
+    def check(checked: Any) -> Any:
+        return Block("no") if checked.text == "bad" else None
 
     await empty_file(tmp_path / "runs.db")
     async with (
@@ -237,7 +239,7 @@ async def test_an_agent_inside_a_call_is_a_part_of_it(tmp_path: Path, shop: Shop
     """Its completions are no steps of their own."""
     helper = Agent(name="Helper")
     boss = Agent(name="Boss", functions=[agent_tool(helper)])
-    script = [call("helper", message="Help!"), "I help.", "Done."]
+    script = [call("helper", request="Help!"), "I help.", "Done."]
     async with durable(tmp_path, script, shop, agents=boss) as runs:
         run = await runs.start("Boss", "Hi!", run_id="r")
         assert (await run.result()).text == "Done."
@@ -333,3 +335,170 @@ def test_what_a_log_has_is_not_written_again() -> None:
     assert [replay.is_known(entry) for entry in again] == [True] * 6 + [False]
     assert not replay.is_known(Entry(7, 0, "TurnStarted", {}))
     assert not replay.is_known(Entry(8, 0, "ToolCallFinished", {"index": 0}))
+
+
+@pytest.mark.asyncio
+async def test_a_conversation_that_another_writer_has_changed_is_told(tmp_path: Path, shop: Shop) -> None:
+    """Nothing is merged: the run has failed, and its log has what it did. The same at its beginning."""
+    async with durable(tmp_path, [call("slow"), "Done."], shop) as runs:
+        run = await runs.start("Boss", "Hi!", run_id="r")
+        with anyio.fail_after(60):
+            await shop.began.wait()
+            stored = await runs.store.load("-/r")
+            await runs.store.write("-/r", change(stored, user("Me too!")))
+            shop.go.set()
+            with pytest.raises(RunError, match="changed by another writer"):
+                await run.result()
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        begun = await client.start("Boss", "Hi!", run_id="2")
+        await client.store.write("-/2", change(None, user("Me too!")))
+        async with durable(tmp_path, [], shop):
+            with anyio.fail_after(60), pytest.raises(RunError, match="changed by another writer"):
+                await begun.result()
+
+
+@pytest.mark.asyncio
+async def test_a_run_without_a_conversation_survives(tmp_path: Path, shop: Shop) -> None:
+    """There is nothing to write but its log."""
+    async with durable(tmp_path, [call("look")], shop) as runs:
+        await runs.start(NewRun("ann", messages=[user("Hi!")], run_id="r"))
+        with anyio.fail_after(60):
+            await shop.began.wait()
+        die(runs)
+    shop.go.set()
+    async with durable(tmp_path, ["Seen."], shop) as runs:
+        with anyio.fail_after(60):
+            assert (await (await runs.run("r", user="ann")).result()).text == "Seen."
+
+
+@pytest.mark.asyncio
+async def test_a_database_that_fails_while_the_process_ends_is_left(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No further attempt: the run is where it was."""
+    async with durable(tmp_path, [], shop) as runs:
+        runs.draining.set()
+        with pytest.raises(asyncio.CancelledError):
+            await runs.insist(Failing(None, DISK))
+
+
+@pytest.mark.asyncio
+async def test_a_process_without_its_lock_begins_no_run(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits until it has the lock again."""
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        held = runs._leases._held  # type: ignore[attr-defined]
+        lock = held.pop(runs._executor)
+        run = await runs.start("Boss", "Hi!", run_id="r")
+        await anyio.sleep(0.2)
+        assert (await runs.run("r")).record.last == 0
+        held[runs._executor] = lock
+        with anyio.fail_after(60):
+            assert (await run.result()).text == "Hello."
+        assert runs._log.take("r") is None
+        await runs._execute("r")
+
+
+@pytest.mark.asyncio
+async def test_an_engine_that_has_ended_executes_nothing() -> None:
+    """A workflow that begins at the last moment stays in the database."""
+    from aswarm.durable._engine import _outside, _register
+
+    with pytest.raises(asyncio.CancelledError):
+        await _register().__orig_func("r")
+    ended: list[int] = []
+
+    async def work() -> None:
+        await anyio.sleep(0.05)
+        ended.append(1)
+        raise ValueError("late")
+
+    with anyio.move_on_after(0.01):
+        await _outside(work)
+    assert ended == [1]
+
+
+@pytest.mark.asyncio
+async def test_draining_what_was_never_opened_is_nothing(shop: Shop) -> None:
+    """A service may end before it has begun."""
+    runs = DurableRuns(
+        AsyncSwarm(ScriptedModel([]).client()), agents=shop.agents(), store="sqlite:///runs.db", version="1"
+    )
+    await runs.drain(0)
+
+
+@pytest.mark.asyncio
+async def test_an_execution_that_has_lost_its_run_writes_nothing(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine says that another process has the run; that one will write its end."""
+
+    async def lost(self: Any) -> None:
+        raise DBOSWorkflowConflictIDError("r")
+
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        with monkeypatch.context() as patched:
+            patched.setattr("aswarm.durable._attempt.RunAttempt._drive", lost)
+            run = await runs.start("Boss", "Hi!", run_id="r")
+            with anyio.fail_after(60):
+                while runs._executed or runs._live:
+                    await anyio.sleep(0.01)
+        assert (await runs.run("r")).record.is_running
+        await runs._engine.put_back("r")
+        with anyio.fail_after(60):
+            assert (await run.result()).text == "Hello."
+            await runs._close((await runs.run("r")).record, Ending("stopped", "late"), {}, "RunStopped")
+            assert (await runs.run("r")).record.status == "finished"
+    await runs._engine.aclose()  # once more is nothing
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_is_to_be_stopped_is_stopped_where_it_begins(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that has put it into the queue does not look."""
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        monkeypatch.setattr(client._log, "asked_to_cancel", dict)
+        await client.start("Boss", "Hi!", run_id="r")
+        client._log.ask_cancel("r", "enough")
+        async with durable(tmp_path, [], shop) as runs:
+            with anyio.fail_after(60):
+                assert (await (await runs.run("r")).result()).stop == "cancelled"
+
+
+@pytest.mark.asyncio
+async def test_the_queue_may_be_quicker_than_the_start(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that this process takes out of the queue at once stays here."""
+    async with durable(tmp_path, [call("slow"), "Done."], shop, global_concurrency=1) as runs:
+        enqueue = runs._engine.enqueue
+
+        async def waiting(run_id: str) -> None:
+            await enqueue(run_id)
+            while run_id not in runs._executed:
+                await anyio.sleep(0.01)
+
+        monkeypatch.setattr(runs._engine, "enqueue", waiting)
+        with anyio.fail_after(60):
+            run = await runs.start("Boss", "Hi!", run_id="r")
+            assert "r" in runs._live
+            shop.go.set()
+            assert (await run.result()).text == "Done."
+
+
+@pytest.mark.asyncio
+async def test_a_process_that_died_before_it_wrote_anything(tmp_path: Path, shop: Shop) -> None:
+    """The next execution writes the message too; half a start has no work to be executed."""
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        await client.start("Boss", "Hi!", run_id="r")
+        assert client._log.take("r") is not None
+        client._log.begin(NewRun("-", "h", [user("Hi!")], run_id="h"), "h", client.limits)
+        assert client._log.take("h") is None
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        with anyio.fail_after(60):
+            assert (await (await runs.run("r")).result()).text == "Hello."
+        stored = await runs.store.load("-/r")
+    assert stored is not None
+    assert [message["content"] for message in stored.messages] == ["Hi!", "Hello."]

@@ -155,8 +155,8 @@ class DurableRuns(LoggedRuns):
             self._access = LogAccess(log)
             self._changes = Changes(lambda: self._access.call(log.data_version), seconds=0.05, errors=log.errors)
             self._leases = self._database.leases(log)
-            stack.push_async_callback(self._leases.aclose)
             await self._leases.hold(self._executor)
+            stack.push_async_callback(self._leases.aclose)
             self._background = background = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(background.cancel_scope.cancel)
             for work in (self._access.write_all, self._leases.watch, self._touch, self._watch_ends):

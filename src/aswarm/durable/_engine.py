@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import anyio
 import anyio.to_thread
 
 from aswarm._errors import ConfigurationError
@@ -338,8 +339,8 @@ async def _outside(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        with suppress(Exception):
-            await task
+        with anyio.CancelScope(shield=True), suppress(Exception):
+            await asyncio.shield(task)
         raise
 
 
