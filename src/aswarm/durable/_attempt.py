@@ -111,7 +111,7 @@ class RunAttempt:
         driver = self._driver
         if driver is not None and self._history is not None and (response := driver.response_after(error)) is not None:
             try:
-                await self._runs.insist(partial(self._history.end, response))
+                await self._runs.insist(partial(self._history.end, response, error))
             except AswarmError as failure:
                 fields = self._taken.record.log_fields
                 logger.exception("the conversation of the run %s could not be written", driver.run_id, extra=fields)
