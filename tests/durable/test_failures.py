@@ -160,13 +160,15 @@ async def test_a_run_that_cannot_be_handed_back_is_taken_over(
 @pytest.mark.asyncio
 async def test_a_process_that_ends_takes_nothing(tmp_path: Path, shop: Shop) -> None:
     """What it has taken out of the queue at the last moment goes back."""
-    async with durable(tmp_path, [], shop, concurrency=0) as client:
-        await client.start("Boss", "Hi!", run_id="r")
-        async with durable(tmp_path, [], shop, poll_seconds=60) as runs:
-            runs.draining.set()
-            with pytest.raises(asyncio.CancelledError):
-                await runs._execute("r")
-            assert await runs._engine.status("r") == "ENQUEUED"
+    async with durable(tmp_path, [call("slow")], shop, global_concurrency=1) as runs:
+        await runs.start("Boss", "Hi!", run_id="1")
+        with anyio.fail_after(60):
+            await shop.began.wait()
+        await runs.start("Boss", "Hi!", run_id="2")
+        runs.draining.set()
+        with pytest.raises(asyncio.CancelledError):
+            await runs._execute("2")
+        assert await runs._engine.status("2") == "ENQUEUED"
 
 
 @pytest.mark.asyncio
@@ -299,7 +301,13 @@ async def test_a_map_needs_ids(tmp_path: Path, shop: Shop) -> None:
 @pytest.mark.asyncio
 async def test_a_map_that_is_left_leaves_no_task(tmp_path: Path, shop: Shop) -> None:
     """Its runs go on."""
-    async with durable(tmp_path, ["Hello.", call("slow"), "Done."], shop) as runs:
+
+    def answer(request: Any) -> Any:
+        asked = [message["content"] for message in request.body["messages"] if message["role"] == "user"]
+        is_first = len(request.body["messages"]) == len(asked) + 1
+        return call("slow") if asked == ["b"] and is_first else "Done."
+
+    async with durable(tmp_path, ScriptedModel(answer), shop) as runs:
         found = runs.map("Boss", ["a", "b"], run_ids=["a", "b"], concurrency=2)
         async for run in found:
             assert run.id == "a"
