@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,26 +23,36 @@ from stores import emptied_database, postgres_server
 RUNS = 60
 
 
+def wait_for(process: subprocess.Popen[str]) -> None:
+    """Wait until the process executes runs."""
+    assert process.stdout is not None
+    process.stdout.readline()
+
+
 def round_of(url: str, folder: Path, workers: int, kills: int, rand: random.Random) -> str:
     """One round. Returns a line about it. Raises AssertionError for a fault."""
     folder.mkdir()
     began = time.monotonic()
-    processes = [started(url, folder, RUNS) for _ in range(workers)]
+    runs = RUNS * workers
+    processes = [started(url, folder, runs) for _ in range(workers)]
+    for process in processes:
+        wait_for(process)
     made = 0
     for number in range(kills):
-        time.sleep(0.5 + rand.random() * 2)
+        time.sleep(rand.random())
         chosen = rand.randrange(workers)
         if processes[chosen].poll() is None:
             made += 1
         processes[chosen].kill()
         processes[chosen].wait()
         if workers == 1 or number < kills - 1:
-            processes[chosen] = started(url, folder, RUNS)
+            processes[chosen] = started(url, folder, runs)
+            wait_for(processes[chosen])
     for process in processes:
         process.communicate(timeout=600)
-    found = check(responses(url, RUNS), (folder / "effects.txt").read_text())
+    found = check(responses(url, runs), (folder / "effects.txt").read_text())
     assert not found.faults, found.faults
-    assert found.ended == RUNS
+    assert found.ended == runs
     seconds = time.monotonic() - began
     return f"{workers} workers, {made} kills: {found.ended} runs ended, {found.unknown} calls unknown, {seconds:.0f} s"
 
