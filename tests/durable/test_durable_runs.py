@@ -141,6 +141,7 @@ async def test_a_run_in_the_queue_can_be_cancelled(tmp_path: Path, shop: Shop) -
         await shop.began.wait()
         second = await runs.start("Boss", "Hi!", run_id="2")
         assert (await second.cancel()).messages == []
+        assert (await second.last_entry()).fields["message"] == "The run was cancelled."
         assert [record.id for record in await runs.records()] == ["2", "1"]
         assert [record.id for record in await runs.records(status="stopped")] == ["2"]
         shop.go.set()

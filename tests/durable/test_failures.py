@@ -26,7 +26,7 @@ from aswarm.durable import DurableRuns
 from aswarm.durable._replay import Replay
 from aswarm.guards import Block, guard_input
 from aswarm.serve import Entry, Limits, NewRun, Run, RunNotFound
-from aswarm.serve._log import Ending, Lot
+from aswarm.serve._log import Ending, LogRow
 from aswarm.testing import ScriptedModel, call
 
 
@@ -176,7 +176,7 @@ async def test_a_run_of_another_process_is_not_begun(tmp_path: Path, shop: Shop)
     """Half a start that another process has taken away leaves nothing."""
     async with durable(tmp_path, [], shop, concurrency=0) as client:
         with pytest.raises(RunNotFound):
-            client._log.begun("r", Lot(0, 0, b""), "1", b"")
+            client._log.begun("r", LogRow(0, 0, b""), "1", b"")
         assert client._log.take("r") is None
 
 
@@ -200,7 +200,7 @@ async def test_a_run_without_a_reader_ends(tmp_path: Path, shop: Shop) -> None:
         new = NewRun("ann", "c", [{"role": "user", "content": "Hi!"}], on_disconnect=0.05)
         with anyio.fail_after(60):
             last = await Run(runs, await runs.start(new)).result()
-    assert last.fields["reason"] == "no reader"
+    assert last.fields["reason"] == "no_reader"
 
 
 @pytest.mark.asyncio

@@ -32,6 +32,7 @@ from aswarm.conversations import Conflict, Store
 from aswarm.serve._changes import Changes
 from aswarm.serve._driving import Driver, Drivers
 from aswarm.serve._entries import Entry, now
+from aswarm.serve._entry_maker import EntryMaker
 from aswarm.serve._live import LiveRun
 from aswarm.serve._log import Ending, LogRow
 from aswarm.serve._log_access import LogAccess
@@ -400,7 +401,8 @@ class DurableRuns(LoggedRuns):
                 live.cancel(reason)
                 continue
             record = await self._access.call(self._log.any_record, run_id)
-            await self._close(record, Ending("stopped", reason), {"reason": reason}, "RunStopped")
+            (last,) = EntryMaker().stopped(reason)
+            await self._close(record, Ending("stopped", reason), last.fields, last.type)
 
     async def _close(self, record: RunRecord, ending: Ending, fields: Mapping[str, Any], kind: str) -> None:
         """End a run that no process executes."""
