@@ -119,6 +119,15 @@ def kills(session: nox.Session) -> None:
 
 
 @nox.session
+def durable(session: nox.Session) -> None:
+    """Durable runs: workers killed at random, one never restarted, on SQLite and PostgreSQL; `-- KILLS SEED` repeats a run."""
+    session.install(".", *group("test"))
+    arguments = session.posargs or ["50", str(random.randrange(10_000))]
+    session.log(f"kills and seed: {' '.join(arguments)}")
+    session.run("python", "tests/durable/durable_kills.py", *arguments, env={"PYTHONPATH": "tests/support"})
+
+
+@nox.session
 def mutants(session: nox.Session) -> None:
     """Mutation tests of the core; `-- sse plan` for some of its modules. About 40 minutes on two cores.
 

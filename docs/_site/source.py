@@ -22,6 +22,7 @@ _FIRST = (
     "aswarm.guards",
     "aswarm.conversations",
     "aswarm.serve",
+    "aswarm.durable",
     "aswarm.mcp",
     "aswarm.otel",
     "aswarm.durable",

@@ -448,3 +448,8 @@ def with_middleware(swarm: AsyncSwarm, outermost: Middleware, innermost: Middlew
     changed = copy.copy(swarm)
     changed._middleware = chain([outermost, *([] if own is None else [own]), innermost])  # noqa: SLF001 - of this module
     return changed
+
+
+def has_rate_limits(swarm: AsyncSwarm) -> bool:
+    """Whether the swarm was given `limits=`."""
+    return swarm._rate_limiter.has_limits  # noqa: SLF001 - of this module

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
-from cli_runs import ended, invoke, model, started
+from cli_runs import ended, invoke, model, refused, started
 from durables import empty_file
 
 from aswarm import Agent, AsyncSwarm, tool
@@ -173,6 +173,17 @@ def test_a_batch_of_durable_runs(folder: Path) -> None:
     assert (first.exit_code, second.exit_code) == (0, 0)
     found = [{line["id"]: line["text"] for line in lines(Path(name).read_text())} for name in ("1.jsonl", "2.jsonl")]
     assert found == [{1: "Hello.", 2: "Goodbye."}] * 2
+
+
+def test_an_item_that_fails_is_told() -> None:
+    """Its line has the error, and the exit code says so."""
+    Path("in.jsonl").write_text('{"input": "Hi!"}\n')
+    with model(refused("400 Bad Request", "broken")) as server:
+        result = invoke("batch", "shop:boss", "in.jsonl", "--store", URL, "--code-version", "1", server=server)
+    assert result.exit_code == 1
+    (line,) = lines(result.stdout)
+    assert line["status"] == "error"
+    assert "broken" in line["error"]["message"]
 
 
 @pytest.mark.slow

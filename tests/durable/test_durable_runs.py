@@ -14,7 +14,8 @@ pytest.importorskip("dbos", reason="durable runs need dbos")
 
 from durables import Shop, durable
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Deny, RunError
+from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Deny, Hold, RunError, current_call
+from aswarm import Answer as AnswerOf
 from aswarm.durable import DurableRun, DurableRuns
 from aswarm.serve import KeyReused, NewRun, RunNotFound
 from aswarm.testing import Answer, Failure, ScriptedModel, call
@@ -94,6 +95,26 @@ async def test_an_answer_may_deny(tmp_path: Path, shop: Shop) -> None:
     assert "pay" not in shop.keys
 
 
+async def test_an_answer_may_have_data(tmp_path: Path, shop: Shop) -> None:
+    """New arguments for the call; and the answer to a question."""
+    script = [call("pay", call_id="p", amount=5), call("ask", call_id="q"), "Paid."]
+
+    async def ask() -> str:
+        """Ask."""
+        if current_call().answer is None:
+            raise Hold("Which account?")
+        return f"took {current_call().answer}"
+
+    agents = [Agent(name="Boss", functions=[*shop.agents()[0].functions, ask])]
+    async with durable(tmp_path, script, shop, agents=agents) as runs:
+        first = await runs.start("Boss", "Pay!")
+        await first.wait()
+        second = await first.answer({"p": Approve({"amount": 3})})
+        assert (await second.result()).messages[0]["content"].endswith("paid 3")
+        third = await second.answer({"q": AnswerOf("mine")})
+        assert (await third.result()).messages[0]["content"] == "took mine"
+
+
 async def test_a_failure_is_raised_with_what_was_there(tmp_path: Path, shop: Shop) -> None:
     """`result` raises RunError with the text of the error and the response so far."""
     async with durable(tmp_path, [call("count", number=1), Failure(400, "broken")], shop) as runs:
@@ -120,6 +141,7 @@ async def test_a_run_in_the_queue_can_be_cancelled(tmp_path: Path, shop: Shop) -
         await shop.began.wait()
         second = await runs.start("Boss", "Hi!", run_id="2")
         assert (await second.cancel()).messages == []
+        assert (await second.last_entry()).fields["message"] == "The run was cancelled."
         assert [record.id for record in await runs.records()] == ["2", "1"]
         assert [record.id for record in await runs.records(status="stopped")] == ["2"]
         shop.go.set()

@@ -15,6 +15,8 @@ from durables import Shop, die, durable
 from stores import emptied_database
 
 from aswarm import ConfigurationError
+from aswarm.durable._postgres import PostgresLeases, PostgresLog
+from aswarm.serve import Limits, NewRun
 from aswarm.testing import call
 
 pytestmark = pytest.mark.asyncio
@@ -107,3 +109,46 @@ async def test_a_server_that_is_not_there_is_a_mistake(tmp_path: Path, shop: Sho
     with pytest.raises(ConfigurationError, match="cannot be opened"):
         async with durable(tmp_path, [], shop, url=f"postgresql:///x?host={tmp_path}"):
             pass
+
+
+async def test_a_log_that_cannot_be_opened_is_a_mistake(tmp_path: Path) -> None:
+    """The text says why."""
+    with pytest.raises(ConfigurationError, match="the log of runs cannot be in PostgreSQL"):
+        PostgresLog(f"postgresql:///x?host={tmp_path}", owner="me")
+
+
+async def test_a_connection_that_is_cut_in_a_transaction_is_an_error(url: str) -> None:
+    """Nothing of it is done; the next transaction has a new connection. Two runs at once are counted one after another."""
+    log = PostgresLog(url, owner="me")
+    with pytest.raises(psycopg.OperationalError), log._writing() as execute:  # noqa: PT012 - the block is the transaction
+        cut(url)
+        execute("SELECT 1")
+    new = NewRun("ann", messages=[{"role": "user", "content": "Hi!"}], run_id="r")
+    log._check_free = Meeting(log)  # type: ignore[method-assign]
+    assert not log.begin(new, "r", Limits()).is_new
+    assert log.owners() == ["other"]
+    log.close()
+
+
+class Meeting:
+    """In place of a check: another process begins the same run right after it."""
+
+    def __init__(self, log: PostgresLog) -> None:
+        self.log = log
+
+    def __call__(self, new: NewRun, limits: Limits) -> None:
+        other = PostgresLog(str(self.log.path), owner="other")
+        other.begin(new, str(new.run_id), limits)
+        other.close()
+
+
+async def test_two_processes_cannot_have_one_id(url: str) -> None:
+    """The second one is refused."""
+    log = PostgresLog(url, owner="me")
+    first, second = PostgresLeases(log), PostgresLeases(log)
+    await first.hold("me")
+    with pytest.raises(ConfigurationError, match="the executor id 'me'"):
+        await second.hold("me")
+    assert not first.take("me")
+    await first.aclose()
+    log.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -61,6 +62,7 @@ class Shop:
 
 
 _template = Path(tempfile.mkdtemp(), "runs.db")
+atexit.register(shutil.rmtree, _template.parent, ignore_errors=True)
 
 
 async def empty_file(path: Path) -> None:

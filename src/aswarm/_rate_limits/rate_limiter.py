@@ -60,7 +60,7 @@ class _Pending:
 
 
 class RateLimiter:
-    """What all runs of a swarm share to keep its limits.
+    """What all runs of a swarm share to keep its limits. `has_limits`: whether there are any that the user has set.
 
     `minute`: in seconds, so that tests can be short; `jitter`: returns a random number from 0 to 1.
     """
@@ -70,7 +70,7 @@ class RateLimiter:
     ) -> None:
         if limits is not None and not isinstance(limits, RateLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"limits must be RateLimits(...), not {type(limits).__name__}")
-        self._has_limits = limits is not None
+        self.has_limits = limits is not None
         most_tokens = None if limits is None else limits.tokens_per_minute
         self._counts_tokens = most_tokens is not None
         self._policy = RatePolicy(limits or RateLimits(), minute, jitter)
@@ -114,7 +114,7 @@ class RateLimiter:
         def wrap(handlers: Handlers) -> Handlers:
             def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
                 # Asked for each request: a batch may be opened or left during this run.
-                if not (self._has_limits or self._users):
+                if not (self.has_limits or self._users):
                     return handlers.complete(request)
                 return self._limited(handlers, _retries_of(source), request)
 

@@ -62,8 +62,7 @@ async def _work(runs: DurableRuns, drain: float) -> None:
             click.echo(
                 f"executing runs of the version {runs.version}, {runs.concurrency} at once (Ctrl-C ends it)", err=True
             )
-            async for _ in signals:
-                break
+            await anext(aiter(signals))
             await runs.drain(drain)
 
 

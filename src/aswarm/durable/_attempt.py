@@ -33,7 +33,7 @@ logger = logging.getLogger("aswarm")
 HANDED_BACK = "handed back"  # the reason of a run that this process leaves to the others
 
 
-class Attempt:
+class RunAttempt:
     """One execution of a run. `is_left`: the run has not ended, and another process continues it."""
 
     def __init__(self, runs: DurableRuns, live: LiveRun, taken: Taken) -> None:
@@ -111,7 +111,7 @@ class Attempt:
         driver = self._driver
         if driver is not None and self._history is not None and (response := driver.response_after(error)) is not None:
             try:
-                await self._runs.insist(partial(self._history.end, response))
+                await self._runs.insist(partial(self._history.end, response, error))
             except AswarmError as failure:
                 fields = self._taken.record.log_fields
                 logger.exception("the conversation of the run %s could not be written", driver.run_id, extra=fields)

@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from aswarm._agent import Response
+from aswarm._agent import Agent, Response
 from aswarm._decisions import Answer, Approve, Decision, Deny
 from aswarm._errors import ConfigurationError, RunError
 from aswarm._json import shown
@@ -81,11 +81,11 @@ class DurableRun:
             agent = agents.get(self.record.agent or "") or self._runs.drivers.agent(None)
             return Response(agent=agent, stop="cancelled", run_id=self.id)
         name = last.response["agent"]
-        if name not in agents:
+        if name not in agents and last.type == "RunFinished":
             raise ConfigurationError(
                 f"the run has ended with the agent {name!r}, which this process does not have; add it to agents="
             )
-        return response_of(last.response, agents[name])
+        return response_of(last.response, agents.get(name) or Agent(name=name))
 
     async def cancel(self, reason: str = "cancelled") -> Response:
         """Stop the run, wherever it is, and wait until its functions have ended."""

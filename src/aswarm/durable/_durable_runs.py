@@ -26,12 +26,13 @@ from aswarm._errors import ConfigurationError, RunError
 from aswarm._messages import normalize
 from aswarm._run.handlers import NO_RUN
 from aswarm._run.options import Messages
-from aswarm._swarm import AsyncSwarm
+from aswarm._swarm import AsyncSwarm, has_rate_limits
 from aswarm.batch import Item
 from aswarm.conversations import Conflict, Store
 from aswarm.serve._changes import Changes
 from aswarm.serve._driving import Driver, Drivers
 from aswarm.serve._entries import Entry, now
+from aswarm.serve._entry_maker import EntryMaker
 from aswarm.serve._live import LiveRun
 from aswarm.serve._log import Ending, LogRow
 from aswarm.serve._log_access import LogAccess
@@ -39,7 +40,7 @@ from aswarm.serve._logged_runs import LoggedRuns, ending_of
 from aswarm.serve._runs import Limits, NewRun, RunRecord, RunStatus
 from aswarm.serve._shutdown import Draining
 
-from ._attempt import HANDED_BACK, Attempt
+from ._attempt import HANDED_BACK, RunAttempt
 from ._database import Database
 from ._durable_run import DurableRun
 from ._engine import Engine, EngineSettings
@@ -151,11 +152,12 @@ class DurableRuns(LoggedRuns):
                 self._executor = Engine.executor_of_host() or self._executor
             log = await anyio.to_thread.run_sync(self._database.log, self._executor)
             stack.callback(log.close)
-            self._log, self._access = log, LogAccess(log)
+            self._log = log  # pyright: ignore[reportIncompatibleVariableOverride]
+            self._access = LogAccess(log)
             self._changes = Changes(lambda: self._access.call(log.data_version), seconds=0.05, errors=log.errors)
             self._leases = self._database.leases(log)
-            stack.push_async_callback(self._leases.aclose)
             await self._leases.hold(self._executor)
+            stack.push_async_callback(self._leases.aclose)
             self._background = background = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(background.cancel_scope.cancel)
             for work in (self._access.write_all, self._leases.watch, self._touch, self._watch_ends):
@@ -176,6 +178,12 @@ class DurableRuns(LoggedRuns):
         if failure is not None:
             raise failure
         await self._warn_of_versions()
+        if self.concurrency and has_rate_limits(self.drivers.swarm):
+            logger.warning(
+                "the RateLimits of the swarm hold for this process alone; give each process its share of them, or limit the "
+                "runs of all processes with global_concurrency or starts_per",
+                extra=NO_RUN,
+            )
         return self
 
     async def _warn_of_versions(self) -> None:
@@ -323,13 +331,17 @@ class DurableRuns(LoggedRuns):
     async def _attempt(self, taken: Taken) -> None:
         record, run_id = taken.record, taken.record.id
         live = self._live.get(run_id)
+        if live is not None and run_id in self._executed:  # the engine has given the run out again
+            live.fence()
+            live.leave()
+            live = None
         if live is None:
             live = self._live[run_id] = LiveRun(record)
             live.begin_at(record.last + 1 if taken.attempts == 1 else record.last + 1 + _GAP)
         self._executed.add(run_id)
         if taken.cancel is not None:
             live.cancel(taken.cancel)
-        attempt = Attempt(self, live, taken)
+        attempt = RunAttempt(self, live, taken)
         try:
             await attempt.execute()
             if attempt.is_left:
@@ -339,7 +351,7 @@ class DurableRuns(LoggedRuns):
             if self._live.get(run_id) is live:  # it has not ended here
                 self._live.pop(run_id)
                 live.leave()
-                self._changes.notify()
+            self._changes.notify()
         if attempt.is_left or live.is_fenced:
             raise asyncio.CancelledError  # the engine must not take it for the end of the run
 
@@ -389,7 +401,8 @@ class DurableRuns(LoggedRuns):
                 live.cancel(reason)
                 continue
             record = await self._access.call(self._log.any_record, run_id)
-            await self._close(record, Ending("stopped", reason), {"reason": reason}, "RunStopped")
+            (last,) = EntryMaker().stopped(reason)
+            await self._close(record, Ending("stopped", reason), last.fields, last.type)
 
     async def _close(self, record: RunRecord, ending: Ending, fields: Mapping[str, Any], kind: str) -> None:
         """End a run that no process executes."""

@@ -18,9 +18,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import anyio
 import anyio.to_thread
 
 from aswarm._errors import ConfigurationError
+from aswarm._json import is_object
 from aswarm._text import how_to_install
 
 if TYPE_CHECKING:
@@ -337,22 +339,23 @@ async def _outside(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        with suppress(Exception):
-            await task
+        with anyio.CancelScope(shield=True), suppress(Exception):
+            await asyncio.shield(task)
         raise
 
 
 def _sqlite_engine(given: EngineSettings) -> Any:
-    from sqlalchemy import create_engine, event  # noqa: PLC0415 - DBOS brings it
+    import sqlalchemy  # noqa: PLC0415 - DBOS brings it
 
-    engine = create_engine(given.url, pool_size=given.threads, max_overflow=4)
+    alchemy: Any = sqlalchemy
+    engine = alchemy.create_engine(given.url, pool_size=given.threads, max_overflow=4)
 
-    @event.listens_for(engine, "connect")
-    def prepare(connection: Any, _: Any) -> None:  # pyright: ignore[reportUnusedFunction]
+    def prepare(connection: Any, _: Any) -> None:
         connection.isolation_level = "IMMEDIATE"
         for pragma in ("busy_timeout=30000", "journal_mode=WAL", f"synchronous={given.synchronous}", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
 
+    alchemy.event.listen(engine, "connect", prepare)
     return engine
 
 
@@ -369,8 +372,8 @@ def _json_serializer() -> Any:
             return json.dumps(data, default=_described)
 
         def deserialize(self, serialized_data: str) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-            data = json.loads(serialized_data)
-            return RuntimeError(data["error"]) if isinstance(data, dict) and "error" in data else data
+            data: Any = json.loads(serialized_data)
+            return RuntimeError(data["error"]) if is_object(data) and "error" in data else data
 
     return JsonSerializer()
 

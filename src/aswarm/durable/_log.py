@@ -155,11 +155,3 @@ class DurableLog(RunLog):
     def tables(self) -> list[str]:
         """The statements that make the tables."""
         return [*TABLES.split(";\n"), _WORK]
-
-    def lock(self, key: int) -> bool:
-        """Take a lock that ends with the connection; for databases that have such locks."""
-        raise NotImplementedError
-
-    def unlock(self, key: int) -> None:
-        """Give it up."""
-        raise NotImplementedError

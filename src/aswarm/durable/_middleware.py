@@ -28,11 +28,12 @@ from ._engine import Steps
 
 
 def durable_middleware(run_id: str, version: str, steps: Steps, agents: AgentLookup, open_calls: int) -> Middleware:
-    """The middleware of one run in one process. `open_calls`: how many calls the run begins with."""
+    """The middleware of one run in one process. `open_calls`: how many calls the run begins with.
+
+    It is that of the run alone: a run inside a call of a function is a part of that call.
+    """
 
     def wrap(handlers: Handlers) -> Handlers:
-        if handlers.run.tool_call is not None:  # a run inside a call is a part of that step
-            return handlers
         durable = _DurableHandlers(run_id, version, steps, agents, handlers)
         durable.reserve(open_calls)
         return replace(handlers, complete=durable.complete, call_tool=durable.call_tool)

@@ -41,7 +41,8 @@ class PostgresLog(DurableLog):
         self._is_in_transaction = False
         try:
             self._connection = connected(str(self.path))
-            self._open()
+            with closed_on_error(self._connection):
+                self._open()
         except self.errors as error:
             raise ConfigurationError(f"the log of runs cannot be in PostgreSQL: {str(error).strip()}") from error
 
@@ -106,9 +107,8 @@ class PostgresLog(DurableLog):
 
     def begin(self, new: Any, run_id: str, limits: Any) -> Any:
         """As above. Runs of one user begin one after another; where two meet all the same, the second one looks again."""
-        for _ in range(3):
-            with suppress(psycopg.errors.UniqueViolation):
-                return super().begin(new, run_id, limits)
+        with suppress(psycopg.errors.UniqueViolation):
+            return super().begin(new, run_id, limits)
         return super().begin(new, run_id, limits)
 
     def data_version(self) -> int:
@@ -116,13 +116,23 @@ class PostgresLog(DurableLog):
         return self.changes
 
     def lock(self, key: int) -> bool:
-        """See above."""
+        """Take a lock that ends with the connection. False if another session has it."""
         ((is_taken,),) = self._rows("SELECT pg_try_advisory_lock(?)", key)
         return bool(is_taken)
 
     def unlock(self, key: int) -> None:
-        """See above."""
+        """Give it up."""
         self._rows("SELECT pg_advisory_unlock(?)", key)
+
+
+@contextmanager
+def closed_on_error(connection: Any) -> Generator[None]:
+    """Close the connection if the block raises."""
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
 
 
 def connected(conninfo: str) -> Any:
@@ -146,7 +156,7 @@ class PostgresLeases:
     def __init__(self, log: PostgresLog) -> None:
         self._log = log
         self._own = 0
-        self._connection: Any = None
+        self._connection: Any
 
     async def hold(self, executor: str) -> None:
         """See `Leases`."""
@@ -169,7 +179,7 @@ class PostgresLeases:
     @property
     def is_held(self) -> bool:
         """See `Leases`."""
-        return self._connection is not None and not self._connection.closed
+        return not self._connection.closed
 
     async def watch(self) -> None:
         """Listen, without end; and get the lock again when it is lost."""
@@ -179,7 +189,9 @@ class PostgresLeases:
                     await self._regain()
                     logger.warning("the connection to PostgreSQL is there again", extra=NO_RUN)
                 self._log.changes += 1
-                async for _ in self._connection.notifies():
+                news = self._connection.notifies()
+                while True:
+                    await anext(news)
                     self._log.changes += 1
             except self._log.errors:
                 with suppress(Exception):
@@ -199,8 +211,7 @@ class PostgresLeases:
 
     async def aclose(self) -> None:
         """See `Leases`."""
-        if self._connection is not None:
-            await self._connection.close()
+        await self._connection.close()
 
 
 def _key(executor: str) -> int:

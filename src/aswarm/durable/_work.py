@@ -15,7 +15,7 @@ from typing import Any
 
 from aswarm._agent import Agent, Response, UnknownCall
 from aswarm._decisions import OpenCall
-from aswarm._errors import ConfigurationError
+from aswarm._errors import ConfigurationError, RunRefused
 from aswarm._journal.agent_lookup import AgentLookup
 from aswarm._messages import Message, last_head, normalize
 from aswarm._run.handlers import Middleware
@@ -136,11 +136,13 @@ class StoredHistory:
                 return
         await self._write(self._stored, self._revisions[0], self._history, agent, self._context)
 
-    async def end(self, response: Response) -> None:
-        """Write what the run has left. Raises Conflict."""
+    async def end(self, response: Response, error: Exception | None) -> None:
+        """Write what the run has left. `error`: what has ended it. Raises Conflict."""
         if self._id:
             base = replace(self._stored, revision=self._revisions[0], messages=self._history)
             messages = [*self._history, *response.messages]
+            while isinstance(error, RunRefused) and messages and messages[-1]["role"] == "user":
+                del messages[-1]  # a guard has refused it
             context = checked_context(response.context_variables)
             await self._write(base, self._revisions[1], messages, response.agent, context, response)
 

@@ -1,0 +1,512 @@
+"""What goes wrong around durable runs: a database that fails for a moment, half a start, a process that ends badly."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+pytest.importorskip("dbos", reason="durable runs need dbos")
+
+from dbos import DBOS
+from dbos._error import DBOSWorkflowConflictIDError
+from durables import Shop, die, durable
+from stores import change, user
+
+from aswarm import Agent, AsyncSwarm, ConfigurationError, RateLimits, RunError, agent_tool
+from aswarm.cli._runs import _work
+from aswarm.durable import DurableRuns
+from aswarm.durable._replay import Replay
+from aswarm.guards import Block, guard_input
+from aswarm.serve import Entry, Limits, NewRun, Run, RunNotFound
+from aswarm.serve._log import Ending, LogRow
+from aswarm.testing import ScriptedModel, call
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aswarm.durable._durable_runs._SECONDS_AFTER_FAILURE", 0.01)
+
+
+class Failing:
+    """Stands in place of a method, and fails the first time."""
+
+    def __init__(self, method: Any, error: Exception, times: int = 1) -> None:
+        self.method = method
+        self.error = error
+        self.times = times
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        self.times -= 1
+        if self.times >= 0:
+            raise self.error
+        return self.method(*arguments, **named)
+
+
+DISK = sqlite3.OperationalError("disk I/O error")
+
+
+@pytest.mark.parametrize("name", ["take", "owners"])
+@pytest.mark.asyncio
+async def test_a_log_that_fails_for_a_moment_ends_nothing(
+    tmp_path: Path, shop: Shop, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another attempt follows, and the run ends as ever."""
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        monkeypatch.setattr(runs._log, name, Failing(getattr(runs._log, name), DISK))
+        with anyio.fail_after(60):
+            assert (await (await runs.start("Boss", "Hi!")).result()).text == "Hello."
+            while "another attempt follows" not in caplog.text:
+                await anyio.sleep(0.01)
+
+
+@pytest.mark.asyncio
+async def test_the_end_of_a_run_is_written_until_it_is_there(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is not over for its readers before the log has its end."""
+    monkeypatch.setattr("aswarm.serve._log_access._SECONDS_AFTER_FAILURE", 0.01)
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        monkeypatch.setattr(runs._log, "append", Failing(runs._log.append, DISK, times=5))
+        with anyio.fail_after(60):
+            assert (await (await runs.start("Boss", "Hi!")).result()).text == "Hello."
+
+
+@pytest.mark.asyncio
+async def test_an_end_that_cannot_be_written_is_left_to_the_next_process(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that ends does not wait for its database; the next one writes the end, from the record."""
+    monkeypatch.setattr("aswarm.serve._log_access._SECONDS_AFTER_FAILURE", 0.01)
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        monkeypatch.setattr(runs._log, "append", Failing(runs._log.append, DISK, times=10**9))
+        await runs.start("Boss", "Hi!", run_id="r")
+        with anyio.fail_after(60):
+            while (stored := await runs.store.load("-/r")) is None or stored.stop is None:
+                await anyio.sleep(0.01)
+        with anyio.fail_after(60):
+            await runs.drain(0)
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        with anyio.fail_after(60):
+            assert (await (await runs.run("r")).result()).text == "Hello."
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_could_not_begin_begins_later(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is recorded, so its caller has its id."""
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        monkeypatch.setattr(runs._engine, "start", Failing(runs._engine.start, RuntimeError("no")))
+        run = await runs.start("Boss", "Hi!")
+        with anyio.fail_after(60):
+            assert (await run.result()).text == "Hello."
+    assert "could not begin" in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_is_not_in_the_queue_is_put_there(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process died between the log and the queue."""
+    async with durable(tmp_path, [], shop, concurrency=0, failover_seconds=60) as client:
+        monkeypatch.setattr(client._engine, "enqueue", Failing(None, RuntimeError("no"), times=9))
+        await client.start("Boss", "Hi!", run_id="r")
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        with anyio.fail_after(60):
+            assert (await (await runs.run("r")).result()).text == "Hello."
+
+
+@pytest.mark.asyncio
+async def test_a_run_whose_workflow_is_over_has_failed(tmp_path: Path, shop: Shop) -> None:
+    """As if a tool of DBOS had cancelled it in the queue; the text says so."""
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        await client.start("Boss", "Hi!", run_id="r")
+        await client._engine.cancel("r")
+    async with durable(tmp_path, [], shop) as runs:
+        with anyio.fail_after(60), pytest.raises(RunError, match="has the status CANCELLED in DBOS"):
+            await (await runs.run("r")).result()
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_cannot_be_handed_back_is_taken_over(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Like that of a dead process."""
+    async with durable(tmp_path, [call("look")], shop) as runs:
+        await runs.start("Boss", "Hi!", run_id="r")
+        with anyio.fail_after(60):
+            await shop.began.wait()
+        monkeypatch.setattr(runs._log, "hand_back", Failing(None, DISK))
+    assert "cannot be handed back" in caplog.text
+    shop.go.set()
+    async with durable(tmp_path, ["Seen."], shop) as runs:
+        with anyio.fail_after(60):
+            assert (await (await runs.run("r")).result()).text == "Seen."
+
+
+@pytest.mark.asyncio
+async def test_a_process_that_ends_takes_nothing(tmp_path: Path, shop: Shop) -> None:
+    """What it has taken out of the queue at the last moment goes back."""
+    async with durable(tmp_path, [call("slow")], shop, global_concurrency=1) as runs:
+        await runs.start("Boss", "Hi!", run_id="1")
+        with anyio.fail_after(60):
+            await shop.began.wait()
+        await runs.start("Boss", "Hi!", run_id="2")
+        runs.draining.set()
+        with pytest.raises(asyncio.CancelledError):
+            await runs._execute("2")
+        assert await runs._engine.status("2") == "ENQUEUED"
+
+
+@pytest.mark.asyncio
+async def test_a_run_of_another_process_is_not_begun(tmp_path: Path, shop: Shop) -> None:
+    """Half a start that another process has taken away leaves nothing."""
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        with pytest.raises(RunNotFound):
+            client._log.begun("r", LogRow(0, 0, b""), "1", b"")
+        assert client._log.take("r") is None
+
+
+@pytest.mark.asyncio
+async def test_old_runs_go_by_limits(tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With limits, the oldest logs are deleted without a call of `purge`."""
+    monkeypatch.setattr("aswarm.durable._durable_runs._FORGET_EVERY", 0.0)
+    async with durable(tmp_path, ["Hello."], shop, limits=Limits(kept_runs=0)) as runs:
+        await runs.start("Boss", "Hi!", run_id="r")
+        with anyio.fail_after(60):
+            while await runs.records():
+                await anyio.sleep(0.01)
+            while await runs._engine.status("r"):
+                await anyio.sleep(0.01)
+
+
+@pytest.mark.asyncio
+async def test_a_run_without_a_reader_ends(tmp_path: Path, shop: Shop) -> None:
+    """With a number of seconds, as of `aswarm.serve`."""
+    async with durable(tmp_path, [call("slow")], shop) as runs:
+        new = NewRun("ann", "c", [{"role": "user", "content": "Hi!"}], on_disconnect=0.05)
+        with anyio.fail_after(60):
+            last = await Run(runs, await runs.start(new)).result()
+    assert last.fields["reason"] == "no_reader"
+
+
+@pytest.mark.asyncio
+async def test_an_answer_is_made_again(tmp_path: Path, shop: Shop) -> None:
+    """`regenerate` takes the last answer back."""
+    async with durable(tmp_path, ["One.", "Two."], shop) as runs:
+        await (await runs.start("Boss", "Hi!", user="ann", conversation="c")).wait()
+        again = await Run(runs, await runs.start(NewRun("ann", "c", regenerate=True))).result()
+        stored = await runs.store.load("ann/c")
+    assert again.fields["response"]["text"] == "Two."
+    assert stored is not None
+    assert [message["content"] for message in stored.messages] == ["Hi!", "Two."]
+
+
+@pytest.mark.asyncio
+async def test_a_message_that_a_guard_refuses_is_not_kept(tmp_path: Path, shop: Shop) -> None:
+    """As in a conversation without durability."""
+    from durables import empty_file
+
+    def check(checked: Any) -> Any:
+        return Block("no") if checked.text == "bad" else None
+
+    await empty_file(tmp_path / "runs.db")
+    async with (
+        AsyncSwarm(ScriptedModel(["Hello."]).client(), middleware=[guard_input(check)]) as swarm,
+        DurableRuns(swarm, agents=shop.agents(), store=f"sqlite:///{tmp_path / 'runs.db'}", version="1") as runs,
+    ):
+        await (await runs.start("Boss", "Hi!", user="ann", conversation="c")).wait()
+        with pytest.raises(RunError):
+            await (await runs.start("Boss", "bad", user="ann", conversation="c")).result()
+        stored = await runs.store.load("ann/c")
+    assert stored is not None
+    assert [message["content"] for message in stored.messages] == ["Hi!", "Hello."]
+
+
+@pytest.mark.asyncio
+async def test_an_agent_inside_a_call_is_a_part_of_it(tmp_path: Path, shop: Shop) -> None:
+    """Its completions are no steps of their own."""
+    helper = Agent(name="Helper")
+    boss = Agent(name="Boss", functions=[agent_tool(helper)])
+    script = [call("helper", request="Help!"), "I help.", "Done."]
+    async with durable(tmp_path, script, shop, agents=boss) as runs:
+        run = await runs.start("Boss", "Hi!", run_id="r")
+        assert (await run.result()).text == "Done."
+        names = [step["function_name"].split(":")[0] for step in await DBOS.list_workflow_steps_async("r")]
+    assert names == ["completion", "started", "tool", "completion"]
+
+
+@pytest.mark.asyncio
+async def test_limits_of_one_process_are_told(tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    """RateLimits are not shared; a warning says what is."""
+    from durables import empty_file
+
+    await empty_file(tmp_path / "runs.db")
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    async with AsyncSwarm(ScriptedModel([]).client(), limits=RateLimits(60)) as swarm:
+        with caplog.at_level(logging.WARNING, "aswarm"):
+            async with DurableRuns(swarm, agents=shop.agents(), store=url, version="1") as runs:
+                assert "hold for this process alone" in caplog.text
+                with pytest.raises(RuntimeError, match="make the client first"):
+                    runs.as_client()
+
+
+@pytest.mark.asyncio
+async def test_a_worker_ends_after_a_signal(tmp_path: Path, shop: Shop) -> None:
+    """It drains first."""
+    from durables import empty_file
+
+    await empty_file(tmp_path / "runs.db")
+    runs = DurableRuns(
+        AsyncSwarm(ScriptedModel([]).client()),
+        agents=shop.agents(),
+        store=f"sqlite:///{tmp_path / 'runs.db'}",
+        version="1",
+    )
+
+    async def end() -> None:
+        while not runs._is_open:
+            await anyio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(end)
+            await _work(runs, 1)
+    assert not runs._is_open
+
+
+@pytest.mark.asyncio
+async def test_a_map_needs_ids(tmp_path: Path, shop: Shop) -> None:
+    """Without them nothing could be continued."""
+    async with durable(tmp_path, [], shop) as runs:
+        with pytest.raises(ConfigurationError, match="an id for each item"):
+            async for _ in runs.map("Boss", ["a"]):
+                pass
+
+
+@pytest.mark.asyncio
+async def test_a_map_that_is_left_leaves_no_task(tmp_path: Path, shop: Shop) -> None:
+    """Its runs go on."""
+
+    def answer(request: Any) -> Any:
+        asked = [message["content"] for message in request.body["messages"] if message["role"] == "user"]
+        is_first = len(request.body["messages"]) == len(asked) + 1
+        return call("slow") if asked == ["b"] and is_first else "Done."
+
+    async with durable(tmp_path, ScriptedModel(answer), shop) as runs:
+        found = runs.map("Boss", ["a", "b"], run_ids=["a", "b"], concurrency=2)
+        async for run in found:
+            assert run.id == "a"
+            break
+        await found.aclose()
+        shop.go.set()
+        with anyio.fail_after(60):
+            assert (await (await runs.run("b")).result()).text == "Done."
+
+
+def test_trio_is_refused(tmp_path: Path, shop: Shop) -> None:
+    """DBOS runs on asyncio only."""
+
+    async def main() -> None:
+        async with durable(tmp_path, [], shop, url=f"sqlite:///{tmp_path / 'runs.db'}"):
+            pass
+
+    with pytest.raises(ConfigurationError, match="asyncio only"):
+        anyio.run(main, backend="trio")
+
+
+def test_what_a_log_has_is_not_written_again() -> None:
+    """Deltas of a complete turn, progress and endings of calls; a call of another turn is new."""
+    entries = [
+        Entry(0, 0, "RunStarted", {}),
+        Entry(1, 0, "TurnStarted", {}),
+        Entry(2, 0, "CompletionFinished", {}),
+        Entry(3, 0, "ToolCallFinished", {"index": 0}),
+        Entry(4, 0, "ContextChanged", {"by": ["a"]}),
+    ]
+    replay = Replay(entries)
+    again = [*entries, Entry(5, 0, "TextDelta", {"text": "x"}), Entry(6, 0, "ContextChanged", {"by": ["b"]})]
+    assert [replay.is_known(entry) for entry in again] == [True] * 6 + [False]
+    assert not replay.is_known(Entry(7, 0, "TurnStarted", {}))
+    assert not replay.is_known(Entry(8, 0, "ToolCallFinished", {"index": 0}))
+
+
+@pytest.mark.asyncio
+async def test_a_conversation_that_another_writer_has_changed_is_told(tmp_path: Path, shop: Shop) -> None:
+    """Nothing is merged: the run has failed, and its log has what it did. The same at its beginning."""
+    async with durable(tmp_path, [call("slow"), "Done."], shop) as runs:
+        run = await runs.start("Boss", "Hi!", run_id="r")
+        with anyio.fail_after(60):
+            await shop.began.wait()
+            stored = await runs.store.load("-/r")
+            await runs.store.write("-/r", change(stored, user("Me too!")))
+            shop.go.set()
+            with pytest.raises(RunError, match="changed by another writer"):
+                await run.result()
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        begun = await client.start("Boss", "Hi!", run_id="2")
+        await client.store.write("-/2", change(None, user("Me too!")))
+        async with durable(tmp_path, [], shop):
+            with anyio.fail_after(60), pytest.raises(RunError, match="changed by another writer"):
+                await begun.result()
+
+
+@pytest.mark.asyncio
+async def test_a_run_without_a_conversation_survives(tmp_path: Path, shop: Shop) -> None:
+    """There is nothing to write but its log."""
+    async with durable(tmp_path, [call("look")], shop) as runs:
+        await runs.start(NewRun("ann", messages=[user("Hi!")], run_id="r"))
+        with anyio.fail_after(60):
+            await shop.began.wait()
+        die(runs)
+    shop.go.set()
+    async with durable(tmp_path, ["Seen."], shop) as runs:
+        with anyio.fail_after(60):
+            assert (await (await runs.run("r", user="ann")).result()).text == "Seen."
+
+
+@pytest.mark.asyncio
+async def test_a_database_that_fails_while_the_process_ends_is_left(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No further attempt: the run is where it was."""
+    async with durable(tmp_path, [], shop) as runs:
+        runs.draining.set()
+        with pytest.raises(asyncio.CancelledError):
+            await runs.insist(Failing(None, DISK))
+
+
+@pytest.mark.asyncio
+async def test_a_process_without_its_lock_begins_no_run(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits until it has the lock again."""
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        held = runs._leases._held  # type: ignore[attr-defined]
+        lock = held.pop(runs._executor)
+        run = await runs.start("Boss", "Hi!", run_id="r")
+        await anyio.sleep(0.2)
+        assert (await runs.run("r")).record.last == 0
+        held[runs._executor] = lock
+        with anyio.fail_after(60):
+            assert (await run.result()).text == "Hello."
+        assert runs._log.take("r") is None
+        await runs._execute("r")
+
+
+@pytest.mark.asyncio
+async def test_an_engine_that_has_ended_executes_nothing() -> None:
+    """A workflow that begins at the last moment stays in the database."""
+    from aswarm.durable._engine import _outside, _register
+
+    with pytest.raises(asyncio.CancelledError):
+        await _register().__orig_func("r")
+    ended: list[int] = []
+
+    async def work() -> None:
+        await anyio.sleep(0.05)
+        ended.append(1)
+        raise ValueError("late")
+
+    with anyio.move_on_after(0.01):
+        await _outside(work)
+    assert ended == [1]
+
+
+@pytest.mark.asyncio
+async def test_draining_what_was_never_opened_is_nothing(shop: Shop) -> None:
+    """A service may end before it has begun."""
+    runs = DurableRuns(
+        AsyncSwarm(ScriptedModel([]).client()), agents=shop.agents(), store="sqlite:///runs.db", version="1"
+    )
+    await runs.drain(0)
+
+
+@pytest.mark.asyncio
+async def test_an_execution_that_has_lost_its_run_writes_nothing(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine says that another process has the run; that one will write its end."""
+
+    async def lost(self: Any) -> None:
+        raise DBOSWorkflowConflictIDError("r")
+
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        with monkeypatch.context() as patched:
+            patched.setattr("aswarm.durable._attempt.RunAttempt._drive", lost)
+            run = await runs.start("Boss", "Hi!", run_id="r")
+            with anyio.fail_after(60):
+                while runs._executed or runs._live:
+                    await anyio.sleep(0.01)
+        assert (await runs.run("r")).record.is_running
+        await runs._engine.put_back("r")
+        with anyio.fail_after(60):
+            assert (await run.result()).text == "Hello."
+            await runs._close((await runs.run("r")).record, Ending("stopped", "late"), {}, "RunStopped")
+            assert (await runs.run("r")).record.status == "finished"
+    await runs._engine.aclose()  # once more is nothing
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_is_to_be_stopped_is_stopped_where_it_begins(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that has put it into the queue does not look."""
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        monkeypatch.setattr(client._log, "asked_to_cancel", dict)
+        await client.start("Boss", "Hi!", run_id="r")
+        client._log.ask_cancel("r", "enough")
+        async with durable(tmp_path, [], shop) as runs:
+            with anyio.fail_after(60):
+                assert (await (await runs.run("r")).result()).stop == "cancelled"
+
+
+@pytest.mark.asyncio
+async def test_the_queue_may_be_quicker_than_the_start(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that this process takes out of the queue at once stays here."""
+    async with durable(tmp_path, [call("slow"), "Done."], shop, global_concurrency=1) as runs:
+        enqueue = runs._engine.enqueue
+
+        async def waiting(run_id: str) -> None:
+            await enqueue(run_id)
+            while run_id not in runs._executed:
+                await anyio.sleep(0.01)
+
+        monkeypatch.setattr(runs._engine, "enqueue", waiting)
+        with anyio.fail_after(60):
+            run = await runs.start("Boss", "Hi!", run_id="r")
+            assert "r" in runs._live
+            shop.go.set()
+            assert (await run.result()).text == "Done."
+
+
+@pytest.mark.asyncio
+async def test_a_process_that_died_before_it_wrote_anything(tmp_path: Path, shop: Shop) -> None:
+    """The next execution writes the message too; half a start has no work to be executed."""
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        await client.start("Boss", "Hi!", run_id="r")
+        assert client._log.take("r") is not None
+        client._log.begin(NewRun("-", "h", [user("Hi!")], run_id="h"), "h", client.limits)
+        assert client._log.take("h") is None
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        with anyio.fail_after(60):
+            assert (await (await runs.run("r")).result()).text == "Hello."
+        stored = await runs.store.load("-/r")
+    assert stored is not None
+    assert [message["content"] for message in stored.messages] == ["Hi!", "Hello."]
