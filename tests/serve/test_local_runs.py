@@ -749,6 +749,27 @@ async def test_a_conversation_that_changes_while_a_run_begins(tmp_path: Path, wo
         assert (await place.history())[2]["sender"] == "Clerk"
 
 
+async def test_what_a_stopped_run_has_changed_is_in_its_log() -> None:
+    """The context variables that a function had set when it was cut come before the last entry."""
+    began = anyio.Event()
+
+    async def note(context_variables: dict[str, Any]) -> str:
+        """Note something, and take a while."""
+        context_variables["noted"] = True
+        began.set()
+        await anyio.sleep(60)
+        return "noted"
+
+    model = ScriptedModel([call("note")])
+    async with AsyncSwarm(model.client()) as swarm, LocalRuns(swarm, agents=Agent(functions=[note])) as runs:
+        run = Run(runs, await runs.start(NewRun("ann", "c", [{"role": "user", "content": "Hi!"}])))
+        await began.wait()
+        await run.cancel()
+        entries = await entries_of(run)
+    assert types_of(entries)[-2:] == ["ContextChanged", "RunStopped"]
+    assert entries[-2].fields["changes"] == {"noted": True}
+
+
 async def test_the_first_reason_to_stop_a_run_counts() -> None:
     """A later one changes nothing."""
     live = LiveRun(RunRecord("r", "ann", None, None, "running", 0))

@@ -87,9 +87,13 @@ async def start(service: Service, request: Request, new: NewRun) -> Run:
             raise RunError(f"the runs cannot be reached: {error}") from error
 
     await while_connected(work, request.receive, None)
+    return Run(service.runs, _first(records))
+
+
+def _first(records: list[RunRecord]) -> RunRecord:
     if not records:
         raise Refusal(499, "client_gone", "the client went before its run had begun, so none was started")
-    return Run(service.runs, records[0])
+    return records[0]
 
 
 async def new_run(

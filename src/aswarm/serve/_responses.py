@@ -86,15 +86,18 @@ class FrameReader:
     async def next(self) -> bytes | None:
         """The next bytes, a heartbeat if there is nothing to say for long; None at the end."""
         while not self._has_ended:
-            batch = await self._read()
-            if batch is None and not self._draining.is_set:
-                return HEARTBEAT
-            if not batch:
-                self._has_ended = True
-                return retry(_BACK_AFTER) if batch is None else None
-            if data := self._encoded(list(batch)):
+            if data := self._bytes_of(await self._read()):
                 return data
         return None
+
+    def _bytes_of(self, batch: Iterable[Entry] | None) -> bytes:
+        """What is sent for these entries; None if the wait for them has ended without any."""
+        if batch is None and not self._draining.is_set:
+            return HEARTBEAT
+        if not batch:
+            self._has_ended = True
+            return retry(_BACK_AFTER) if batch is None else b""
+        return self._encoded(list(batch))
 
     def _encoded(self, batch: list[Entry]) -> bytes:
         self._position, self._has_ended = batch[-1].seq, batch[-1].is_last
