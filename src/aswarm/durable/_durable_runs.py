@@ -311,8 +311,7 @@ class DurableRuns(LoggedRuns):
                 "the run %s could not begin; another attempt follows", run_id, extra=live.record.log_fields
             )
             self._unqueued.add(run_id)
-        if run_id not in self._executed and self._live.pop(run_id, None) is not None:
-            live.leave()  # another process may be the one that executes it
+        self._leave_unexecuted(run_id)  # another process may be the one that executes it
 
     # --- executing ---
 
@@ -321,12 +320,23 @@ class DurableRuns(LoggedRuns):
         async with self._slots:
             while not self._leases.is_held:  # noqa: ASYNC110 - a lost connection is rare
                 await anyio.sleep(0.1)
-            if self.draining.is_set:
-                await self._engine.put_back(run_id)
-                raise asyncio.CancelledError  # the engine must not take it for the end of the run
-            taken = await self.insist(lambda: self._access.call(self._log.take, run_id))
-            if taken is not None:
+            try:
+                if self.draining.is_set:
+                    await self._engine.put_back(run_id)
+                    raise asyncio.CancelledError  # the engine must not take it for the end of the run
+                taken = await self.insist(lambda: self._access.call(self._log.take, run_id))
+            except BaseException:
+                self._leave_unexecuted(run_id)
+                raise
+            if taken is None:
+                self._leave_unexecuted(run_id)
+            else:
                 await self._attempt(taken)
+
+    def _leave_unexecuted(self, run_id: str) -> None:
+        """Do not keep a run that was started here as one that runs here; otherwise `drain` would wait for it."""
+        if run_id not in self._executed and (live := self._live.pop(run_id, None)) is not None:
+            live.leave()
 
     async def _attempt(self, taken: Taken) -> None:
         record, run_id = taken.record, taken.record.id
