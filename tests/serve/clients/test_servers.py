@@ -6,6 +6,7 @@ import json
 import signal
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -111,7 +112,9 @@ def test_streams_end_at_sigterm_and_their_runs_are_kept(tmp_path: Path, server: 
             raw = connect(first)
             raw.sendall(head("POST", f"/conversations/{number}/runs", body, accept="text/event-stream"))
             raws.append(raw)
-        for run in first.browser.get("/runs").json()["runs"]:
+        while len(runs := first.browser.get("/runs").json()["runs"]) < len(raws):
+            time.sleep(0.01)
+        for run in runs:
             first.wait_for(run["id"], "ToolCallStarted")
         first.process.send_signal(signal.SIGTERM)
         texts = [read_all(raw) for raw in raws]
