@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import tomllib
 from collections.abc import Iterator
@@ -45,7 +46,18 @@ def server() -> Iterator[ModelServer]:
 
 
 @pytest.fixture
-def page_run(server: ModelServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> PageRun:
+def logging_as_before() -> Iterator[None]:
+    """A program may set up logging, as Litestar does; the tests after it have it as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    for handler in [each for each in root.handlers if each not in handlers]:
+        root.removeHandler(handler)
+    root.setLevel(level)
+
+
+@pytest.fixture
+def page_run(server: ModelServer, folder: Path, monkeypatch: pytest.MonkeyPatch, logging_as_before: None) -> PageRun:
     """Runs blocks in an empty folder, with an environment that leads to the model on loopback."""
     monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
     monkeypatch.setenv("OPENAI_API_KEY", "none")

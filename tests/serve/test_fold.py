@@ -6,14 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from run_logs import Scene, logged_now, scenes
 
 from aswarm._messages import WAITING, normalize, to_wire
 from aswarm.serve._entries import Entry
 from aswarm.serve._fold import fold
-from aswarm.testing import check_history
+from aswarm.testing import Answer, call, check_history
 
 pytestmark = pytest.mark.slow
 Json = dict[str, Any]
@@ -29,6 +29,25 @@ def without_marks(messages: list[Json]) -> list[Json]:
     return [new for new, old in zip(left, messages, strict=True) if not (old["role"] == "tool" and WAITING in old)]
 
 
+AGENT_TWICE = Scene(
+    [
+        Answer(
+            calls=[
+                call("transfer_to_b", call_id="c1"),
+                call("transfer_to_b", call_id="c1"),
+                call("ask", call_id="c1", n=0),
+            ]
+        ),
+        *["The end."] * 5,
+    ],
+    {"ask": True},
+    cut=None,
+    max_turns=2,
+    concurrent=False,
+)
+
+
+@example(AGENT_TWICE)
 @given(scenes())
 def test_a_log_says_at_every_event_what_the_response_says(scene: Scene) -> None:
     """With calls one after another, the fold of the log so far is the response of the run at that moment."""

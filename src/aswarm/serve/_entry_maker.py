@@ -218,10 +218,14 @@ class EntryMaker:
         return {**ids, **({"external": external} if external else {})}
 
     def _handoff(self, event: ToolCallFinished, response: Response) -> dict[str, Any]:
-        if response.agent.name == self.folded.active_agent or event.error is not None:
+        if event.error is not None:
             return {}
         tool = _tool(self._agent, event.name)
-        return {"handoff": response.agent.name, **({"is_agent": True} if tool is not None and tool.is_handoff else {})}
+        is_new = response.agent.name != self.folded.active_agent
+        return {
+            **({"handoff": response.agent.name} if is_new else {}),
+            **({"is_agent": True} if tool is not None and tool.is_handoff else {}),
+        }
 
     # --- what the response says, and the entries so far do not ---
 
