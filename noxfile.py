@@ -50,7 +50,7 @@ def tests(session: nox.Session) -> None:
     session.log(
         "about 12,000 tests; on two cores they take about eight minutes (`nox -s quick`: half of them, in seconds)"
     )
-    session.run("pytest", "-m", "not heavy", "--numprocesses=auto")
+    session.run("pytest", "-m", "not heavy", "--numprocesses=auto", "--durations=25")
 
 
 @nox.session

@@ -32,9 +32,9 @@ settings.load_profile("aswarm")
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the tests of a `matrix`, one in four stays; the others are `heavy`. Which ones does not change from run to run."""
+    """Of the `sampled` tests one in four stays; the others are `heavy`. Which ones does not change from run to run."""
     for item in items:
-        if item.get_closest_marker("matrix") and zlib.crc32(item.nodeid.encode()) % 4:
+        if item.get_closest_marker("sampled") and zlib.crc32(item.nodeid.encode()) % 4:
             item.add_marker(pytest.mark.heavy)
 
 

@@ -15,7 +15,7 @@ from aswarm import RunError
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("steps", range(0, 40, 3))
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_a_plain_cancel_at_any_step_leaves_nothing(nothing_left: Any, steps: int) -> None:
     """`task.cancel()` comes after so many steps of the event loop."""
     source = Echo(lambda _: asyncio.sleep(0))

@@ -10,6 +10,8 @@ import sys
 import pytest
 from blocking import keeping_server
 
+pytestmark = pytest.mark.sampled
+
 BEGIN = """
 import asyncio, os, sys, threading, time
 from aswarm import Agent, Swarm, ToolCallStarted, tool

@@ -23,6 +23,8 @@ from aswarm import Agent, AsyncSwarm, tool
 from aswarm.durable import DurableRuns
 from aswarm.testing import ScriptedModel, call
 
+pytestmark = pytest.mark.sampled
+
 MODULE = '''\
 import os
 from aswarm import Agent, AsyncSwarm, tool

@@ -18,6 +18,8 @@ from loopback import LoopbackServer, Reply, sse
 
 from aswarm.testing import Answer, call
 
+pytestmark = pytest.mark.sampled
+
 MORE = """
 import time
 

@@ -16,6 +16,8 @@ import httpx
 import pytest
 from cli_runs import AGENTS, invoke
 
+pytestmark = pytest.mark.sampled
+
 URL = re.compile(r"http://\S+/")
 
 

@@ -11,6 +11,8 @@ from cli_runs import AGENTS, ended, invoke, model, refused, started
 
 from aswarm.testing import Answer, call, check_history
 
+pytestmark = pytest.mark.sampled
+
 CASHIER = '''
 from aswarm import Hold, current_call, tool
 

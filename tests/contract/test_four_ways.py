@@ -144,7 +144,7 @@ TABLE = {
 
 
 @pytest.mark.parametrize("conversation", TABLE.values(), ids=TABLE.keys())
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_every_face_and_wire_gives_the_same(conversation: Conversation) -> None:
     """Messages, agent, context, usage and stop are the same through every face over every wire."""
     expected = await _outcome(conversation, "run", "whole")

@@ -15,6 +15,8 @@ from aswarm import Agent, AsyncSwarm
 from aswarm.conversations import Conflict, SQLiteStore
 from aswarm.testing import ScriptedModel, call, check_history
 
+pytestmark = pytest.mark.sampled
+
 KILLS = Path(__file__).with_name("conversation_kills.py")
 
 

@@ -11,6 +11,8 @@ pytest.importorskip("dbos", reason="durable runs need dbos")
 
 from durable_process import UNKNOWN, check, responses, started
 
+pytestmark = pytest.mark.sampled
+
 KEYS = [f"run-0:{turn}:{position}" for turn, position in [(1, 0), (1, 2), (3, 0), (3, 1)]]
 TOLD = ["worked 1", "looked 2", "worked 3", "clerk", "worked 4", "worked 5"]
 

@@ -20,7 +20,7 @@ from aswarm.durable import DurableRun, DurableRuns
 from aswarm.serve import KeyReused, NewRun, RunNotFound
 from aswarm.testing import Answer, Failure, ScriptedModel, call
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
 
 
 @pytest.fixture

@@ -29,6 +29,8 @@ from aswarm.serve import Entry, Limits, NewRun, Run, RunNotFound
 from aswarm.serve._log import Ending, LogRow
 from aswarm.testing import ScriptedModel, call
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.fixture
 def shop() -> Shop:

@@ -19,7 +19,7 @@ from aswarm.durable._postgres import PostgresLeases, PostgresLog
 from aswarm.serve import Limits, NewRun
 from aswarm.testing import call
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from aswarm.durable import DurableRun, DurableRuns
 from aswarm.serve import NewRun, Run, fold
 from aswarm.testing import Answer, ScriptedModel, call, check_history
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
 UNKNOWN = "cancelled; its outcome is unknown"
 
 

@@ -23,7 +23,7 @@ from aswarm.durable._engine import _json_serializer
 from aswarm.durable._leases import FileLeases
 from aswarm.testing import ScriptedModel, call
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def slow(verdict: Any) -> Callable[[Any], Any]:
 @pytest.mark.parametrize("backend", BACKENDS)
 @GUARD
 @pytest.mark.parametrize("is_async", [True, pytest.param(False, marks=pytest.mark.heavy)])
-@pytest.mark.matrix
+@pytest.mark.sampled
 def test_all_of_them_may_be_left_at_any_moment(guard: str, is_async: bool, backend: str) -> None:
     """`check_middleware` finds nothing, with plain and async checks."""
     check_middleware(GUARDS[guard](slow(None) if is_async else lambda _: None), backends=[backend])
@@ -131,7 +131,7 @@ async def test_a_run_is_left_after_each_step(guard: str, verdict: str, way: str)
 @pytest.mark.asyncio
 @GUARD
 @pytest.mark.parametrize("verdict", VERDICTS)
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_a_task_is_cancelled_after_each_step(guard: str, verdict: str, nothing_left: list[Any]) -> None:
     """A plain `task.cancel()` of asyncio, which is delivered once, also before the task has begun."""
     for count in range(60):
@@ -145,7 +145,7 @@ async def test_a_task_is_cancelled_after_each_step(guard: str, verdict: str, not
 
 @pytest.mark.asyncio
 @GUARD
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_a_plain_function_in_a_thread_may_be_a_check(guard: str, nothing_left: list[Any]) -> None:
     """What blocks is called in a thread by the check itself; a run that is left waits for it."""
 

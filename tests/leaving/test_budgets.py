@@ -35,7 +35,7 @@ def limit(scene: Scene, budget: Budget) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("name", LEFT)
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_leaving_a_run_with_a_budget(name: str, face: str) -> None:
     """All is as without one."""
     moment: Moment = MOMENTS[name]
@@ -53,7 +53,7 @@ async def test_leaving_a_run_with_a_budget(name: str, face: str) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("name", CUT)
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_a_budget_that_ends_a_run_in_the_middle(name: str, face: str) -> None:
     """The response is closed, the tools have ended, and the history is valid."""
     moment: Moment = MOMENTS[name]

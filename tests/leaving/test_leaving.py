@@ -167,7 +167,7 @@ async def leave_and_check(
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_leaving_on_asyncio(way: str, moment: str, face: str) -> None:
     """Whoever leaves, however and whenever: all is closed and ended, the history is valid, and can be gone on from."""
     await leave_and_check(way, moment, face)
@@ -178,7 +178,7 @@ async def test_leaving_on_asyncio(way: str, moment: str, face: str) -> None:
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("way", ANYIO_WAYS)
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_leaving_on_trio(way: str, moment: str, face: str) -> None:
     """The same on trio."""
     await leave_and_check(way, moment, face)
@@ -186,7 +186,7 @@ async def test_leaving_on_trio(way: str, moment: str, face: str) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS))
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_leaving_over_the_responses_api_on_asyncio(way: str, moment: str, face: str) -> None:
     """The same over the other API of OpenAI."""
     await leave_and_check(way, moment, face, "responses")
@@ -226,7 +226,7 @@ async def leave_and_check_traces(way: str, moment: str, face: str) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS))
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_leaving_a_traced_run_on_asyncio(way: str, moment: str, face: str) -> None:
     """`otel` changes nothing of it; no span is left open or current, and OpenTelemetry logs nothing."""
     await leave_and_check_traces(way, moment, face)
@@ -235,7 +235,7 @@ async def test_leaving_a_traced_run_on_asyncio(way: str, moment: str, face: str)
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 @pytest.mark.parametrize(("way", "moment", "face"), pairs(ANYIO_WAYS))
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_leaving_a_traced_run_on_trio(way: str, moment: str, face: str) -> None:
     """The same on trio."""
     await leave_and_check_traces(way, moment, face)

@@ -217,7 +217,7 @@ async def test_a_collected_generator_that_closes_its_stream(held_event: str) -> 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("held_event", EVENTS)
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_leaving_at_an_event_on_asyncio(way: Way, held_event: str) -> None:
     """Whatever event is held: leaving closes, ends and keeps everything, and does not touch the caller."""
     await leave_and_check(way, held_event)
@@ -229,7 +229,7 @@ async def test_leaving_at_an_event_on_asyncio(way: Way, held_event: str) -> None
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 @pytest.mark.parametrize("held_event", EVENTS)
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_leaving_at_an_event_on_trio(way: Way, held_event: str) -> None:
     """The same on trio, which warns of generators that are dropped rather than closed."""
     await leave_and_check(way, held_event)
@@ -248,7 +248,7 @@ OVER_RESPONSES = [
 @pytest.mark.filterwarnings("ignore:Async generator 'tests.leaving.test_streams.own_generator:ResourceWarning")
 @pytest.mark.filterwarnings("ignore:Async generator 'aswarm:ResourceWarning")
 @pytest.mark.parametrize(("way", "held_event", "anyio_backend"), OVER_RESPONSES)
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_leaving_at_an_event_over_the_responses_api(way: Way, held_event: str) -> None:
     """The same over the other API of OpenAI."""
     await leave_and_check(way, held_event, "responses")
@@ -258,7 +258,7 @@ async def test_leaving_at_an_event_over_the_responses_api(way: Way, held_event: 
 @pytest.mark.filterwarnings("ignore:Async generator 'tests.leaving.test_streams.own_generator:ResourceWarning")
 @pytest.mark.filterwarnings("ignore:Async generator 'aswarm:ResourceWarning")
 @pytest.mark.parametrize(("way", "held_event", "anyio_backend"), OVER_RESPONSES)
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_leaving_a_traced_run_at_an_event(way: Way, held_event: str) -> None:
     """No span is left open or current, whichever task closes the run, and OpenTelemetry logs nothing."""
     with traced() as traces:

@@ -28,6 +28,8 @@ from aswarm.mcp._outcomes import CallOutcome, outcome_of
 from aswarm.mcp._session import Connection
 from aswarm.testing import ScriptedCall, ScriptedModel, call
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:

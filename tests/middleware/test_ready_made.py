@@ -120,7 +120,7 @@ READY_MADE: dict[str, Callable[[Path], Middleware]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @pytest.mark.parametrize("name", READY_MADE)
-@pytest.mark.matrix
+@pytest.mark.sampled
 def test_all_of_them_may_be_left_at_any_moment(name: str, backend: str, tmp_path: Path) -> None:
     """`check_middleware` finds nothing."""
     check_middleware(READY_MADE[name](tmp_path), backends=[backend])

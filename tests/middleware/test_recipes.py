@@ -291,7 +291,7 @@ RECIPES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("recipe", list(RECIPES))
-@pytest.mark.matrix
+@pytest.mark.sampled
 def test_the_check_finds_nothing_wrong(recipe: str) -> None:
     """Each of them passes `check_middleware`."""
     check_middleware(RECIPES[recipe]())

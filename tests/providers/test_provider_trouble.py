@@ -171,7 +171,7 @@ def _check_cause_of_reset(error: CompletionError) -> None:
 
 @pytest.mark.parametrize("face", ["classic", "stream"])
 @pytest.mark.parametrize("where", ["client", "settings"])
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_a_stall_beyond_the_read_timeout(where: str, face: Face, api: Api) -> None:
     """A stream that says no more is a StreamInterrupted after the read timeout, and its connection is closed."""
     async with (

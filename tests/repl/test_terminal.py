@@ -16,6 +16,8 @@ from terminal import Terminal, terminal
 
 from aswarm.testing import Answer, call
 
+pytestmark = pytest.mark.sampled
+
 CHAT = """
 import asyncio, sys
 from aswarm import Agent, tool

@@ -34,7 +34,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 @pytest.mark.anyio
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize(("calls", "lines"), [(99, 0), (100, 1), (250, 1)])
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_an_unbounded_run_is_logged_once(
     caplog: pytest.LogCaptureFixture, face: str, calls: int, lines: int
 ) -> None:

@@ -227,7 +227,7 @@ PARTS = 8
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("leave", [cancel_task, cancel_task_twice, cancel_task_ever_after])
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_a_task_is_cancelled_at_any_step(leave: Leave, face: str, part: int) -> None:
     """A cancellation may come at any await: what is left is valid, and comes to the same end."""
     await check_every_step(leave, face, part, PARTS)
@@ -236,7 +236,7 @@ async def test_a_task_is_cancelled_at_any_step(leave: Leave, face: str, part: in
 @pytest.mark.anyio
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("face", FACES)
-@pytest.mark.matrix
+@pytest.mark.sampled
 async def test_a_scope_is_cancelled_at_any_step(face: str, part: int) -> None:
     """The same with a cancel scope, on both backends."""
     await check_every_step(cancel_scope, face, part, PARTS)

@@ -14,7 +14,7 @@ import pytest
 from served import events_of
 from service_process import ServiceProcess, service_process
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 SERVERS = [
     "uvicorn",

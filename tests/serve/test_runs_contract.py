@@ -41,7 +41,10 @@ def workshop() -> Workshop:
     return Workshop()
 
 
-@pytest.fixture(params=FACTORIES)
+KINDS = [pytest.param(kind, marks=pytest.mark.sampled if "durable" in kind else ()) for kind in FACTORIES]
+
+
+@pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     """The name of an implementation."""
     name: str = request.param

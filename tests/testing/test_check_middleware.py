@@ -57,7 +57,7 @@ def shows_nothing(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFi
 
 @pytest.mark.usefixtures("shows_nothing")
 @pytest.mark.parametrize("name", list(BAD))
-@pytest.mark.matrix
+@pytest.mark.sampled
 def test_a_bad_middleware_is_refused_with_its_rule(name: str) -> None:
     """The text has the rule that is broken and no other, and the first place; nothing is printed, logged or warned of."""
     middleware, rule = BAD[name]
@@ -198,7 +198,7 @@ GOOD_ON_ASYNCIO: dict[str, Middleware] = {
 
 @pytest.mark.usefixtures("shows_nothing")
 @pytest.mark.parametrize("name", list(GOOD))
-@pytest.mark.matrix
+@pytest.mark.sampled
 def test_a_good_middleware_passes(name: str) -> None:
     """Nothing is raised, and nothing is printed."""
     check_middleware(GOOD[name])

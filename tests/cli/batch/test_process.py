@@ -25,6 +25,8 @@ from terminal import terminal
 
 from aswarm.testing import Answer, call
 
+pytestmark = pytest.mark.sampled
+
 Process = subprocess.Popen[bytes]
 
 AGENTS = '''\
