@@ -50,7 +50,9 @@ def tests(session: nox.Session) -> None:
     session.log(
         "about 12,000 tests; on two cores they take about eight minutes (`nox -s quick`: half of them, in seconds)"
     )
-    session.run("pytest", "-m", "not heavy", "--numprocesses=auto", "--durations=25")
+    # Three workers for two cores, because the tests wait more than they compute.
+    workers = str((os.cpu_count() or 1) * 3 // 2)
+    session.run("pytest", "-m", "not heavy", "--numprocesses", workers, "--durations=25")
 
 
 @nox.session
@@ -305,7 +307,8 @@ def examples(session: nox.Session) -> None:
     requirements = [f"--requirement={path}" for path in sorted(Path("examples").glob("*/requirements.txt"))]
     session.install(".[cli]", *group("test"), *requirements)
     # `nox -s tests` leaves these out (norecursedirs in pyproject.toml): the library is tested without such weight.
-    session.run("pytest", "--numprocesses=auto", "tests/examples", *session.posargs)
+    # In one process, which runs four programs at once: each worker of xdist would run all of them.
+    session.run("pytest", "tests/examples", *session.posargs)
 
 
 def install_model(session: nox.Session, instead: str) -> None:

@@ -63,6 +63,7 @@ async def noted(began: list[float]) -> None:
     await anyio.sleep(1)
 
 
+@pytest.mark.heavy
 @in_virtual_time
 async def test_growth_begins_items_before_any_has_ended() -> None:
     """Items of many turns: more of them begin from the first round of answers on, not all of them at the end."""

@@ -310,6 +310,7 @@ def nothing(handlers: Any) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.asyncio
 @pytest.mark.parametrize("guard", PER_RUN)
 async def test_a_guard_costs_a_bounded_number_of_calls(guard: str) -> None:
