@@ -310,9 +310,10 @@ def nothing(handlers: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 @pytest.mark.asyncio
-@pytest.mark.parametrize("guard", PER_RUN)
+@pytest.mark.parametrize(
+    "guard", [pytest.param(name, marks=() if name == "input" else pytest.mark.heavy) for name in PER_RUN]
+)
 async def test_a_guard_costs_a_bounded_number_of_calls(guard: str) -> None:
     """For each run, and for each chunk, beside another middleware."""
     extra: dict[int, int] = {}
