@@ -360,22 +360,26 @@ async def test_old_runs_are_forgotten(tmp_path: Path, workshop: Workshop, monkey
             await runs[0].read()
 
 
+class FailingStore(MemoryStore):
+    """A store that cannot be read while `is_failing`."""
+
+    is_failing = False
+
+    async def load(self, conversation_id: str, /, *, until: int | None = None) -> Any:
+        if self.is_failing:
+            raise RunError("the store cannot be reached")
+        return await super().load(conversation_id, until=until)
+
+
 async def test_a_store_that_fails_begins_nothing(workshop: Workshop) -> None:
     """The error reaches the caller, and the conversation is free."""
-
-    class FailingStore(MemoryStore):
-        is_failing = True
-
-        async def load(self, conversation_id: str, /, *, until: int | None = None) -> Any:
-            if self.is_failing:
-                raise RunError("the store cannot be reached")
-            return await super().load(conversation_id, until=until)
 
     async with (
         FailingStore() as store,
         AsyncSwarm(ScriptedModel(["Here."]).client()) as swarm,
         LocalRuns(swarm, store, agents=workshop.agents()) as runs,
     ):
+        store.is_failing = True
         place = Place(runs, store)
         with pytest.raises(RunError, match="reached"):
             await place.start()
@@ -386,14 +390,6 @@ async def test_a_store_that_fails_begins_nothing(workshop: Workshop) -> None:
 
 async def test_a_store_that_fails_is_no_request_that_was_sent_twice(workshop: Workshop) -> None:
     """The same answers again get the known run only if the calls are answered; an error of the store is raised."""
-
-    class FailingStore(MemoryStore):
-        is_failing = False
-
-        async def load(self, conversation_id: str, /, *, until: int | None = None) -> Any:
-            if self.is_failing:
-                raise RunError("the store cannot be reached")
-            return await super().load(conversation_id, until=until)
 
     async with (
         FailingStore() as store,

@@ -15,7 +15,6 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, 
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from itertools import count
-from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, cast, overload
 
 import anyio
@@ -80,6 +79,8 @@ class DurableRuns(LoggedRuns):
     started DBOS, it is used, with its database for the steps.
     """
 
+    _left_because = HANDED_BACK
+
     def __init__(
         self,
         swarm: AsyncSwarm,
@@ -121,7 +122,6 @@ class DurableRuns(LoggedRuns):
         self._unqueued: set[str] = set()  # runs that this process has yet to put into the queue
         self._ends: dict[str, anyio.Event] = {}  # set when a run of another process has ended
         self._ends_wanted = anyio.Event()
-        self._resources = AsyncExitStack()
 
     def as_client(self) -> DurableRuns:
         """The same runs for a process that executes none: it starts, reads, cancels and answers them."""
@@ -198,28 +198,14 @@ class DurableRuns(LoggedRuns):
                 number, version, self.version, extra=NO_RUN,
             )  # fmt: skip
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.drain(0)
-        self._is_open = False
-        await self._resources.aclose()  # the exception of the block leaves as itself, not in a group
-
     async def drain(self, seconds: float) -> None:
         """Start no more runs here. Those that run after so many seconds are left to the other processes, or to the next one.
 
         A call of a function that is cut then is told as unknown. A second call does not wait longer than the first.
         """
-        self.draining.set()
         if self._is_open:
             self._engine.claim_no_more()
-        self._deadline = min(self._deadline, anyio.current_time() + seconds)
-        with anyio.CancelScope(shield=True):
-            with anyio.CancelScope(deadline=self._deadline):
-                await self._ended()
-            for live in list(self._live.values()):
-                live.cancel(HANDED_BACK)
-            await self._ended()
+        await super().drain(seconds)
 
     # --- starting ---
 
@@ -320,17 +306,16 @@ class DurableRuns(LoggedRuns):
         async with self._slots:
             while not self._leases.is_held:  # noqa: ASYNC110 - a lost connection is rare
                 await anyio.sleep(0.1)
+            taken: Taken | None = None
             try:
                 if self.draining.is_set:
                     await self._engine.put_back(run_id)
                     raise asyncio.CancelledError  # the engine must not take it for the end of the run
                 taken = await self.insist(lambda: self._access.call(self._log.take, run_id))
-            except BaseException:
-                self._leave_unexecuted(run_id)
-                raise
-            if taken is None:
-                self._leave_unexecuted(run_id)
-            else:
+            finally:
+                if taken is None:
+                    self._leave_unexecuted(run_id)
+            if taken is not None:
                 await self._attempt(taken)
 
     def _leave_unexecuted(self, run_id: str) -> None:

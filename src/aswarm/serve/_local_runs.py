@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from os import PathLike
-from types import TracebackType
 from typing import Self
 
 import anyio
@@ -66,7 +65,6 @@ class LocalRuns(LoggedRuns):
         super().__init__(Drivers(swarm, store, agents, limits, error_text), limits)
         self._path = getattr(store, "path", None) if log is None else log
         self._lease = silent_seconds
-        self._resources = AsyncExitStack()
 
     # --- the life of this object ---
 
@@ -91,27 +89,6 @@ class LocalRuns(LoggedRuns):
             self._resources = stack.pop_all()
         self._is_open = True
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.drain(0)
-        self._is_open = False
-        await self._resources.aclose()  # the exception of the block leaves as itself, not in a group
-
-    async def drain(self, seconds: float) -> None:
-        """Start no more runs, and wait until all have ended. Those that run after so many seconds are stopped, and kept.
-
-        A second call does not wait longer than the first.
-        """
-        self.draining.set()
-        self._deadline = min(self._deadline, anyio.current_time() + seconds)
-        with anyio.CancelScope(shield=True):
-            with anyio.CancelScope(deadline=self._deadline):
-                await self._ended()
-            for live in list(self._live.values()):
-                live.cancel("shutdown")
-            await self._ended()
 
     # --- starting ---
 

@@ -12,8 +12,9 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import replace
+from types import TracebackType
 
 import anyio
 import anyio.abc
@@ -43,6 +44,7 @@ class LoggedRuns(ABC):
     _access: LogAccess
     _changes: Changes
     _background: anyio.abc.TaskGroup
+    _left_because = "shutdown"  # why a run is cancelled that runs when `drain` waits no longer
 
     def __init__(self, drivers: Drivers, limits: Limits) -> None:
         self.limits = limits
@@ -53,6 +55,7 @@ class LoggedRuns(ABC):
         self.draining = Draining()
         self._deadline = math.inf
         self._is_open = False
+        self._resources = AsyncExitStack()
 
     @abstractmethod
     async def _launch(self, live: LiveRun, driver: Driver) -> None:
@@ -73,6 +76,27 @@ class LoggedRuns(ABC):
     async def _ended(self) -> None:
         while self._live:
             await next(iter(self._live.values())).ended.wait()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.drain(0)
+        self._is_open = False
+        await self._resources.aclose()  # the exception of the block leaves as itself, not in a group
+
+    async def drain(self, seconds: float) -> None:
+        """Start no more runs, and wait until all have ended. Those that run after so many seconds are stopped, and kept.
+
+        A second call does not wait longer than the first.
+        """
+        self.draining.set()
+        self._deadline = min(self._deadline, anyio.current_time() + seconds)
+        with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(deadline=self._deadline):
+                await self._ended()
+            for live in list(self._live.values()):
+                live.cancel(self._left_because)
+            await self._ended()
 
     # --- starting ---
 
