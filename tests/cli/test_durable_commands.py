@@ -122,6 +122,10 @@ def test_a_run_is_answered_stopped_and_deleted() -> None:
             ["batch", "shop:boss", "in.jsonl", "--store", URL, "--code-version", "1", "--rpm", "5"],
             "--rpm is not for durable",
         ),
+        (
+            ["batch", "shop:boss", "in.jsonl", "--store", URL, "--code-version", "1", "--attempts", "5"],
+            "--attempts is not for durable",
+        ),
     ],
     ids=str,
 )
@@ -186,6 +190,55 @@ def test_an_item_that_fails_is_told() -> None:
     (line,) = lines(result.stdout)
     assert line["status"] == "error"
     assert "broken" in line["error"]["message"]
+
+
+STORE = ["--store", URL, "--code-version", "1"]
+
+
+def test_an_item_that_failed_runs_again() -> None:
+    """The same command runs it again; the item that ended keeps its outcome."""
+    Path("in.jsonl").write_text('{"id": 1, "input": "Hi!"}\n{"id": 2, "input": "Bye!"}\n')
+    command = ["batch", "shop:boss", "in.jsonl", *STORE, "--concurrency", "1"]
+    with model("Hello.", refused("400 Bad Request", "broken"), "Goodbye.") as server:
+        first, second, third = (invoke(*command, server=server) for _ in range(3))
+    assert [result.exit_code for result in (first, second, third)] == [1, 0, 0]
+    assert [line["status"] for line in lines(first.stdout)] == ["answer", "error"]
+    for result in (second, third):
+        assert {line["id"]: line["text"] for line in lines(result.stdout)} == {1: "Hello.", 2: "Goodbye."}
+
+
+def test_a_batch_stops_after_an_error() -> None:
+    """With --on-error stop, the items that have not begun do not begin."""
+    Path("in.jsonl").write_text('{"input": "Hi!"}\n' * 3)
+    with model(refused("400 Bad Request", "broken"), "Hello.") as server:
+        result = invoke(
+            "batch", "shop:boss", "in.jsonl", *STORE, "--concurrency", "1", "--on-error", "stop", server=server
+        )
+    assert [line["status"] for line in lines(result.stdout)] == ["error"]
+
+
+def test_an_item_that_waited_has_the_outcome_of_its_answer() -> None:
+    """`aswarm runs answer` decides; the same batch again executes what continues, and writes its outcome."""
+    Path("in.jsonl").write_text('{"id": 1, "input": "Pay!"}\n')
+    command = ["batch", "shop:boss", "in.jsonl", *STORE]
+    with model([call("pay", call_id="p", amount=5)], "It is paid.") as server:
+        first = invoke(*command, server=server)
+        (waiting,) = lines(invoke("runs", "list", URL, "--status", "waiting").stdout)
+        invoke("runs", "answer", "shop:runs", waiting["id"], "p=yes")
+        assert lines(invoke("runs", "list", URL, "--status", "waiting").stdout) == []
+        second = invoke(*command, server=server)
+    assert first.exit_code == 3
+    assert [line["status"] for line in lines(first.stdout)] == ["waiting"]
+    assert [line["text"] for line in lines(second.stdout)] == ["It is paid."]
+    assert waiting["reason"] == "waiting"
+
+
+def test_a_line_with_decisions_is_rejected() -> None:
+    """Its text says how a durable run is answered."""
+    Path("in.jsonl").write_text('{"input": "Pay!", "resume": {"p": true}}\n')
+    result = invoke("batch", "shop:boss", "in.jsonl", *STORE)
+    assert result.exit_code == 1
+    assert "aswarm runs answer" in result.stderr
 
 
 @pytest.mark.slow

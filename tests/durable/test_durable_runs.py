@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from durables import Shop, durable
 
 from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Deny, Hold, RunError, current_call
 from aswarm import Answer as AnswerOf
+from aswarm.batch import Item
 from aswarm.durable import DurableRun, DurableRuns
 from aswarm.serve import KeyReused, NewRun, RunNotFound
 from aswarm.testing import Answer, Failure, ScriptedModel, call
@@ -192,6 +195,36 @@ async def test_a_batch_is_a_map(tmp_path: Path, shop: Shop) -> None:
                 async for run in runs.map("Boss", items, run_ids=lambda at: f"item-{at}", concurrency=2)
             }
             assert found == {"item-0": "A", "item-1": "B", "item-2": "C"}
+
+
+async def test_a_map_does_not_wait_for_its_items(tmp_path: Path, shop: Shop) -> None:
+    """A run that has ended is yielded while the source of the items waits for the next one. An item may name its agent."""
+    more = anyio.Event()
+
+    async def items() -> AsyncGenerator[Item]:
+        yield Item("a", id="first", agent=shop.agents()[1])
+        await more.wait()
+
+    async with durable(tmp_path, ["A"], shop) as runs:
+        async for run in runs.map("Boss", items()):
+            assert (run.id, run.record.agent) == ("first", "Clerk")
+            more.set()
+
+
+@pytest.mark.parametrize(
+    ("item", "settings", "text"),
+    [
+        (Item("a"), {}, "needs an id"),
+        (Item("a", id=1, resume=True), {}, "answer()"),
+        (Item("a", id=1), {"concurrency": 0}, "at least 1"),
+    ],
+    ids=str,
+)
+async def test_what_a_map_cannot_run(tmp_path: Path, shop: Shop, item: Item, settings: Any, text: str) -> None:
+    """It says what to do."""
+    async with durable(tmp_path, [], shop) as runs:
+        with pytest.raises(ConfigurationError, match=re.escape(text)):
+            await anext(runs.map("Boss", [item], **settings))
 
 
 async def test_old_runs_are_deleted(tmp_path: Path, shop: Shop) -> None:

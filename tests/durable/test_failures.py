@@ -26,7 +26,7 @@ from aswarm.durable import DurableRuns
 from aswarm.durable._replay import Replay
 from aswarm.guards import Block, guard_input
 from aswarm.serve import Entry, Limits, NewRun, Run, RunNotFound
-from aswarm.serve._log import Ending, LogRow
+from aswarm.serve._log import LogRow
 from aswarm.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.sampled
@@ -169,7 +169,7 @@ async def test_a_process_that_ends_takes_nothing(tmp_path: Path, shop: Shop) -> 
         await runs.start("Boss", "Hi!", run_id="2")
         runs.draining.set()
         with pytest.raises(asyncio.CancelledError):
-            await runs._execute("2")
+            await runs._executions.execute("2")
         assert await runs._engine.status("2") == "ENQUEUED"
 
 
@@ -407,7 +407,7 @@ async def test_a_process_without_its_lock_begins_no_run(
         with anyio.fail_after(60):
             assert (await run.result()).text == "Hello."
         assert runs._log.take("r") is None
-        await runs._execute("r")
+        await runs._executions.execute("r")
 
 
 @pytest.mark.asyncio
@@ -452,13 +452,13 @@ async def test_an_execution_that_has_lost_its_run_writes_nothing(
             patched.setattr("aswarm.durable._attempt.RunAttempt._drive", lost)
             run = await runs.start("Boss", "Hi!", run_id="r")
             with anyio.fail_after(60):
-                while runs._executed or runs._live:
+                while runs._executions.running or runs._live:
                     await anyio.sleep(0.01)
         assert (await runs.run("r")).record.is_running
         await runs._engine.put_back("r")
         with anyio.fail_after(60):
             assert (await run.result()).text == "Hello."
-            await runs._close((await runs.run("r")).record, Ending("stopped", "late"), {}, "RunStopped")
+            await runs._failover.stop("r", "late")
             assert (await runs.run("r")).record.status == "finished"
     await runs._engine.aclose()  # once more is nothing
 
@@ -487,7 +487,7 @@ async def test_the_queue_may_be_quicker_than_the_start(
 
         async def waiting(run_id: str) -> None:
             await enqueue(run_id)
-            while run_id not in runs._executed:
+            while run_id not in runs._executions.running:
                 await anyio.sleep(0.01)
 
         monkeypatch.setattr(runs._engine, "enqueue", waiting)

@@ -140,7 +140,7 @@ async def test_a_message_in_the_log_is_in_the_conversation_after_a_crash(tmp_pat
         assert (stored.agent, stored.context_variables) == ("Boss", {"name": "Ann"})
         roles = [message["role"] for message in await place.history(conversation="old")]
         assert roles == ["user", "assistant", "tool", "user"]  # the open call is closed, as the run would have done
-        assert {record.reason for record in await place.runs.list(user="ann")} == {"process_died", None}
+        assert {record.reason for record in await place.runs.list(user="ann")} == {"process_died", "waiting"}
 
 
 async def test_a_message_that_the_conversation_has_is_not_added(tmp_path: Path, workshop: Workshop) -> None:

@@ -199,8 +199,8 @@ def _recordable(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[di
 def _check_json(value: object, place: object) -> None:
     if not isinstance(place, str):
         raise ConfigurationError(
-            f"the journal cannot record the context variable {place!r}, because its key is not a str. Use a str, or "
-            "run without a journal"
+            f"the context variable {place!r} cannot be recorded, because its key is not a str. Use a str, or run without "
+            "a journal or durable runs"
         )
     if type(value) is dict:
         for key, item in cast("dict[object, object]", value).items():
@@ -210,7 +210,7 @@ def _check_json(value: object, place: object) -> None:
             _check_json(item, f"{place}[{position}]")
     elif not (value is None or type(value) in (str, int, float, bool)):
         raise ConfigurationError(
-            f"the context variable {place} was set to {shown(value, 80)}, which the journal cannot record. It records "
-            "values that JSON can hold (dict with str keys, list, str, int, float, bool, None). Set the variable to "
-            "such a value, or run without a journal"
+            f"the context variable {place} was set to {shown(value, 80)}, which cannot be recorded. A journal and durable "
+            "runs record values that JSON can hold (dict with str keys, list, str, int, float, bool, None). Set the variable "
+            "to such a value, or run without them"
         )

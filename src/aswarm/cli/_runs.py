@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aswarm.durable import DurableRun, DurableRuns
     from aswarm.serve import RunRecord
 
-_STATUSES = ("running", "finished", "failed", "stopped")
+_STATUSES = ("running", "waiting", "finished", "failed", "stopped")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _TARGET = (
     "TARGET is module:attribute, such as agents:runs, or path/to/file.py:attribute. It names a DurableRuns, or a function without "
@@ -118,7 +118,9 @@ runs = _Runs(
 
 @command("list", text=f"List the newest runs of all users.\n\n{_OR_URL}")
 @click.argument("target")
-@click.option("--status", type=click.Choice(_STATUSES), help="Only runs with this status.")
+@click.option(
+    "--status", type=click.Choice(_STATUSES), help="Only runs with this status; waiting: those that wait for an answer."
+)
 @click.option(
     "--limit", metavar="N", type=click.IntRange(min=1), default=100, show_default=True, help="The most runs to list."
 )

@@ -11,13 +11,13 @@ import logging
 import math
 import os
 import socket
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
-from itertools import count
 from typing import Any, Literal, Self, TypeVar, cast, overload
 
 import anyio
+import anyio.abc
 import sniffio
 
 from aswarm._agent import Agent
@@ -30,29 +30,29 @@ from aswarm.batch import Item
 from aswarm.conversations import Conflict, Store
 from aswarm.serve._changes import Changes
 from aswarm.serve._driving import Driver, Drivers
-from aswarm.serve._entries import Entry, now
-from aswarm.serve._entry_maker import EntryMaker
+from aswarm.serve._entries import Entry
 from aswarm.serve._live import LiveRun
-from aswarm.serve._log import Ending, LogRow
+from aswarm.serve._log import LogRow
 from aswarm.serve._log_access import LogAccess
 from aswarm.serve._logged_runs import LoggedRuns, ending_of
 from aswarm.serve._runs import Limits, NewRun, RunRecord, RunStatus
 from aswarm.serve._shutdown import Draining
 
-from ._attempt import HANDED_BACK, RunAttempt
+from ._attempt import HANDED_BACK
 from ._database import Database
 from ._durable_run import DurableRun
 from ._engine import Engine, EngineSettings
+from ._executions import Executions
+from ._failover import Failover
 from ._leases import Leases
-from ._log import DurableLog, Taken
+from ._log import DurableLog
+from ._map import Plan, run_all
 from ._work import Work
 
 logger = logging.getLogger("aswarm")
 T = TypeVar("T")
 
 _FORGET_EVERY = 60.0
-# A process that died may have shown entries to readers that it had not written. The numbers after them are not used again.
-_GAP = 10_000
 _NO_USER = "-"  # an id of a user is not empty
 _IDS_AT_ONCE = 500
 _SECONDS_AFTER_FAILURE = 1.0
@@ -114,12 +114,11 @@ class DurableRuns(LoggedRuns):
             self._database.url, version, self._executor, max(1, concurrency), global_concurrency, starts_per, poll_seconds,
             threads, sync, works=concurrency > 0,
         )  # fmt: skip
-        self._slots: anyio.CapacityLimiter
+        self._executions: Executions
         self._log: DurableLog
         self._leases: Leases
         self._engine: Engine
-        self._executed: set[str] = set()  # runs that are executed here
-        self._unqueued: set[str] = set()  # runs that this process has yet to put into the queue
+        self._failover: Failover
         self._ends: dict[str, anyio.Event] = {}  # set when a run of another process has ended
         self._ends_wanted = anyio.Event()
 
@@ -144,59 +143,62 @@ class DurableRuns(LoggedRuns):
         if sniffio.current_async_library() != "asyncio":
             raise ConfigurationError("durable runs work on asyncio only, because DBOS does")
         self.draining, self._deadline = Draining(), math.inf
-        self._slots = anyio.CapacityLimiter(max(1, self.concurrency))
-        failure: Exception | None = None
+        self._executions = Executions(self, max(1, self.concurrency))
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(cast("Any", self.store))
-            if self._engine_settings.works:
-                self._executor = Engine.executor_of_host() or self._executor
-            log = await anyio.to_thread.run_sync(self._database.log, self._executor)
-            stack.callback(log.close)
-            self._log = log  # pyright: ignore[reportIncompatibleVariableOverride]
-            self._access = LogAccess(log)
-            self._changes = Changes(lambda: self._access.call(log.data_version), seconds=0.05, errors=log.errors)
-            self._leases = self._database.leases(log)
-            await self._leases.hold(self._executor)
-            stack.push_async_callback(self._leases.aclose)
-            self._background = background = await stack.enter_async_context(anyio.create_task_group())
-            stack.callback(background.cancel_scope.cancel)
-            for work in (self._access.write_all, self._leases.watch, self._touch, self._watch_ends):
-                background.start_soon(work)
-            engine = self._engine = Engine(self._engine_settings, self._execute)
-            stack.push_async_callback(engine.aclose)
-            try:
-                await engine.open()
-            except Exception as error:  # noqa: BLE001 - raised below: the task group would wrap it
-                failure = error
-            else:
-                keeping = await stack.enter_async_context(anyio.create_task_group())
-                stack.callback(keeping.cancel_scope.cancel)
-                keeping.start_soon(self._changes.poll, self._apply_cancel_requests, lambda: True)
-                keeping.start_soon(self._keep)
-                self._changes.wake_poller()
+            await self._open_log(stack)
+            failure = await self._open_engine(stack)
+            if failure is None:
                 self._resources, self._is_open = stack.pop_all(), True
         if failure is not None:
             raise failure
-        await self._warn_of_versions()
+        return self
+
+    async def _open_log(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(cast("Any", self.store))
+        if self._engine_settings.works:
+            self._executor = Engine.executor_of_host() or self._executor
+        log = await anyio.to_thread.run_sync(self._database.log, self._executor)
+        stack.callback(log.close)
+        self._log = log  # pyright: ignore[reportIncompatibleVariableOverride]
+        self._access = LogAccess(log)
+        self._changes = Changes(lambda: self._access.call(log.data_version), seconds=0.05, errors=log.errors)
+        self._leases = self._database.leases(log)
+        await self._leases.hold(self._executor)
+        stack.push_async_callback(self._leases.aclose)
+
+    async def _open_engine(self, stack: AsyncExitStack) -> Exception | None:
+        """Start everything that works in the background. Returns what has failed: a task group would wrap what is raised."""
+        self._background = await _started(
+            stack, self._access.write_all, self._leases.watch, self._touch, self._watch_ends
+        )
+        engine = self._engine = Engine(self._engine_settings, self._executions.execute)
+        stack.push_async_callback(engine.aclose)
+        self._failover = Failover(self._log, self._access, self._changes, self._leases, engine, self._max_deaths)
+        try:
+            await engine.open()
+            await self._warn()
+        except Exception as error:  # noqa: BLE001 - the caller raises it
+            return error
+        await _started(stack, self._poll, self._keep)
+        self._changes.wake_poller()
+        return None
+
+    async def _poll(self) -> None:
+        await self._changes.poll(self._apply_cancel_requests, lambda: True)
+
+    async def _warn(self) -> None:
+        for version, number in (await self._access.call(self._log.versions)).items():
+            if version != self.version:
+                logger.warning(
+                    "%d runs of the version %r have not ended; they wait for a process of that version (this one is %r)",
+                    number, version, self.version, extra=NO_RUN,
+                )  # fmt: skip
         if self.concurrency and has_rate_limits(self.drivers.swarm):
             logger.warning(
                 "the RateLimits of the swarm hold for this process alone; give each process its share of them, or limit the "
                 "runs of all processes with global_concurrency or starts_per",
                 extra=NO_RUN,
             )
-        return self
-
-    async def _warn_of_versions(self) -> None:
-        others = {
-            version: count
-            for version, count in (await self._access.call(self._log.versions)).items()
-            if version != self.version
-        }
-        for version, number in others.items():
-            logger.warning(
-                "%d runs of the version %r have not ended; they wait for a process of that version (this one is %r)",
-                number, version, self.version, extra=NO_RUN,
-            )  # fmt: skip
 
     async def drain(self, seconds: float) -> None:
         """Start no more runs here. Those that run after so many seconds are left to the other processes, or to the next one.
@@ -266,8 +268,13 @@ class DurableRuns(LoggedRuns):
         """The run with this id, of any user: for tools of an operator. Raises RunNotFound."""
         return DurableRun(self, await self._access.call(self._log.any_record, run_id))
 
-    async def records(self, *, status: RunStatus | None = None, limit: int = 100) -> list[RunRecord]:
-        """The newest runs of all users, or those with this status: for tools of an operator."""
+    async def records(
+        self, *, status: RunStatus | Literal["waiting"] | None = None, limit: int = 100
+    ) -> list[RunRecord]:
+        """The newest runs of all users, or those with this status: for tools of an operator.
+
+        "waiting": those that have finished with calls that wait for an answer, and have got none yet.
+        """
         return await self._access.call(self._log.all_records, status, limit)
 
     async def _begin_shielded(self, new: NewRun, driver: Driver) -> RunRecord:
@@ -296,59 +303,10 @@ class DurableRuns(LoggedRuns):
             logger.exception(
                 "the run %s could not begin; another attempt follows", run_id, extra=live.record.log_fields
             )
-            self._unqueued.add(run_id)
-        self._leave_unexecuted(run_id)  # another process may be the one that executes it
+            self._failover.enqueue_later(run_id)
+        self._executions.leave(run_id)  # another process may be the one that executes it
 
     # --- executing ---
-
-    async def _execute(self, run_id: str) -> None:
-        """Execute a run. The engine calls this once for each attempt, in a task of its own."""
-        async with self._slots:
-            while not self._leases.is_held:  # noqa: ASYNC110 - a lost connection is rare
-                await anyio.sleep(0.1)
-            taken: Taken | None = None
-            try:
-                if self.draining.is_set:
-                    await self._engine.put_back(run_id)
-                    raise asyncio.CancelledError  # the engine must not take it for the end of the run
-                taken = await self.insist(lambda: self._access.call(self._log.take, run_id))
-            finally:
-                if taken is None:
-                    self._leave_unexecuted(run_id)
-            if taken is not None:
-                await self._attempt(taken)
-
-    def _leave_unexecuted(self, run_id: str) -> None:
-        """Do not keep a run that was started here as one that runs here; otherwise `drain` would wait for it."""
-        if run_id not in self._executed and (live := self._live.pop(run_id, None)) is not None:
-            live.leave()
-
-    async def _attempt(self, taken: Taken) -> None:
-        record, run_id = taken.record, taken.record.id
-        live = self._live.get(run_id)
-        if live is not None and run_id in self._executed:  # the engine has given the run out again
-            live.fence()
-            live.leave()
-            live = None
-        if live is None:
-            live = self._live[run_id] = LiveRun(record)
-            live.begin_at(record.last + 1 if taken.attempts == 1 else record.last + 1 + _GAP)
-        self._executed.add(run_id)
-        if taken.cancel is not None:
-            live.cancel(taken.cancel)
-        attempt = RunAttempt(self, live, taken)
-        try:
-            await attempt.execute()
-            if attempt.is_left:
-                await self._hand_back(run_id)
-        finally:
-            self._executed.discard(run_id)
-            if self._live.get(run_id) is live:  # it has not ended here
-                self._live.pop(run_id)
-                live.leave()
-            self._changes.notify()
-        if attempt.is_left or live.is_fenced:
-            raise asyncio.CancelledError  # the engine must not take it for the end of the run
 
     async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
         """Await the call until the database does what it asks. A process that ends leaves the run to the others then."""
@@ -370,15 +328,6 @@ class DurableRuns(LoggedRuns):
                 live.fence()
                 raise asyncio.CancelledError  # another process continues the run, at its last step
 
-    async def _hand_back(self, run_id: str) -> None:
-        """Put a run that this process has left into the queue; the others find it there, once this process has ended."""
-        with anyio.CancelScope(shield=True):
-            try:
-                await self._access.call(self._log.hand_back, run_id)
-                await self._engine.put_back(run_id)
-            except Exception:  # they take it over like that of a dead process
-                logger.exception("the run %s cannot be handed back", run_id, extra={"run_id": run_id, "agent": None})
-
     # --- the other methods of `Runs` ---
 
     async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
@@ -395,17 +344,7 @@ class DurableRuns(LoggedRuns):
             if live := self._live.get(run_id):
                 live.cancel(reason)
                 continue
-            record = await self._access.call(self._log.any_record, run_id)
-            (last,) = EntryMaker().stopped(reason)
-            await self._close(record, Ending("stopped", reason), last.fields, last.type)
-
-    async def _close(self, record: RunRecord, ending: Ending, fields: Mapping[str, Any], kind: str) -> None:
-        """End a run that no process executes."""
-        last = Entry(record.last + 1 + _GAP, now(), kind, fields)
-        if await self._access.call(self._log.end, record.id, LogRow(last.seq, last.seq, last.to_json()), ending):
-            with suppress(Exception):  # it is in the queue, or was never there
-                await self._engine.cancel(record.id)
-            self._changes.notify()
+            await self._failover.stop(run_id, reason)
 
     # --- other processes ---
 
@@ -427,53 +366,7 @@ class DurableRuns(LoggedRuns):
             await anyio.sleep(self._failover_seconds)
 
     async def _close_expired(self) -> bool:
-        """Take over the runs of dead processes. Returns whether one of them is over."""
-        for run_id in list(self._unqueued):
-            await self._engine.enqueue(run_id)
-            self._unqueued.discard(run_id)
-        is_over = False
-        others = {*await self._access.call(self._log.owners), *await self._engine.executors()} - {self._executor}
-        for executor in others:
-            if await self._access.call(self._leases.take, executor):
-                try:
-                    is_over |= await self._take_over(executor)
-                finally:
-                    await self._access.call(self._leases.drop, executor)
-        return is_over
-
-    async def _take_over(self, dead: str) -> bool:
-        """Take over what a dead process was responsible for, and what it executed. Its lock is held: no other process does."""
-        is_over = False
-        adopted = await self._access.call(self._log.adopt, dead)
-        executed = await self._engine.executed_by(dead)
-        for record, deaths in adopted:
-            if deaths is None:  # it died before the run was recorded
-                await self._access.call(self._log.withdraw, record.id)
-            elif deaths >= self._max_deaths:
-                await self._fail(record, f"{deaths} processes died while they executed it, so it is not executed again")
-            elif record.id in executed or await self._continues(record):
-                continue
-            is_over = True
-            executed.discard(record.id)
-        for run_id in executed:
-            logger.info("the run %s is taken over", run_id, extra={"run_id": run_id, "agent": None})
-            await self._engine.put_back(run_id)
-        return is_over
-
-    async def _continues(self, record: RunRecord) -> bool:
-        """See that a run that no dead process executed will be executed. False if it has been ended here."""
-        status = await self._engine.status(record.id)
-        if status is None:
-            await self._engine.enqueue(record.id)
-        elif status not in ("ENQUEUED", "PENDING"):
-            await self._fail(record, f"its workflow has the status {status} in DBOS, and its log has no end")
-            return False
-        return True
-
-    async def _fail(self, record: RunRecord, why: str) -> None:
-        logger.error("the run %s has ended: %s", record.id, why, extra=record.log_fields)
-        error = {"type": "RunError", "message": why, "public_message": "The run ended with an error."}
-        await self._close(record, Ending("failed", "RunError"), {"error": error}, "RunFailed")
+        return await self._failover.take_over()
 
     # --- deleting ---
 
@@ -519,7 +412,7 @@ class DurableRuns(LoggedRuns):
                 self._ends_wanted = anyio.Event()
             await anyio.sleep(_LOOK_EVERY)
 
-    async def map(
+    def map(
         self,
         agent: str,
         items: Iterable[Messages | Item] | AsyncIterable[Messages | Item],
@@ -528,48 +421,22 @@ class DurableRuns(LoggedRuns):
         concurrency: int = 100,
         context_variables: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[DurableRun, None]:
-        """Run the agent for each item, in all processes together. Yields the runs as they end.
+        """Run an agent for each item, in all processes together. Yields the runs as they end.
 
-        `items`: messages, or `Item`s of `aswarm.batch`, whose ids, messages and context variables count. `run_ids`: an id for each item,
-        or a function of its position; without it, the ids of the items. With the same ids, a second call continues the first: what has ended is
-        yielded again, and nothing runs twice. `concurrency`: how many are started and have not ended.
+        `agent`: its name. `items`: messages, or `Item`s of `aswarm.batch`; an agent of an item must be one of `agents`. `run_ids`: an
+        id for each item, or a function of its position, from 0; without it, the ids of the items. With the same ids, a second
+        call continues the first: a run that has ended is yielded again, and nothing runs twice. `concurrency`: how many runs
+        are started and have not ended. `context_variables`: of all runs; those of an item are laid over them.
+
+        Raises ConfigurationError for an item without an id, and for one with `resume=`: `DurableRun.answer` continues a run that waits.
         """
-        ids = None if run_ids is None else map(run_ids, count()) if callable(run_ids) else iter(run_ids)
-        waiting = aiter(items) if isinstance(items, AsyncIterable) else _each(items)
-        tasks: set[asyncio.Task[DurableRun]] = set()
-        is_open = True
-        try:
-            while is_open or tasks:
-                while is_open and len(tasks) < concurrency:
-                    item = await anext(waiting, None)
-                    is_open = item is not None
-                    if item is not None:
-                        run_id, given = _named(item, ids)
-                        tasks.add(asyncio.create_task(self._one(agent, run_id, given, context_variables)))
-                if tasks:
-                    done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                    for task in done:
-                        yield task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _one(self, agent: str, run_id: str, item: Item, context: Mapping[str, Any] | None) -> DurableRun:
-        context = {**(context or {}), **(item.context_variables or {})}
-        run = await self.start(agent, item.messages, context, run_id=run_id)
-        await run.wait()
-        return run
+        return run_all(self, Plan(agent, run_ids, concurrency, context_variables or {}), items)
 
 
-async def _each(items: Iterable[Messages | Item]) -> AsyncGenerator[Messages | Item, None]:
-    for item in items:
-        yield item
-
-
-def _named(item: Messages | Item, ids: Iterator[str] | None) -> tuple[str, Item]:
-    given = item if isinstance(item, Item) else Item(item)
-    run_id = given.id if ids is None else next(ids, None)
-    if run_id is None:
-        raise ConfigurationError("map needs an id for each item: pass run_ids=, or Item(..., id=...)")
-    return str(run_id), given
+async def _started(stack: AsyncExitStack, *works: Callable[[], Coroutine[Any, Any, None]]) -> anyio.abc.TaskGroup:
+    """A task group with these works, which last until the stack ends."""
+    group = await stack.enter_async_context(anyio.create_task_group())
+    stack.callback(group.cancel_scope.cancel)
+    for work in works:
+        group.start_soon(work)
+    return group

@@ -123,12 +123,24 @@ class DurableLog(RunLog):
         )
 
     def all_records(self, status: str | None, limit: int) -> list[RunRecord]:
-        """The newest runs of all users."""
-        where, values = ("WHERE status = ?", [status]) if status is not None else ("", [])
+        """The newest runs of all users. With the status "waiting", those that wait for an answer, and have got none."""
+        where = {
+            None: "",
+            "waiting": f"WHERE status = 'finished' AND reason = 'waiting' AND NOT EXISTS ({self._later})",
+        }.get(status, "WHERE status = ?")
+        values = [status] * where.count("?")
         rows = self._rows(
             f"SELECT {RECORD} FROM aswarm_run {where} ORDER BY started DESC, {self._order} DESC LIMIT ?", *values, limit
         )
         return [record_of(row) for row in rows]
+
+    @property
+    def _later(self) -> str:
+        """Later runs of the conversation of a run."""
+        return (
+            'SELECT 1 FROM aswarm_run later WHERE later."user" = aswarm_run."user" AND '
+            f"later.conversation = aswarm_run.conversation AND later.{self._order} > aswarm_run.{self._order}"
+        )
 
     def any_record(self, run_id: str) -> RunRecord:
         """The record of a run of any user. Raises RunNotFound."""

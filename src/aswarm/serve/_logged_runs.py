@@ -330,7 +330,8 @@ def ending_of(last: Entry) -> Ending:
     """What the last entry says of the end."""
     match last.type:
         case "RunFinished":
-            return Ending("finished")
+            stop = last.response["stop"] if last.response else "answer"
+            return Ending("finished", None if stop == "answer" else stop)
         case "RunFailed":
             return Ending("failed", last.fields["error"]["type"])
         case _:

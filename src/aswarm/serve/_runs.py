@@ -107,7 +107,8 @@ class NewRun:
 class RunRecord:
     """What is known about a run. Times are milliseconds since the epoch.
 
-    `reason`: why a stopped run was stopped, as a code such as "cancelled"; of a run that has failed, the name of the error.
+    `reason`: why a stopped run was stopped, as a code such as "cancelled"; of a run that has failed, the name of the error;
+    of one that has finished without an answer, the `stop` of its response, such as "waiting".
     `last`: the number of its last entry so far, -1 if it has none yet.
     `is_new` is True in the answer to the call of `start` that has begun it.
     """

@@ -34,6 +34,8 @@ from ._records import BadLine, InputRecord
 from ._rejected import RejectedLines, rejected_path
 from ._threads import in_thread
 
+_ATTEMPTS = 3
+
 
 def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Literal["auto"]:
     if value == "auto":
@@ -88,8 +90,7 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     "--attempts",
     metavar="N",
     type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
+    show_default=str(_ATTEMPTS),
     help="The most attempts for a completion.",
 )
 @click.option(
@@ -185,7 +186,7 @@ class _BatchRun:
                 concurrency=options.concurrency,
                 ordered=options.ordered,
                 on_error=options.on_error,
-                attempts=options.attempts,
+                attempts=options.attempts or _ATTEMPTS,
                 context_variables=options.context,
                 model_override=options.model,
                 max_turns=options.max_turns,

@@ -7,21 +7,22 @@ from collections.abc import AsyncGenerator, AsyncIterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from aswarm._agent import Agent
+from aswarm._agent import Agent, Response
 from aswarm._errors import AswarmError
 from aswarm._swarm import AsyncSwarm
 from aswarm._text import how_to_install
 from aswarm._usage import Usage
 from aswarm.batch import Item, Outcome
+from aswarm.batch._item import response_of
 from aswarm.cli._exits import SetupError
 
 from ._options import CommandOptions
 from ._records import InputRecord
 
 if TYPE_CHECKING:
-    from aswarm.durable import DurableRun
+    from aswarm.durable import DurableRun, DurableRuns
 
 
 @asynccontextmanager
@@ -36,38 +37,86 @@ async def durable_batch(
     at_once, version = cast("int", options.concurrency), cast("str", options.code_version)
     runs = DurableRuns(swarm, agents=agent, store=cast("str", options.store), version=version, concurrency=at_once)
     runs.limits = runs.drivers.limits = replace(runs.limits, max_turns=options.max_turns)
-    began: dict[str, tuple[int, Item]] = {}
+    async with runs:
+        yield _DurableBatch(runs, agent, options).outcomes(items)
 
-    async def named() -> AsyncGenerator[Item, None]:
+
+class _DurableBatch:
+    """The runs of one batch. A failed run of an earlier batch is not continued: its item gets another run."""
+
+    def __init__(self, runs: DurableRuns, agent: Agent, options: CommandOptions) -> None:
+        self._runs = runs
+        self._agent = agent
+        self._options = options
+        self._items: dict[str, tuple[int, Item]] = {}  # by the id of the run: the place of the item, and the item
+        self._is_stopped = False
+
+    async def outcomes(self, items: AsyncIterable[Item]) -> AsyncGenerator[Outcome, None]:
+        """Run the items, and yield their outcomes as they come."""
+        given, at_once = self._options.context, cast("int", self._options.concurrency)
+        async for run in self._runs.map(
+            self._agent.name, self._with_ids(items), concurrency=at_once, context_variables=given
+        ):
+            outcome = await _outcome(await self._answered(run), *self._items.pop(run.id))
+            self._is_stopped |= outcome.error is not None and self._options.on_error == "stop"
+            yield outcome
+
+    async def _with_ids(self, items: AsyncIterable[Item]) -> AsyncGenerator[Item, None]:
+        index = 0
         async for item in items:
-            run_id = _run_id(agent, cast("InputRecord", item.metadata))
-            began[run_id] = len(began), item
+            if self._is_stopped:
+                return
+            run_id = await self._run_id(cast("InputRecord", item.metadata))
+            self._items[run_id] = index, item
+            index += 1
             yield replace(item, id=run_id)
 
-    async def outcomes() -> AsyncGenerator[Outcome, None]:
-        async for run in runs.map(agent.name, named(), concurrency=at_once, context_variables=options.context):
-            yield await _outcome(run, *began[run.id])
+    async def _run_id(self, record: InputRecord) -> str:
+        """The same for the same line, so that a second batch finds the runs of the first; another one if that run has failed."""
+        named, failures = [self._agent.name, record.key, record.digest], 0
+        while await self._has_failed(run_id := _hash(named if failures == 0 else [*named, failures])):
+            failures += 1
+        return run_id
 
-    async with runs:
-        yield outcomes()
+    async def _has_failed(self, run_id: str) -> bool:
+        from aswarm.serve import RunNotFound  # noqa: PLC0415 - of an extra
 
+        try:
+            return (await self._runs.find(run_id)).record.status == "failed"
+        except RunNotFound:
+            return False
 
-def _run_id(agent: Agent, record: InputRecord) -> str:
-    """The same for the same line: so a second batch finds the runs of the first."""
-    return blake2b(json.dumps([agent.name, record.key, record.digest]).encode(), digest_size=16).hexdigest()
+    async def _answered(self, run: DurableRun) -> DurableRun:
+        """The last run of the conversation: one that waited may have been answered since."""
+        while run.record.reason == "waiting":
+            (last,) = await self._runs.list(user=run.record.user, conversation=run.conversation, limit=1)
+            if last.id == run.id:
+                break
+            run = await self._runs.find(last.id)
+            await run.wait()
+        return run
 
 
 async def _outcome(run: DurableRun, index: int, item: Item) -> Outcome:
-    record = run.record
-    seconds = ((record.ended or record.started) - record.started) / 1000
+    record, name = run.record, cast("InputRecord", item.metadata).key
+    response: Response | None = None
+    error: AswarmError | None = None
     try:
         response = await run.result()
-    except AswarmError as error:
-        left = error.response
-        usage = Usage() if left is None else left.usage
-        return Outcome(
-            str(item.id), index, error=error, duration=seconds, attempts=1, usage=usage, metadata=item.metadata
-        )
+    except AswarmError as failure:
+        error = failure
+    left = response_of(response, error)
     return Outcome(
-        str(item.id), index, response, duration=seconds, attempts=1, usage=response.usage, metadata=item.metadata
+        name,
+        index,
+        response,
+        error,
+        duration=((record.ended or record.started) - record.started) / 1000,
+        attempts=1,
+        usage=Usage() if left is None else left.usage,
+        metadata=item.metadata,
     )
+
+
+def _hash(named: list[Any]) -> str:
+    return blake2b(json.dumps(named).encode(), digest_size=16).hexdigest()

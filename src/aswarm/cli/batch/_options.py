@@ -27,7 +27,7 @@ class CommandOptions:
     tpm: int | None
     journal: Path | None
     resume: bool
-    attempts: int
+    attempts: int | None
     on_error: Literal["keep", "stop"]
     ordered: bool
     format_name: str | None
@@ -46,7 +46,9 @@ class CommandOptions:
     @property
     def input_format(self) -> InputFormat:
         """How to read the input."""
-        return InputFormat(self.format_name or format_of(self.source), self.column, self.id_column)
+        return InputFormat(
+            self.format_name or format_of(self.source), self.column, self.id_column, takes_decisions=self.store is None
+        )
 
     @property
     def resumes(self) -> bool:
@@ -78,6 +80,7 @@ class CommandOptions:
             "--budget": self.budget,
             "--concurrency auto": self.concurrency == "auto",
             "--ordered": self.ordered,
+            "--attempts": self.attempts,
         }
         for name, value in given.items():
             if value:

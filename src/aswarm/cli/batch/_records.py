@@ -52,11 +52,15 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class InputFormat:
-    """How to read the input. `column`: the key of the text; by default "input" or "question"."""
+    """How to read the input. `column`: the key of the text; by default "input" or "question".
+
+    `takes_decisions`: whether a line may have `resume`.
+    """
 
     name: str = "jsonl"
     column: str | None = None
     id_column: str = "id"
+    takes_decisions: bool = True
 
     @property
     def text_keys(self) -> tuple[str, ...]:
@@ -86,6 +90,8 @@ def record_of(number: int, fields: Mapping[str, Any], input_format: InputFormat)
     context = fields.get("context_variables")
     if not (context is None or is_object(context)):
         raise ValueError(f"'context_variables' must be an object, not {shown(context, _LINE)}")
+    if not input_format.takes_decisions and fields.get("resume") is not None:
+        raise ValueError("'resume' is not for durable runs: answer the run that waits with `aswarm runs answer`")
     [key] = given
     messages = _messages(fields[key]) if key == "messages" else _text(key, fields[key])
     item_id, resume = _id(number, fields, input_format), _decisions(fields.get("resume"))

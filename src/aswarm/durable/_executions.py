@@ -1,0 +1,104 @@
+"""The runs that this process executes: from the moment when the engine gives one out to its end, or until it is left.
+
+Decides what a process keeps of a run that it executes, and when it gives a run to the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import anyio
+
+from aswarm.serve._live import LiveRun
+
+from ._attempt import RunAttempt
+from ._failover import GAP
+from ._log import Taken
+
+if TYPE_CHECKING:
+    from ._durable_runs import DurableRuns
+
+logger = logging.getLogger("aswarm")
+# ruff: noqa: SLF001 - it is a part of `DurableRuns`
+
+_LOOK_EVERY = 0.1
+
+
+class Executions:
+    """Executes the runs that the engine gives out, `at_once` of them. `running`: the ids of those that are executed now."""
+
+    def __init__(self, runs: DurableRuns, at_once: int) -> None:
+        self.running: set[str] = set()
+        self._runs = runs
+        self._slots = anyio.CapacityLimiter(at_once)
+
+    async def execute(self, run_id: str) -> None:
+        """Execute a run. The engine calls this once for each attempt, in a task of its own."""
+        async with self._slots:
+            while not self._runs._leases.is_held:  # noqa: ASYNC110 - a lost connection is rare
+                await anyio.sleep(_LOOK_EVERY)
+            taken: Taken | None = None
+            try:
+                taken = await self._take(run_id)
+            finally:
+                if taken is None:
+                    self.leave(run_id)
+            if taken is not None:
+                await self._attempt(taken)
+
+    async def _take(self, run_id: str) -> Taken | None:
+        runs = self._runs
+        if runs.draining.is_set:
+            await runs._engine.put_back(run_id)
+            raise asyncio.CancelledError  # the engine must not take it for the end of the run
+        return await runs.insist(lambda: runs._access.call(runs._log.take, run_id))
+
+    def leave(self, run_id: str) -> None:
+        """Do not keep a run that was started here as one that runs here; otherwise `drain` would wait for it."""
+        if run_id not in self.running and (live := self._runs._live.pop(run_id, None)) is not None:
+            live.leave()
+
+    async def _attempt(self, taken: Taken) -> None:
+        runs, run_id = self._runs, taken.record.id
+        live = self._live_run(taken)
+        self.running.add(run_id)
+        if taken.cancel is not None:
+            live.cancel(taken.cancel)
+        attempt = RunAttempt(runs, live, taken)
+        try:
+            await attempt.execute()
+            if attempt.is_left:
+                await self._hand_back(run_id)
+        finally:
+            self.running.discard(run_id)
+            if runs._live.get(run_id) is live:  # it has not ended here
+                runs._live.pop(run_id)
+                live.leave()
+            runs._changes.notify()
+        if attempt.is_left or live.is_fenced:
+            raise asyncio.CancelledError  # the engine must not take it for the end of the run
+
+    def _live_run(self, taken: Taken) -> LiveRun:
+        """What readers of this process read the run from: a new one, unless the run was started here just now."""
+        live_runs, record = self._runs._live, taken.record
+        live = live_runs.get(record.id)
+        if live is not None and record.id not in self.running:
+            return live
+        if live is not None:  # the engine has given the run out again
+            live.fence()
+            live.leave()
+        live = live_runs[record.id] = LiveRun(record)
+        live.begin_at(record.last + 1 if taken.attempts == 1 else record.last + 1 + GAP)
+        return live
+
+    async def _hand_back(self, run_id: str) -> None:
+        """Put a run that this process has left into the queue; the others find it there, once this process has ended."""
+        runs = self._runs
+        with anyio.CancelScope(shield=True):
+            try:
+                await runs._access.call(runs._log.hand_back, run_id)
+                await runs._engine.put_back(run_id)
+            except Exception:  # they take it over like that of a dead process
+                logger.exception("the run %s cannot be handed back", run_id, extra={"run_id": run_id, "agent": None})
