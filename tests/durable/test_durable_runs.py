@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -19,7 +20,7 @@ from durables import Shop, durable
 from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Deny, Hold, RunError, current_call
 from aswarm import Answer as AnswerOf
 from aswarm.batch import Item
-from aswarm.durable import DurableRun, DurableRuns
+from aswarm.durable import DurableRuns
 from aswarm.serve import KeyReused, NewRun, RunNotFound
 from aswarm.testing import Answer, Failure, ScriptedModel, call
 
@@ -176,12 +177,59 @@ async def test_a_client_starts_what_others_execute(tmp_path: Path, shop: Shop) -
             assert (await run.result()).text == "Hello."
 
 
-@pytest.mark.parametrize("settings", [{"global_concurrency": 1}, {"starts_per": (1000, 60)}], ids=str)
-async def test_limits_of_all_processes_hold(tmp_path: Path, shop: Shop, settings: dict[str, Any]) -> None:
-    """With such a limit each run passes through the queue."""
-    async with durable(tmp_path, ["1", "2"], shop, **settings) as runs:
+async def test_the_runs_of_all_processes_together_are_limited(tmp_path: Path, shop: Shop) -> None:
+    """The limit is in the database: a process that gives none keeps it, and math.inf takes it away."""
+    async with durable(tmp_path, [], shop, concurrency=0, global_concurrency=1):
+        pass
+    async with durable(tmp_path, [call("slow")] * 2 + ["Done."] * 2, shop, concurrency=5) as runs:
         started = [await runs.start("Boss", "Hi!") for _ in range(2)]
-        assert {(await run.result()).text for run in started} == {"1", "2"}
+        with anyio.fail_after(60):
+            await shop.began.wait()
+            assert runs._log.claim(5, "1", ["Boss"]) == []
+            shop.go.set()
+            assert [(await run.result()).text for run in started] == ["Done.", "Done."]
+    shop.go = anyio.Event()
+    async with durable(tmp_path, [call("slow")] * 2, shop, concurrency=5, global_concurrency=math.inf) as runs:
+        for _ in range(2):
+            await runs.start("Boss", "Hi!")
+        with anyio.fail_after(60):
+            while len(shop.keys["slow"]) < 4:
+                await anyio.sleep(0.01)
+
+
+async def test_so_many_runs_begin_in_some_seconds(tmp_path: Path, shop: Shop) -> None:
+    """In all processes together. A later one begins when the time has passed, though nothing else happens."""
+    async with durable(tmp_path, ["1", "2", "3"], shop, starts_per=(2, 0.3)) as runs:
+        began = anyio.current_time()
+        started = [await runs.start("Boss", "Hi!") for _ in range(3)]
+        with anyio.fail_after(60):
+            assert {(await run.result()).text for run in started} == {"1", "2", "3"}
+        assert anyio.current_time() - began > 0.25
+
+
+async def test_a_process_claims_what_it_has_room_for(tmp_path: Path, shop: Shop) -> None:
+    """The others stay in the queue, where another process finds them."""
+    async with durable(tmp_path, [call("slow"), "1", "2"], shop, concurrency=1) as runs:
+        first, second = [await runs.start("Boss", "Hi!", run_id=run_id) for run_id in ("1", "2")]
+        with anyio.fail_after(60):
+            await shop.began.wait()
+            async with durable(tmp_path, [], shop, concurrency=0) as other:
+                assert other._log.claim(5, "1", ["Boss"]) == [("2", True)]
+                other._log.put_back("2")
+            shop.go.set()
+            assert {(await run.result()).text for run in (first, second)} == {"1", "2"}
+
+
+async def test_a_run_keeps_its_version_when_it_is_taken_over(tmp_path: Path, shop: Shop) -> None:
+    """Its process has died before it began; one of another version puts it into the queue, and leaves it there."""
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        await client.start("Boss", "Hi!", run_id="r")
+    async with durable(tmp_path, [], shop, version="2") as runs:
+        with anyio.fail_after(60):
+            while runs._executor not in runs._log._rows("SELECT owner FROM aswarm_run")[0]:
+                await anyio.sleep(0.01)
+        assert runs._log.claim(5, "2", ["Boss"]) == []
+        assert runs._log.claim(5, "1", ["Boss"]) == [("r", True)]
 
 
 async def test_a_batch_is_a_map(tmp_path: Path, shop: Shop) -> None:
@@ -307,21 +355,22 @@ async def test_other_versions_wait(tmp_path: Path, shop: Shop, caplog: pytest.Lo
         await client.start("Boss", "Hi!", run_id="r")
     with caplog.at_level(logging.WARNING, "aswarm"):
         async with durable(tmp_path, [], shop, version="2") as runs:
-            assert "1 runs of the version '1' have not ended" in caplog.text
+            assert "1 runs of the version '1' with the agent 'Boss' have not ended" in caplog.text
             await anyio.sleep(0.2)
             assert (await runs.run("r")).record.is_running
     async with durable(tmp_path, ["Hello."], shop, version="1") as runs:
         assert (await (await runs.run("r")).result()).text == "Hello."
 
 
-async def test_an_agent_that_is_gone_is_an_error(tmp_path: Path, shop: Shop) -> None:
-    """The text says which agent is missing, in the process that executes the run and in the one that reads it."""
+async def test_a_run_waits_for_a_process_with_its_agent(tmp_path: Path, shop: Shop) -> None:
+    """A process without it does not execute the run, and says who is missing where the result is read."""
     async with durable(tmp_path, [], shop, concurrency=0) as client:
         run = await client.start("Boss", "Hi!", run_id="r")
-        async with durable(tmp_path, [], shop, agents=Agent(name="Other")) as runs:
-            with pytest.raises(RunError, match="the agent 'Boss', which this process does not have"):
-                await run.result()
-            assert isinstance(await runs.find("r"), DurableRun)
+        async with durable(tmp_path, ["Hello."], shop, agents=Agent(name="Other")) as runs:
+            assert (await (await runs.start("Other", "Hi!")).result()).text == "Hello."
+            assert (await runs.find("r")).record.is_running
+        async with durable(tmp_path, ["Hello."], shop):
+            assert (await run.result()).text == "Hello."
     async with durable(tmp_path, ["Hello."], shop) as runs:
         await (await runs.start("Boss", "Hi!", run_id="2")).result()
     async with durable(tmp_path, [], shop, agents=Agent(name="Other")) as runs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import sqlite3
@@ -23,6 +24,8 @@ from stores import change, user
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RateLimits, RunError, agent_tool
 from aswarm.cli._runs import _work
 from aswarm.durable import DurableRuns
+from aswarm.durable._engine import Engine
+from aswarm.durable._log import QueuedWork
 from aswarm.durable._replay import Replay
 from aswarm.guards import Block, guard_input
 from aswarm.serve import Entry, Limits, NewRun, Run, RunNotFound
@@ -119,24 +122,18 @@ async def test_a_run_that_could_not_begin_begins_later(
 
 
 @pytest.mark.asyncio
-async def test_a_run_that_is_not_in_the_queue_is_put_there(
+async def test_a_run_whose_workflow_is_over_has_failed(
     tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its process died between the log and the queue."""
-    async with durable(tmp_path, [], shop, concurrency=0, failover_seconds=60) as client:
-        monkeypatch.setattr(client._engine, "enqueue", Failing(None, RuntimeError("no"), times=9))
-        await client.start("Boss", "Hi!", run_id="r")
-    async with durable(tmp_path, ["Hello."], shop) as runs:
-        with anyio.fail_after(60):
-            assert (await (await runs.run("r")).result()).text == "Hello."
-
-
-@pytest.mark.asyncio
-async def test_a_run_whose_workflow_is_over_has_failed(tmp_path: Path, shop: Shop) -> None:
-    """As if a tool of DBOS had cancelled it in the queue; the text says so."""
+    """As if a tool of DBOS had cancelled it between two processes; the text says so."""
     async with durable(tmp_path, [], shop, concurrency=0) as client:
         await client.start("Boss", "Hi!", run_id="r")
-        await client._engine.cancel("r")
+        assert client._log.claim(1, "1", ["Boss"]) == [("r", True)]
+
+    async def cancelled(self: Engine, run_id: str) -> str:
+        return "CANCELLED"
+
+    monkeypatch.setattr(Engine, "begin_again", cancelled)
     async with durable(tmp_path, [], shop) as runs:
         with anyio.fail_after(60), pytest.raises(RunError, match="has the status CANCELLED in DBOS"):
             await (await runs.run("r")).result()
@@ -151,8 +148,8 @@ async def test_a_run_that_cannot_be_handed_back_is_taken_over(
         await runs.start("Boss", "Hi!", run_id="r")
         with anyio.fail_after(60):
             await shop.began.wait()
-        monkeypatch.setattr(runs._log, "hand_back", Failing(None, DISK))
-    assert "cannot be handed back" in caplog.text
+        monkeypatch.setattr(runs._log, "put_back", Failing(None, DISK))
+    assert "cannot be put back" in caplog.text
     shop.go.set()
     async with durable(tmp_path, ["Seen."], shop) as runs:
         with anyio.fail_after(60):
@@ -170,7 +167,9 @@ async def test_a_process_that_ends_takes_nothing(tmp_path: Path, shop: Shop) -> 
         runs.draining.set()
         with pytest.raises(asyncio.CancelledError):
             await runs._executions.execute("2")
-        assert await runs._engine.status("2") == "ENQUEUED"
+        assert runs._log.claim(1, "1", ["Boss"]) == []  # the limit holds
+        runs._log.limit("concurrency", math.inf)
+        assert runs._log.claim(1, "1", ["Boss"]) == [("2", True)]
 
 
 @pytest.mark.asyncio
@@ -178,7 +177,7 @@ async def test_a_run_of_another_process_is_not_begun(tmp_path: Path, shop: Shop)
     """Half a start that another process has taken away leaves nothing."""
     async with durable(tmp_path, [], shop, concurrency=0) as client:
         with pytest.raises(RunNotFound):
-            client._log.begun("r", LogRow(0, 0, b""), "1", b"")
+            client._log.begun("r", LogRow(0, 0, b""), QueuedWork("1", "Boss", b""), claims=True)
         assert client._log.take("r") is None
 
 
@@ -191,7 +190,7 @@ async def test_old_runs_go_by_limits(tmp_path: Path, shop: Shop, monkeypatch: py
         with anyio.fail_after(60):
             while await runs.records():
                 await anyio.sleep(0.01)
-            while await runs._engine.status("r"):
+            while await DBOS.list_workflows_async(workflow_ids=["r"]):
                 await anyio.sleep(0.01)
 
 
@@ -455,7 +454,7 @@ async def test_an_execution_that_has_lost_its_run_writes_nothing(
                 while runs._executions.running or runs._live:
                     await anyio.sleep(0.01)
         assert (await runs.run("r")).record.is_running
-        await runs._engine.put_back("r")
+        assert await runs._engine.begin_again("r") is None
         with anyio.fail_after(60):
             assert (await run.result()).text == "Hello."
             await runs._failover.stop("r", "late")
@@ -475,27 +474,6 @@ async def test_a_run_that_is_to_be_stopped_is_stopped_where_it_begins(
         async with durable(tmp_path, [], shop) as runs:
             with anyio.fail_after(60):
                 assert (await (await runs.run("r")).result()).stop == "cancelled"
-
-
-@pytest.mark.asyncio
-async def test_the_queue_may_be_quicker_than_the_start(
-    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run that this process takes out of the queue at once stays here."""
-    async with durable(tmp_path, [call("slow"), "Done."], shop, global_concurrency=1) as runs:
-        enqueue = runs._engine.enqueue
-
-        async def waiting(run_id: str) -> None:
-            await enqueue(run_id)
-            while run_id not in runs._executions.running:
-                await anyio.sleep(0.01)
-
-        monkeypatch.setattr(runs._engine, "enqueue", waiting)
-        with anyio.fail_after(60):
-            run = await runs.start("Boss", "Hi!", run_id="r")
-            assert "r" in runs._live
-            shop.go.set()
-            assert (await run.result()).text == "Done."
 
 
 @pytest.mark.asyncio

@@ -143,7 +143,7 @@ async def test_a_run_that_is_given_out_again_is_left(tmp_path: Path, shop: Shop)
         run = await runs.start("Boss", "Hi!", run_id="r")
         with anyio.fail_after(60):
             await shop.began.wait()
-            await runs._engine.put_back("r")
+            assert await runs._engine.begin_again("r") is None
             response = await run.result()
     assert [message["content"] for message in response.messages][1:] == ["cancelled; its outcome is unknown", "Done."]
     assert shop.keys["slow"] == ["r:1:0"]
@@ -218,7 +218,7 @@ async def test_the_extra_is_named(shop: Shop, monkeypatch: pytest.MonkeyPatch, p
 async def _opened(shop: Shop, url: str) -> None:
     from aswarm.durable._engine import Engine, EngineSettings
 
-    settings = EngineSettings(url, "1", "e", 1, None, None, 1.0, 1, "normal", works=False)
+    settings = EngineSettings(url, "1", "e", 1.0, 1, "normal", works=False)
     Engine(settings, lambda run_id: anyio.sleep(0))
 
 

@@ -45,7 +45,7 @@ from ._engine import Engine, EngineSettings
 from ._executions import Executions
 from ._failover import Failover
 from ._leases import Leases
-from ._log import DurableLog
+from ._log import Claim, DurableLog, QueuedWork
 from ._map import Plan, run_all
 from ._work import Work
 
@@ -70,7 +70,7 @@ class DurableRuns(LoggedRuns):
 
     `concurrency`: runs at once in this process, 0 for a process that executes none; further ones wait in the queue.
     `global_concurrency`: in all processes together. `starts_per`: `(n, seconds)`, at most n runs begin in so many seconds, in all
-    processes together. `max_deaths`: a run that was executed by so many processes when they died is not taken over again.
+    processes together. Both are kept in the database: None leaves what is there, and math.inf as the number takes the limit away. `max_deaths`: a run that was executed by so many processes when they died is not taken over again.
     `failover_seconds`: how often a process looks for runs of dead ones. `poll_seconds`: how often it looks at the queue.
     `threads`: how many the engine may use. `sync`: "full" makes SQLite wait for the disk, so that a power failure loses nothing.
     `limits`: as of `aswarm.serve`; by default there are none but 24 hours for a run. `error_text`: the text of an error for readers.
@@ -89,8 +89,8 @@ class DurableRuns(LoggedRuns):
         store: str,
         version: str,
         concurrency: int = 50,
-        global_concurrency: int | None = None,
-        starts_per: tuple[int, float] | None = None,
+        global_concurrency: float | None = None,
+        starts_per: tuple[float, float] | None = None,
         max_deaths: int = 5,
         failover_seconds: float = 3,
         poll_seconds: float = 0.1,
@@ -111,9 +111,9 @@ class DurableRuns(LoggedRuns):
         super().__init__(Drivers(swarm, self._database.conversations(), agents, limits, error_text), limits)
         self._executor = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(6).hex()}"
         self._engine_settings = EngineSettings(
-            self._database.url, version, self._executor, max(1, concurrency), global_concurrency, starts_per, poll_seconds,
-            threads, sync, works=concurrency > 0,
-        )  # fmt: skip
+            self._database.url, version, self._executor, poll_seconds, threads, sync, works=concurrency > 0
+        )
+        self._shared_limits = {"concurrency": (global_concurrency, 0.0), "starts": starts_per or (None, 0.0)}
         self._executions: Executions
         self._log: DurableLog
         self._leases: Leases
@@ -143,7 +143,7 @@ class DurableRuns(LoggedRuns):
         if sniffio.current_async_library() != "asyncio":
             raise ConfigurationError("durable runs work on asyncio only, because DBOS does")
         self.draining, self._deadline = Draining(), math.inf
-        self._executions = Executions(self, max(1, self.concurrency))
+        self._executions = Executions(self, self.concurrency)
         async with AsyncExitStack() as stack:
             await self._open_log(stack)
             failure = await self._open_engine(stack)
@@ -160,6 +160,9 @@ class DurableRuns(LoggedRuns):
         log = await anyio.to_thread.run_sync(self._database.log, self._executor)
         stack.callback(log.close)
         self._log = log  # pyright: ignore[reportIncompatibleVariableOverride]
+        for name, (amount, seconds) in self._shared_limits.items():
+            if amount is not None:
+                await anyio.to_thread.run_sync(log.limit, name, amount, seconds)
         self._access = LogAccess(log)
         self._changes = Changes(lambda: self._access.call(log.data_version), seconds=0.05, errors=log.errors)
         self._leases = self._database.leases(log)
@@ -176,23 +179,25 @@ class DurableRuns(LoggedRuns):
         self._failover = Failover(self._log, self._access, self._changes, self._leases, engine, self._max_deaths)
         try:
             await engine.open()
+            await self._failover.adopt(self._executor)  # of an earlier process with this id: that of the host's DBOS
             await self._warn()
         except Exception as error:  # noqa: BLE001 - the caller raises it
             return error
-        await _started(stack, self._poll, self._keep)
+        await _started(stack, self._poll, self._keep, self._executions.claim_all)
         self._changes.wake_poller()
         return None
 
     async def _poll(self) -> None:
-        await self._changes.poll(self._apply_cancel_requests, lambda: True)
+        await self._changes.poll(self._on_change, lambda: True)
 
     async def _warn(self) -> None:
-        for version, number in (await self._access.call(self._log.versions)).items():
-            if version != self.version:
-                logger.warning(
-                    "%d runs of the version %r have not ended; they wait for a process of that version (this one is %r)",
-                    number, version, self.version, extra=NO_RUN,
-                )  # fmt: skip
+        out_of_reach = self._log.out_of_reach
+        for version, agent, number in await self._access.call(out_of_reach, self.version, list(self.drivers.known)):
+            logger.warning(
+                "%d runs of the version %r with the agent %r have not ended; they wait for a process of that version with that "
+                "agent (this one has the version %r)",
+                number, version, agent, self.version, extra=NO_RUN,
+            )  # fmt: skip
         if self.concurrency and has_rate_limits(self.drivers.swarm):
             logger.warning(
                 "the RateLimits of the swarm hold for this process alone; give each process its share of them, or limit the "
@@ -205,8 +210,6 @@ class DurableRuns(LoggedRuns):
 
         A call of a function that is cut then is told as unknown. A second call does not wait longer than the first.
         """
-        if self._is_open:
-            self._engine.claim_no_more()
         await super().drain(seconds)
 
     # --- starting ---
@@ -287,24 +290,24 @@ class DurableRuns(LoggedRuns):
         return record
 
     async def _write_first(self, live: LiveRun, driver: Driver, first: Entry) -> None:
-        work = Work(driver.new, driver.stored, driver.last_run).to_json()
+        agent = driver.new.agent or self.drivers.agent(None).name
+        work = Work(replace(driver.new, agent=agent), driver.stored, driver.last_run)
+        queued = QueuedWork(self.version, work.stored.agent or agent, work.to_json())
         row = LogRow(first.seq, first.seq, first.to_json())
-        await self._access.call(self._log.begun, live.record.id, row, self.version, work)
+        is_claimed = False
+        try:
+            claims = self._executions.reserve(live.record.id)
+            is_claimed = await self._access.call(self._log.begun, live.record.id, row, queued, claims=claims)
+        finally:
+            if not is_claimed:
+                self._executions.release(live.record.id)
 
     async def _launch(self, live: LiveRun, driver: Driver) -> None:  # noqa: ARG002 - others need it
-        run_id = live.record.id
-        is_free = self.concurrency > len(self._live) - 1 and self._leases.is_held
-        try:
-            if is_free and not self._engine.has_shared_limits:
-                await self._engine.start(run_id)
-                return
-            await self._engine.enqueue(run_id)
-        except Exception:  # it is recorded, and will run
-            logger.exception(
-                "the run %s could not begin; another attempt follows", run_id, extra=live.record.log_fields
-            )
-            self._failover.enqueue_later(run_id)
-        self._executions.leave(run_id)  # another process may be the one that executes it
+        if self._executions.is_reserved(live.record.id):
+            await self._executions.begin(Claim(live.record.id, is_first=True))
+        else:
+            self._executions.leave(live.record.id)
+            self._executions.look()
 
     # --- executing ---
 
@@ -338,6 +341,10 @@ class DurableRuns(LoggedRuns):
             await self._apply_cancel_requests()
         return await super().cancel(run_id, user=user, reason=reason)
 
+    async def _on_change(self) -> None:
+        self._executions.look()
+        await self._apply_cancel_requests()
+
     async def _apply_cancel_requests(self) -> None:
         """Stop the runs that are asked to stop: those that run here, and those that this process has put into the queue."""
         for run_id, reason in (await self._access.call(self._log.asked_to_cancel)).items():
@@ -366,7 +373,9 @@ class DurableRuns(LoggedRuns):
             await anyio.sleep(self._failover_seconds)
 
     async def _close_expired(self) -> bool:
-        return await self._failover.take_over()
+        is_over = await self._failover.take_over()
+        self._executions.look()
+        return is_over
 
     # --- deleting ---
 

@@ -32,7 +32,6 @@ logger = logging.getLogger("aswarm")
 T = TypeVar("T")
 Execute = Callable[[str], Awaitable[None]]
 
-_QUEUE = "aswarm"
 _APP = "aswarm"
 _WORKFLOW = "aswarm.run"
 _current: list[Engine] = []  # one at most: DBOS is one object for the whole process
@@ -42,17 +41,12 @@ _current: list[Engine] = []  # one at most: DBOS is one object for the whole pro
 class EngineSettings:
     """How the engine works. `url`: of the database, as SQLAlchemy takes it. `executor`: the id of this process.
 
-    `concurrency`: runs at once here. `global_concurrency`: in all processes together. `starts_per`: (n, seconds), how many
-    runs begin in so many seconds in all processes together. `poll_seconds`: how often the queue is looked at. `threads`: how
-    many DBOS may use. `synchronous`: of SQLite.
+    `poll_seconds`: how often it looks for runs that were begun before. `threads`: how many DBOS may use. `synchronous`: of SQLite.
     """
 
     url: str
     version: str
     executor: str
-    concurrency: int
-    global_concurrency: int | None
-    starts_per: tuple[int, float] | None
     poll_seconds: float
     threads: int
     synchronous: Literal["normal", "full"]
@@ -60,7 +54,9 @@ class EngineSettings:
 
 
 class Engine:
-    """DBOS with the workflow and the queue of this package. `execute` runs one run, with the id that it gets.
+    """DBOS with the workflow of this package. `execute` runs one run, with the id that it gets.
+
+    A workflow that was begun before can be executed again only out of a queue of DBOS. So each process has one for itself.
 
     With `works=False` it is a client of the database only, and starts no thread.
     """
@@ -100,24 +96,39 @@ class Engine:
     async def _start(self) -> None:
         from dbos import DBOS  # noqa: PLC0415 - as above
 
-        self._api = DBOS
         _register()
         host = _dbos_of_host()
         self._is_own = host is None
-        if host is None:
-            self._launch()
-        elif DBOS.application_version != self._settings.version:
+        if host is not None and DBOS.application_version != self._settings.version:
             raise ConfigurationError(
                 f"the DBOS of this process has the application version {DBOS.application_version!r}, and the durable runs "
                 f"{self._settings.version!r}; give both the same"
             )
-        await _outside(self._register_queue)
+        if host is None:
+            await self._launch()
+        else:
+            await self._register_queue(DBOS)
+        self._api = DBOS
 
-    def _launch(self) -> None:
+    @property
+    def _queue(self) -> str:
+        return _queue_of(self._settings.executor)
+
+    async def _register_queue(self, api: Any) -> None:
+        seconds = self._settings.poll_seconds
+        await _outside(
+            lambda: api.register_queue_async(self._queue, polling_interval_sec=seconds, on_conflict="always_update")
+        )
+
+    async def _launch(self) -> None:
         from dbos import DBOS  # noqa: PLC0415 - as above
 
+        client = await anyio.to_thread.run_sync(self._client)
+        try:
+            await self._register_queue(client)  # DBOS looks for new queues only once a second
+        finally:
+            client.destroy()
         given = self._settings
-        self._database = _sqlite_engine(given) if given.url.startswith("sqlite") else None
         config: Any = {
             "name": _APP,
             "system_database_url": given.url,
@@ -132,22 +143,8 @@ class Engine:
             "enable_otlp": False,
         }
         DBOS(config=config)
+        DBOS.listen_queues([self._queue])
         DBOS.launch()
-
-    async def _register_queue(self) -> None:
-        given = self._settings
-        limiter: Any = given.starts_per and {"limit": given.starts_per[0], "period": given.starts_per[1]}
-        worker = given.concurrency
-        if given.global_concurrency is not None:
-            worker = min(worker, given.global_concurrency)
-        await self._api.register_queue_async(
-            _QUEUE,
-            worker_concurrency=worker,
-            global_concurrency=given.global_concurrency,
-            limiter=limiter or None,
-            polling_interval_sec=given.poll_seconds,
-            on_conflict="always_update",
-        )
 
     async def aclose(self) -> None:
         """Stop. Workflows that have not ended stay as they are in the database."""
@@ -161,6 +158,7 @@ class Engine:
 
     async def _stop(self) -> None:
         _current.remove(self)
+        await self.forget(self._settings.executor)
         host = _dbos_of_host()
         if host is None or not self._is_own:
             return
@@ -184,13 +182,8 @@ class Engine:
             )
         return None if importlib.util.find_spec("dbos") is None or _dbos_of_host() is None else _id_in_dbos()
 
-    @property
-    def has_shared_limits(self) -> bool:
-        """Whether each run has to pass through the queue, because limits hold for all processes together."""
-        return self._settings.global_concurrency is not None or self._settings.starts_per is not None
-
     async def start(self, run_id: str) -> None:
-        """Begin a run here, now, unless it has begun already."""
+        """Begin a run here, now. It must not have begun before."""
         from dbos import SetWorkflowID  # noqa: PLC0415 - as above
 
         async def start() -> None:
@@ -199,42 +192,26 @@ class Engine:
 
         await _outside(start)
 
-    async def enqueue(self, run_id: str) -> None:
-        """Put a run into the queue, unless it has begun already."""
-        version = self._settings.version
-        options = {"queue_name": _QUEUE, "workflow_name": _WORKFLOW, "workflow_id": run_id, "app_version": version}
-        # The method that takes a name in place of a function; a client has no other.
-        works = self._settings.works
-        enqueue = self._api.enqueue_workflow_with_options_async if works else self._api.enqueue_async
-        await _outside(lambda: enqueue(options, run_id))
+    async def begin_again(self, run_id: str) -> str | None:
+        """Execute a run here that may have begun before. Its process must be dead, or have left it.
 
-    async def executors(self) -> set[str]:
-        """The ids of the processes that execute runs, as far as the database says."""
-        return {str(each.executor_id) for each in await self._workflows(status="PENDING", name=_WORKFLOW)}
+        Returns the status that DBOS has if that says that the run has ended, otherwise None.
+        """
+        found = await _outside(
+            lambda: self._api.list_workflows_async(workflow_ids=[run_id], load_input=False, load_output=False)
+        )
+        if not found:
+            await self.start(run_id)
+        elif found[0].status not in ("ENQUEUED", "PENDING"):
+            return str(found[0].status)
+        else:
+            await _outside(lambda: self._api.resume_workflows_async([run_id], queue_name=self._queue))
+        return None
 
-    async def executed_by(self, executor: str) -> set[str]:
-        """The runs that this process executes, as far as the database says."""
-        found = await self._workflows(status="PENDING", name=_WORKFLOW, executor_id=executor)
-        return {each.workflow_id for each in found}
-
-    async def status(self, run_id: str) -> str | None:
-        """What DBOS says of a run: None if it does not know it."""
-        found = await self._workflows(workflow_ids=[run_id])
-        return found[0].status if found else None
-
-    async def _workflows(self, **filters: Any) -> list[Any]:
-        list_them = self._api.list_workflows_async
-        return list(await _outside(lambda: list_them(**filters, load_input=False, load_output=False)))
-
-    async def put_back(self, run_id: str) -> None:
-        """Put a run into the queue again. Its process must be dead, or be this one and have left it."""
-        await _outside(lambda: self._api.resume_workflows_async([run_id], queue_name=_QUEUE))
-
-    def claim_no_more(self) -> None:
-        """Take no more runs out of the queue."""
-        host = _dbos_of_host() if self in _current and self._is_own else None
-        for event in () if host is None else host.background_thread_stop_events:
-            event.set()
+    async def forget(self, executor: str) -> None:
+        """Delete what DBOS keeps of a process that has ended."""
+        with suppress(Exception):  # it is of no harm
+            await _outside(lambda: self._api.delete_queue_async(_queue_of(executor)))
 
     async def steps(self, run_id: str) -> Steps:
         """The recorded steps of a run."""
@@ -242,11 +219,11 @@ class Engine:
         return Steps({step["function_id"]: step["output"] for step in found})
 
     async def delete(self, run_ids: Sequence[str]) -> None:
-        """Delete runs that have ended, with their steps; or take runs out of the queue."""
+        """Delete runs that have ended, with their steps."""
         await _outside(lambda: self._api.delete_workflows_async(list(run_ids)))
 
     async def cancel(self, run_id: str) -> None:
-        """Let a run that is in the queue never begin."""
+        """Let a run that no process executes never begin again."""
         await _outside(lambda: self._api.cancel_workflow_async(run_id))
 
 
@@ -284,6 +261,10 @@ class Steps:
 
 
 # --- DBOS ---
+
+
+def _queue_of(executor: str) -> str:
+    return f"aswarm-{executor}"
 
 
 def is_lost(error: BaseException) -> bool:

@@ -1,12 +1,13 @@
-"""The runs that this process executes: from the moment when the engine gives one out to its end, or until it is left.
+"""The runs that this process executes: from the moment when it claims one to its end, or until it is left.
 
-Decides what a process keeps of a run that it executes, and when it gives a run to the others.
+Decides when a process claims runs and how many, what it keeps of a run that it executes, and when it gives a run to the others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,7 +16,7 @@ from aswarm.serve._live import LiveRun
 
 from ._attempt import RunAttempt
 from ._failover import GAP
-from ._log import Taken
+from ._log import Claim, Taken
 
 if TYPE_CHECKING:
     from ._durable_runs import DurableRuns
@@ -23,60 +24,142 @@ if TYPE_CHECKING:
 logger = logging.getLogger("aswarm")
 # ruff: noqa: SLF001 - it is a part of `DurableRuns`
 
-_LOOK_EVERY = 0.1
+_CLAIM_SECONDS = 30  # DBOS of a host may give a claimed run to another process; after that it does not count here
+_PAUSE = 0.01
 
 
 class Executions:
-    """Executes the runs that the engine gives out, `at_once` of them. `running`: the ids of those that are executed now."""
+    """Claims runs from the queue, and executes them: `at_once` of them.
+
+    `running`: those that are executed now, by their ids.
+    """
 
     def __init__(self, runs: DurableRuns, at_once: int) -> None:
-        self.running: set[str] = set()
+        self.running: dict[str, LiveRun] = {}
         self._runs = runs
-        self._slots = anyio.CapacityLimiter(at_once)
+        self._at_once = at_once
+        self._claimed: dict[str, float] = {}  # runs that are about to begin here: when room was reserved
+        self._wake = anyio.Event()
+
+    # --- claiming ---
+
+    @property
+    def _room(self) -> int:
+        """How many more runs this process may claim now."""
+        if self._runs.draining.is_set or not self._runs._leases.is_held:
+            return 0
+        since = anyio.current_time() - _CLAIM_SECONDS
+        self._claimed = {run_id: at for run_id, at in self._claimed.items() if at > since}
+        return self._at_once - len(self.running) - len(self._claimed)
+
+    def reserve(self, run_id: str) -> bool:
+        """Keep room for a run that is about to begin here. False if there is none."""
+        has_room = self._room > 0
+        if has_room:
+            self._claimed[run_id] = anyio.current_time()
+        return has_room
+
+    def is_reserved(self, run_id: str) -> bool:
+        """Whether there is room for this run."""
+        return run_id in self._claimed
+
+    def release(self, run_id: str) -> None:
+        """Do not keep room for this run."""
+        self._claimed.pop(run_id, None)
+
+    def look(self) -> None:
+        """Look at the queue: there may be a run in it, or room for one."""
+        self._wake.set()
+
+    async def claim_all(self) -> None:
+        """Claim runs and begin them, without end."""
+        runs = self._runs
+        while True:
+            # With limits of all processes together, a run may be allowed to begin without a change in the queue.
+            with anyio.move_on_after(runs._engine_settings.poll_seconds if runs._log.is_limited else math.inf):
+                await self._wake.wait()
+            self._wake = anyio.Event()
+            with runs._logged("the queue of runs cannot be read; another attempt follows"):
+                while await self._claim():
+                    pass
+            await anyio.sleep(_PAUSE)
+
+    async def _claim(self) -> bool:
+        runs, room = self._runs, self._room
+        if room <= 0:
+            return False
+        claims = await runs._access.call(runs._log.claim, room, runs.version, list(runs.drivers.known))
+        for claim in claims:
+            await self.begin(claim)
+        return bool(claims)
+
+    async def begin(self, claim: Claim) -> None:
+        """Begin a run that this process has claimed; put it back into the queue if that fails."""
+        runs, run_id = self._runs, claim.run_id
+        self._claimed[run_id] = anyio.current_time()
+        begin = runs._engine.start if claim.is_first else runs._engine.begin_again
+        try:
+            if (status := await begin(run_id)) is None:
+                return
+            await runs._failover.fail(run_id, f"its workflow has the status {status} in DBOS, and its log has no end")
+        except Exception:  # of the database, in the words of any of three packages
+            logger.exception("the run %s could not begin; another attempt follows", run_id, extra=_fields(run_id))
+            await self._put_back(run_id)
+        self.leave(run_id)
+
+    async def _put_back(self, run_id: str) -> None:
+        """Put a run that this process has left into the queue. While this process ends, the others find it there."""
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._runs._access.call(self._runs._log.put_back, run_id)
+            except self._runs._log.errors:  # it is taken over like that of a dead process
+                logger.exception("the run %s cannot be put back", run_id, extra=_fields(run_id))
+
+    def leave(self, run_id: str) -> None:
+        """Do not keep a run that was started here as one that runs here; otherwise `drain` would wait for it."""
+        self.release(run_id)
+        if run_id not in self.running and (live := self._runs._live.pop(run_id, None)) is not None:
+            live.leave()
+
+    # --- executing ---
 
     async def execute(self, run_id: str) -> None:
         """Execute a run. The engine calls this once for each attempt, in a task of its own."""
-        async with self._slots:
-            while not self._runs._leases.is_held:  # noqa: ASYNC110 - a lost connection is rare
-                await anyio.sleep(_LOOK_EVERY)
-            taken: Taken | None = None
-            try:
-                taken = await self._take(run_id)
-            finally:
-                if taken is None:
-                    self.leave(run_id)
-            if taken is not None:
-                await self._attempt(taken)
+        taken: Taken | None = None
+        try:
+            taken = await self._take(run_id)
+        finally:
+            if taken is None:
+                self.leave(run_id)
+        if taken is not None:
+            await self._attempt(taken)
 
     async def _take(self, run_id: str) -> Taken | None:
         runs = self._runs
         if runs.draining.is_set:
-            await runs._engine.put_back(run_id)
+            await self._put_back(run_id)
             raise asyncio.CancelledError  # the engine must not take it for the end of the run
         return await runs.insist(lambda: runs._access.call(runs._log.take, run_id))
 
-    def leave(self, run_id: str) -> None:
-        """Do not keep a run that was started here as one that runs here; otherwise `drain` would wait for it."""
-        if run_id not in self.running and (live := self._runs._live.pop(run_id, None)) is not None:
-            live.leave()
-
     async def _attempt(self, taken: Taken) -> None:
         runs, run_id = self._runs, taken.record.id
-        live = self._live_run(taken)
-        self.running.add(run_id)
+        live = self.running[run_id] = self._live_run(taken)
+        self.release(run_id)
         if taken.cancel is not None:
             live.cancel(taken.cancel)
         attempt = RunAttempt(runs, live, taken)
         try:
             await attempt.execute()
             if attempt.is_left:
-                await self._hand_back(run_id)
+                await self._put_back(run_id)
         finally:
-            self.running.discard(run_id)
+            if self.running.get(run_id) is live:
+                del self.running[run_id]
             if runs._live.get(run_id) is live:  # it has not ended here
                 runs._live.pop(run_id)
                 live.leave()
             runs._changes.notify()
+            self.look()
         if attempt.is_left or live.is_fenced:
             raise asyncio.CancelledError  # the engine must not take it for the end of the run
 
@@ -93,12 +176,6 @@ class Executions:
         live.begin_at(record.last + 1 if taken.attempts == 1 else record.last + 1 + GAP)
         return live
 
-    async def _hand_back(self, run_id: str) -> None:
-        """Put a run that this process has left into the queue; the others find it there, once this process has ended."""
-        runs = self._runs
-        with anyio.CancelScope(shield=True):
-            try:
-                await runs._access.call(runs._log.hand_back, run_id)
-                await runs._engine.put_back(run_id)
-            except Exception:  # they take it over like that of a dead process
-                logger.exception("the run %s cannot be handed back", run_id, extra={"run_id": run_id, "agent": None})
+
+def _fields(run_id: str) -> dict[str, str | None]:
+    return {"run_id": run_id, "agent": None}

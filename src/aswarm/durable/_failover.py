@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+import anyio
+
 from aswarm.serve._changes import Changes
 from aswarm.serve._entries import Entry, now
 from aswarm.serve._entry_maker import EntryMaker
@@ -40,63 +42,50 @@ class Failover:
         self._leases = leases
         self._engine = engine
         self._max_deaths = max_deaths
-        self._unqueued: set[str] = set()
-
-    def enqueue_later(self, run_id: str) -> None:
-        """Put a run of this process into the queue at the next look: that has failed now."""
-        self._unqueued.add(run_id)
+        self._looking = anyio.Lock()
 
     async def take_over(self) -> bool:
-        """Take over the runs of all dead processes. Returns whether one of them is over."""
-        for run_id in list(self._unqueued):
-            await self._engine.enqueue(run_id)
-            self._unqueued.discard(run_id)
+        """Take over the runs of all dead processes: they are in the queue then. Returns whether one of them is over."""
         is_over = False
-        owners = {*await self._access.call(self._log.owners), *await self._engine.executors()}
-        for executor in owners - {self._log.owner}:
-            if await self._access.call(self._leases.take, executor):
-                try:
+        async with self._looking:  # this process has a lock of another one once, or not at all
+            for executor in await self._access.call(self._log.owners):
+                with anyio.CancelScope(shield=True):
                     is_over |= await self._take_over_from(executor)
-                finally:
-                    await self._access.call(self._leases.drop, executor)
         return is_over
 
-    async def _take_over_from(self, dead: str) -> bool:
-        """Take over what a dead process was responsible for, and what it executed. Its lock is held: no other process does."""
+    async def _take_over_from(self, executor: str) -> bool:
+        if not await self._access.call(self._leases.take, executor):
+            return False
+        try:
+            return await self.adopt(executor)
+        finally:
+            await self._access.call(self._leases.drop, executor)
+            await self._engine.forget(executor)
+
+    async def adopt(self, dead: str) -> bool:
+        """Put the runs of a dead process into the queue. Its lock must be held, so that no other process does the same."""
         is_over = False
-        adopted = await self._access.call(self._log.adopt, dead)
-        executed = await self._engine.executed_by(dead)
-        for record, deaths in adopted:
+        for record, deaths in await self._access.call(self._log.adopt, dead):
             if deaths is None:  # it died before the run was recorded
                 await self._access.call(self._log.withdraw, record.id)
             elif deaths >= self._max_deaths:
-                await self._fail(record, f"{deaths} processes died while they executed it, so it is not executed again")
-            elif record.id in executed or await self._continues(record):
+                why = f"{deaths} processes died while they executed it, so it is not executed again"
+                await self.fail(record.id, why)
+            else:
+                logger.info("the run %s is taken over", record.id, extra=record.log_fields)
                 continue
             is_over = True
-            executed.discard(record.id)
-        for run_id in executed:
-            logger.info("the run %s is taken over", run_id, extra={"run_id": run_id, "agent": None})
-            await self._engine.put_back(run_id)
         return is_over
 
-    async def _continues(self, record: RunRecord) -> bool:
-        """See that a run that no dead process executed will be executed. False if it has been ended here."""
-        status = await self._engine.status(record.id)
-        if status is None:
-            await self._engine.enqueue(record.id)
-        elif status not in ("ENQUEUED", "PENDING"):
-            await self._fail(record, f"its workflow has the status {status} in DBOS, and its log has no end")
-            return False
-        return True
-
-    async def _fail(self, record: RunRecord, why: str) -> None:
+    async def fail(self, run_id: str, why: str) -> None:
+        """End a run of this process that is not executed."""
+        record = await self._access.call(self._log.any_record, run_id)
         logger.error("the run %s has ended: %s", record.id, why, extra=record.log_fields)
         error = {"type": "RunError", "message": why, "public_message": "The run ended with an error."}
         await self._close(record, Ending("failed", "RunError"), {"error": error}, "RunFailed")
 
     async def stop(self, run_id: str, reason: str) -> None:
-        """Stop a run of this process that is in the queue."""
+        """Stop a run of this process that is not executed."""
         record = await self._access.call(self._log.any_record, run_id)
         (last,) = EntryMaker().stopped(reason)
         await self._close(record, Ending("stopped", reason), last.fields, last.type)
@@ -104,6 +93,6 @@ class Failover:
     async def _close(self, record: RunRecord, ending: Ending, fields: Mapping[str, Any], kind: str) -> None:
         last = Entry(record.last + 1 + GAP, now(), kind, fields)
         if await self._access.call(self._log.end, record.id, LogRow(last.seq, last.seq, last.to_json()), ending):
-            with suppress(Exception):  # it is in the queue, or was never there
+            with suppress(Exception):  # DBOS may not know it
                 await self._engine.cancel(record.id)
             self._changes.notify()

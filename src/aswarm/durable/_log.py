@@ -1,25 +1,48 @@
-"""The log of durable runs: that of `aswarm.serve`, and what a run needs to be executed by any process.
+"""The log of durable runs: that of `aswarm.serve`, the queue, and what a run needs to be executed by any process.
 
-Decides who is responsible for a run. The owner of a row is responsible for it: it executes the run, or has put it into the
-queue, or has died; then another process becomes the owner. A process that executes a run becomes its owner first.
+Decides which process executes a run: one of its version, which has its agent and room for it, as far as the limits of all processes
+together allow. The owner of a row is responsible for the run: it has put it into the queue, or executes it, or has died; then another
+process becomes the owner.
 """
 # ruff: noqa: S608 - statements are put together from names of this module; all data is passed as parameters
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import ClassVar, NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, NamedTuple
 
 from aswarm.serve._entries import now
 from aswarm.serve._log import RECORD, TABLES, Ending, LogRow, RunLog, record_of
 from aswarm.serve._runs import RunNotFound, RunRecord
 
 _WORK = """CREATE TABLE IF NOT EXISTS aswarm_run_work (
-    run TEXT PRIMARY KEY, version TEXT NOT NULL, attempts INTEGER NOT NULL, deaths INTEGER NOT NULL,
-    is_executed INTEGER NOT NULL, work BLOB NOT NULL
+    run TEXT PRIMARY KEY, version TEXT NOT NULL, first_agent TEXT NOT NULL, state TEXT NOT NULL, claims INTEGER NOT NULL,
+    claimed INTEGER NOT NULL, attempts INTEGER NOT NULL, deaths INTEGER NOT NULL, work BLOB NOT NULL
 )"""
+_LIMITS = (
+    "CREATE TABLE IF NOT EXISTS aswarm_run_limits (name TEXT PRIMARY KEY, amount INTEGER NOT NULL, ms INTEGER NOT NULL)"
+)
+_QUEUED = "FROM aswarm_run_work w JOIN aswarm_run r ON r.id = w.run WHERE r.status = 'running' AND w.state = 'queued'"
+_CLAIMED = "UPDATE aswarm_run_work SET state = 'claimed', claims = claims + 1, claimed = ? WHERE run = ?"
+
+
+class QueuedWork(NamedTuple):
+    """What the queue knows of a run. `agent`: the name of the one that it begins with. `work`: see `Work`."""
+
+    version: str
+    agent: str
+    work: bytes
+
+
+class Claim(NamedTuple):
+    """A run that this process is to execute. `is_first`: no process has claimed it before."""
+
+    run_id: str
+    is_first: bool
 
 
 class Taken(NamedTuple):
@@ -43,23 +66,87 @@ class DurableLog(RunLog):
 
     _busy_seconds: ClassVar[float] = 30.0
     _blob: ClassVar[str] = "BLOB"
+    _skip_locked: ClassVar[str] = ""
 
     def __init__(self, path: str, *, owner: str) -> None:
         self.deleted: list[str] = []  # runs that the engine has to delete too
+        self.is_limited = False  # whether runs stay in the queue because of the limits of all processes together
         super().__init__(path, lease=0, owner=owner)
 
     def _open(self) -> None:
         super()._open()
         with self._writing() as execute:
-            execute(_WORK.replace("BLOB", self._blob))
+            for statement in (_WORK.replace("BLOB", self._blob), _LIMITS):
+                execute(statement)
 
-    def begun(self, run_id: str, row: LogRow, version: str, work: bytes) -> None:
-        """Write the first entry of a run, and its work. Raises RunNotFound if the run is not that of this process any more."""
+    # --- the queue ---
+
+    def begun(self, run_id: str, row: LogRow, work: QueuedWork, *, claims: bool) -> bool:
+        """Write the first entry of a run, and its work. Returns whether this process has claimed it; otherwise it is in the queue.
+
+        `claims`: whether this process has room for it. Raises RunNotFound if the run is not that of this process any more.
+        """
         with self._writing() as execute:
             if not self._owned({run_id: row}):
                 raise RunNotFound(run_id)
             execute("INSERT INTO aswarm_run_entries VALUES (?, ?, ?, ?)", run_id, *row)
-            execute("INSERT INTO aswarm_run_work VALUES (?, ?, 0, 0, 0, ?)", run_id, version, work)
+            execute("INSERT INTO aswarm_run_work VALUES (?, ?, ?, 'queued', 0, 0, 0, 0, ?)", run_id, *work)
+            if claims and self._allowed(1):
+                execute(_CLAIMED, now(), run_id)
+                return True
+        return False
+
+    def claim(self, most: int, version: str, agents: Sequence[str]) -> list[Claim]:
+        """Become the owner of runs in the queue that have this version and one of these agents: the oldest ones first."""
+        fits = f"{_QUEUED} AND w.version = ? AND w.first_agent IN ({', '.join('?' * len(agents))})"
+        if not self._rows(f"SELECT 1 {fits} LIMIT 1", version, *agents):
+            self.is_limited = False
+            return []
+        with self._claiming() as execute:
+            oldest = f"SELECT w.run, w.claims {fits} ORDER BY r.started, r.{self._order} LIMIT ?{self._skip_locked}"
+            allowed = self._allowed(most)
+            self.is_limited = allowed < most
+            found = [Claim(run, not claims) for run, claims in execute(oldest, version, *agents, allowed)]
+            for claim in found:
+                execute(_CLAIMED, now(), claim.run_id)
+                execute("UPDATE aswarm_run SET owner = ? WHERE id = ?", self.owner, claim.run_id)
+        return found
+
+    def _claiming(self) -> AbstractContextManager[Any]:
+        return self._writing()
+
+    def _allowed(self, most: int) -> int:
+        """How many of so many runs may be claimed now. Locks the limits, where there are some, until the transaction ends."""
+        for name, amount, milliseconds in self._rows(f"SELECT name, amount, ms FROM aswarm_run_limits{self._locked}"):
+            if name == "concurrency":
+                counted = "aswarm_run ON id = run WHERE status = 'running' AND state <> 'queued'"
+                ((used,),) = self._rows(f"SELECT count(*) FROM aswarm_run_work JOIN {counted}")
+            else:
+                ((used,),) = self._rows("SELECT count(*) FROM aswarm_run_work WHERE claimed > ?", now() - milliseconds)
+            most = min(most, amount - used)
+        return max(0, most)
+
+    def limit(self, name: str, amount: float, seconds: float = 0) -> None:
+        """Limit the runs of all processes together. `name`: "concurrency", or "starts" in so many seconds. math.inf: no limit."""
+        with self._writing() as execute:
+            execute("DELETE FROM aswarm_run_limits WHERE name = ?", name)
+            if amount != math.inf:
+                execute("INSERT INTO aswarm_run_limits VALUES (?, ?, ?)", name, int(amount), int(seconds * 1000))
+
+    def put_back(self, run_id: str) -> None:
+        """Put a run that this process owns, and does not execute, into the queue."""
+        with self._writing() as execute:
+            mine = "run IN (SELECT id FROM aswarm_run WHERE id = ? AND owner = ?)"
+            execute(f"UPDATE aswarm_run_work SET state = 'queued' WHERE {mine}", run_id, self.owner)
+
+    def out_of_reach(self, version: str, agents: Sequence[str]) -> list[tuple[str, str, int]]:
+        """How many runs in the queue are not for a process of this version with these agents: version, agent and number."""
+        other = f"(w.version <> ? OR w.first_agent NOT IN ({', '.join('?' * len(agents))}))"
+        return self._rows(
+            f"SELECT w.version, w.first_agent, count(*) {_QUEUED} AND {other} GROUP BY w.version, w.first_agent",
+            version,
+            *agents,
+        )
 
     def take(self, run_id: str) -> Taken | None:
         """Become the owner of a run to execute it. None if it has ended."""
@@ -67,16 +154,11 @@ class DurableLog(RunLog):
             mine = f"SELECT cancel FROM aswarm_run WHERE id = ? AND status = 'running'{self._locked}"
             for (cancel,) in execute(mine, run_id):
                 execute("UPDATE aswarm_run SET owner = ? WHERE id = ?", self.owner, run_id)
-                execute("UPDATE aswarm_run_work SET attempts = attempts + 1, is_executed = 1 WHERE run = ?", run_id)
+                execute("UPDATE aswarm_run_work SET state = 'executed', attempts = attempts + 1 WHERE run = ?", run_id)
                 for work, attempts in execute("SELECT work, attempts FROM aswarm_run_work WHERE run = ?", run_id):
                     (row,) = execute(f"SELECT {RECORD} FROM aswarm_run WHERE id = ?", run_id)
                     return Taken(record_of(row), bytes(work), attempts, cancel)
         return None
-
-    def hand_back(self, run_id: str) -> None:
-        """Note that this process does not execute the run any more, and is still responsible for it."""
-        with self._writing() as execute:
-            execute("UPDATE aswarm_run_work SET is_executed = 0 WHERE run = ?", run_id)
 
     def ended(self, run_ids: Sequence[str]) -> list[str]:
         """Those of the runs that do not run any more."""
@@ -95,11 +177,13 @@ class DurableLog(RunLog):
         return [owner for (owner,) in rows if owner != self.owner]
 
     def adopt(self, dead: str) -> list[Adopted]:
-        """Become the owner of the runs of a dead process. A run that it executed counts a death."""
+        """Become the owner of the runs of a dead process, and put them into the queue. A run that it executed counts a death."""
         with self._writing() as execute:
             died = "SELECT id FROM aswarm_run WHERE owner = ? AND status = 'running'"
             execute(
-                f"UPDATE aswarm_run_work SET deaths = deaths + is_executed, is_executed = 0 WHERE run IN ({died})", dead
+                "UPDATE aswarm_run_work SET deaths = deaths + CASE state WHEN 'executed' THEN 1 ELSE 0 END, state = 'queued' "
+                f"WHERE run IN ({died})",
+                dead,
             )
             rows = execute(
                 f"SELECT {RECORD}, deaths FROM aswarm_run LEFT JOIN aswarm_run_work w ON w.run = id "
@@ -112,15 +196,6 @@ class DurableLog(RunLog):
     def end(self, run_id: str, row: LogRow, ending: Ending) -> bool:
         """Write the last entry of a run that this process owns and does not execute. Returns whether it was its owner."""
         return not self.append({run_id: row}, {run_id: ending})
-
-    def versions(self) -> dict[str, int]:
-        """How many runs have not ended, by version."""
-        return dict(
-            self._rows(
-                "SELECT version, count(*) FROM aswarm_run JOIN aswarm_run_work ON run = id WHERE status = 'running' "
-                "GROUP BY version"
-            )
-        )
 
     def all_records(self, status: str | None, limit: int) -> list[RunRecord]:
         """The newest runs of all users. With the status "waiting", those that wait for an answer, and have got none."""
@@ -166,4 +241,4 @@ class DurableLog(RunLog):
 
     def tables(self) -> list[str]:
         """The statements that make the tables."""
-        return [*TABLES.split(";\n"), _WORK]
+        return [*TABLES.split(";\n"), _WORK, _LIMITS]

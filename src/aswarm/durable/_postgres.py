@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, ClassVar
 
 import anyio
@@ -34,6 +34,7 @@ class PostgresLog(DurableLog):
     errors: ClassVar[tuple[type[Exception], ...]] = (psycopg.Error, OSError)
     _order: ClassVar[str] = "number"
     _locked: ClassVar[str] = " FOR UPDATE"
+    _skip_locked: ClassVar[str] = " FOR UPDATE OF w SKIP LOCKED"
     _connection: Any
 
     def _connect(self) -> None:
@@ -99,6 +100,9 @@ class PostgresLog(DurableLog):
     def _writing(self) -> Generator[Any]:
         with self._transaction("BEGIN", f"NOTIFY {_CHANNEL}") as execute:
             yield execute
+
+    def _claiming(self) -> AbstractContextManager[Any]:
+        return self._transaction("BEGIN")  # it notifies nobody: otherwise each attempt would cause the next one
 
     @contextmanager
     def _reading(self) -> Generator[Any]:
