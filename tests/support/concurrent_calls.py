@@ -25,8 +25,8 @@ class Plan:
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Two to five calls."""
-    ends = draw(st.permutations(range(draw(st.integers(2, 5)))))
+    """Two to four calls."""
+    ends = draw(st.permutations(range(draw(st.integers(2, 4)))))
     return Plan(ends, draw(st.frozensets(st.sampled_from(ends), max_size=2)))
 
 

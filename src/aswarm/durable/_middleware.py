@@ -6,11 +6,14 @@ order in which the model made its calls, so that calls that run together replay 
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any
+
+import anyio
 
 from aswarm._errors import AswarmError, ConfigurationError
 from aswarm._journal.agent_lookup import AgentLookup
@@ -24,6 +27,8 @@ from aswarm._wire.request import CompletionRequest
 from aswarm._wire.whole import as_one_chunk, whole_message
 
 from ._engine import Steps
+
+_SECONDS_WHEN_CANCELLED = 10.0
 
 
 def durable_middleware(run_id: str, version: str, steps: Steps, agents: AgentLookup, open_calls: int) -> Middleware:
@@ -92,7 +97,7 @@ class _DurableHandlers:
         chunk = as_one_chunk(chunks)
         for last in [chunk] if is_whole else _missing_ids(chunk, chunks):
             yield last
-        await self._steps.record(place, name, completion_data(fingerprint, chunk))
+        await _finished(self._steps.record(place, name, completion_data(fingerprint, chunk)))
         self.reserve(_calls_of(chunk))
 
     def _cannot_continue(self, changed: list[str]) -> str:
@@ -149,7 +154,18 @@ class _DurableHandlers:
     async def _record_outcome(self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any]) -> None:
         data = self._changes.data(call, outcome, context, self._recorded + 1)
         self._recorded += 1
-        await self._steps.record(self._places[call.position][1], f"tool:{call.id}", data)
+        await _finished(self._steps.record(self._places[call.position][1], f"tool:{call.id}", data))
+
+
+async def _finished(recording: Coroutine[Any, Any, Any]) -> None:
+    """Record something that has happened: a run that is cancelled waits for the database too, but not without end."""
+    task = asyncio.create_task(recording)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with anyio.move_on_after(_SECONDS_WHEN_CANCELLED, shield=True), suppress(Exception):
+            await task
+        raise
 
 
 def _calls_of(chunk: Mapping[str, Any]) -> int:
