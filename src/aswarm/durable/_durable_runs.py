@@ -36,7 +36,7 @@ from aswarm.serve._log import LogRow
 from aswarm.serve._log_access import LogAccess
 from aswarm.serve._logged_runs import LoggedRuns, ending_of
 from aswarm.serve._runs import Limits, NewRun, RunRecord, RunStatus
-from aswarm.serve._shutdown import Draining
+from aswarm.serve._shutdown import Draining, ShieldedExitStack
 
 from ._attempt import HANDED_BACK
 from ._database import Database
@@ -143,8 +143,8 @@ class DurableRuns(LoggedRuns):
         if sniffio.current_async_library() != "asyncio":
             raise ConfigurationError("durable runs work on asyncio only, because DBOS does")
         self.draining, self._deadline = Draining(), math.inf
-        self._executions = Executions(self, self.concurrency)
-        async with AsyncExitStack() as stack:
+self._executions = Executions(self, self.concurrency)
+        async with ShieldedExitStack() as stack:
             await self._open_log(stack)
             failure = await self._open_engine(stack)
             if failure is None:
