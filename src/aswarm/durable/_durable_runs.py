@@ -143,7 +143,7 @@ class DurableRuns(LoggedRuns):
         if sniffio.current_async_library() != "asyncio":
             raise ConfigurationError("durable runs work on asyncio only, because DBOS does")
         self.draining, self._deadline = Draining(), math.inf
-self._executions = Executions(self, self.concurrency)
+        self._executions = Executions(self, self.concurrency)
         async with ShieldedExitStack() as stack:
             await self._open_log(stack)
             failure = await self._open_engine(stack)
@@ -280,13 +280,14 @@ self._executions = Executions(self, self.concurrency)
         """
         return await self._access.call(self._log.all_records, status, limit)
 
-    async def _begin_shielded(self, new: NewRun, driver: Driver) -> RunRecord:
-        record = await super()._begin_shielded(new, driver)
+    async def _begin(self, new: NewRun, driver: Driver) -> RunRecord:
+        record = await super()._begin(new, driver)
         # Another process is about to start this run, or has died at that: then the run is not recorded, and begins here.
         while record.last < 0 and record.is_running and not record.is_new and record.id not in self._live:
+            self._check_open()
             await self._close_expired()
             await anyio.sleep(_LOOK_EVERY)
-            record = await super()._begin_shielded(new, driver)
+            record = await super()._begin(new, driver)
         return record
 
     async def _write_first(self, live: LiveRun, driver: Driver, first: Entry) -> None:
@@ -373,7 +374,8 @@ self._executions = Executions(self, self.concurrency)
             await anyio.sleep(self._failover_seconds)
 
     async def _close_expired(self) -> bool:
-        is_over = await self._failover.take_over()
+        with anyio.CancelScope(shield=True):  # the lock of a dead process that is taken is given up again
+            is_over = await self._failover.take_over()
         self._executions.look()
         return is_over
 
