@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from aswarm._agent import Agent, Response
@@ -96,9 +97,9 @@ class DurableRun:
         """Decide on all calls that this run has left open. Returns the run that continues the conversation.
 
         `answers`: by the id of the call, as `resume=` of `AsyncSwarm.run` takes them: True, False, `Approve`, `Deny` or
-        `Answer`. The same answers again give the same run. Raises AnswersRefused.
+        `Answer`. The same answers again give the same run. Raises AnswersRefused, also if the conversation has another run since.
         """
-        given = [_call_answer(call, decision) for call, decision in answers.items()]
+        given = [replace(_call_answer(call, decision), run=self.id) for call, decision in answers.items()]
         new = NewRun(self.record.user, self.conversation, answers=given, key=key, run_id=os.urandom(16).hex())
         return DurableRun(self._runs, await self._runs.start(new))
 
