@@ -52,7 +52,10 @@ class DurableRun:
         return self._run.entries(after)
 
     async def wait(self) -> RunRecord:
-        """Wait until the run has ended, or waits for an answer. Returns what is known of it then."""
+        """Wait until the run has ended; one that waits for an answer has ended. Returns what is known of it then.
+
+        Raises RuntimeError if the `DurableRuns` are closed before.
+        """
         await self._runs.wait_for(self.record)
         self.record = await self._runs.get(self.id, user=self.record.user)
         return self.record
