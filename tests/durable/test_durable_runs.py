@@ -21,7 +21,7 @@ from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Deny, Hold, R
 from aswarm import Answer as AnswerOf
 from aswarm.batch import Item
 from aswarm.durable import DurableRuns
-from aswarm.serve import KeyReused, NewRun, RunNotFound
+from aswarm.serve import AnswersRefused, KeyReused, NewRun, RunNotFound
 from aswarm.testing import Answer, Failure, ScriptedModel, call
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
@@ -86,6 +86,24 @@ async def test_a_run_waits_for_an_answer(tmp_path: Path, shop: Shop) -> None:
         assert (await answered.result()).text == "Paid."
         assert (await found.answer({"p": True})).id == answered.id
     assert shop.keys["pay"] == [f"{answered.id}:0:0"]
+
+
+async def test_calls_of_several_runs_may_have_one_id(tmp_path: Path, shop: Shop) -> None:
+    """As models of some servers number them: an answer is for the call of its run, and a late one is refused."""
+    script = [call("pay", call_id="call_1", amount=1), call("pay", call_id="call_1", amount=2), "Paid."]
+    async with durable(tmp_path, script, shop) as runs:
+        first = await runs.start("Boss", "Pay!", run_id="a")
+        await first.wait()
+        second = await first.answer({"call_1": True})
+        assert (await second.result()).stop == "waiting"
+        assert (await first.answer({"call_1": True})).id == second.id
+        with pytest.raises(AnswersRefused, match="waits for no answer"):
+            await first.answer({"call_1": False})
+        third = await second.answer({"call_1": True})
+        assert (await third.result()).text == "Paid."
+        with pytest.raises(AnswersRefused):
+            await first.answer({"call_1": True})
+    assert shop.keys["pay"] == [f"{second.id}:0:0", f"{third.id}:0:0"]
 
 
 async def test_an_answer_may_deny(tmp_path: Path, shop: Shop) -> None:

@@ -28,7 +28,7 @@ from aswarm.durable._engine import Engine
 from aswarm.durable._log import QueuedWork
 from aswarm.durable._replay import Replay
 from aswarm.guards import Block, guard_input
-from aswarm.serve import Entry, Limits, NewRun, Run, RunNotFound
+from aswarm.serve import Entry, Limits, NewRun, Run, RunNotFound, ShuttingDown
 from aswarm.serve._log import LogRow
 from aswarm.testing import ScriptedModel, call
 
@@ -179,6 +179,24 @@ async def test_a_run_of_another_process_is_not_begun(tmp_path: Path, shop: Shop)
         with pytest.raises(RunNotFound):
             client._log.begun("r", LogRow(0, 0, b""), QueuedWork("1", "Boss", b""), claims=True)
         assert client._log.take("r") is None
+
+
+@pytest.mark.asyncio
+async def test_a_start_that_waits_for_another_process_can_be_left(tmp_path: Path, shop: Shop) -> None:
+    """The other one lives, and has not recorded the run yet. Draining ends the wait too."""
+    async with (
+        durable(tmp_path, [], shop, concurrency=0) as slow,
+        durable(tmp_path, [], shop, concurrency=0) as runs,
+    ):
+        new = NewRun("-", "r", [{"role": "user", "content": "Hi!"}], agent="Boss", run_id="r")
+        await slow._access.call(slow._log.begin, new, "r", slow.limits)
+        with anyio.fail_after(60):
+            with anyio.move_on_after(0.05) as scope:
+                await runs.start("Boss", "Hi!", run_id="r")
+            assert scope.cancelled_caught
+            runs.draining.set()
+            with pytest.raises(ShuttingDown):
+                await runs._begin(new, runs.drivers.driver(new))
 
 
 @pytest.mark.asyncio

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import anyio
 import psycopg
@@ -15,8 +18,10 @@ from durables import Shop, die, durable
 from stores import emptied_database
 
 from aswarm import ConfigurationError
+from aswarm.durable._log import QueuedWork
 from aswarm.durable._postgres import PostgresLeases, PostgresLog
-from aswarm.serve import Limits, NewRun
+from aswarm.serve import KeyReused, Limits, NewRun, RunLimit, RunRecord
+from aswarm.serve._log import Ending, LogRow
 from aswarm.testing import call
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
@@ -118,28 +123,118 @@ async def test_a_log_that_cannot_be_opened_is_a_mistake(tmp_path: Path) -> None:
 
 
 async def test_a_connection_that_is_cut_in_a_transaction_is_an_error(url: str) -> None:
-    """Nothing of it is done; the next transaction has a new connection. Two runs at once are counted one after another."""
+    """Nothing of it is done; the next transaction has a new connection."""
     log = PostgresLog(url, owner="me")
     with pytest.raises(psycopg.OperationalError), log._writing() as execute:  # noqa: PT012 - the block is the transaction
         cut(url)
         execute("SELECT 1")
-    new = NewRun("ann", messages=[{"role": "user", "content": "Hi!"}], run_id="r")
-    log._check_free = Meeting(log)  # type: ignore[method-assign]
-    assert not log.begin(new, "r", Limits()).is_new
-    assert log.owners() == ["other"]
+    assert log.owners() == []
     log.close()
 
 
-class Meeting:
-    """In place of a check: another process begins the same run right after it."""
+def new_run(user: str, run_id: str) -> NewRun:
+    return NewRun(user, messages=[{"role": "user", "content": "Hi!"}], run_id=run_id)
 
-    def __init__(self, log: PostgresLog) -> None:
-        self.log = log
 
-    def __call__(self, new: NewRun, limits: Limits) -> None:
-        other = PostgresLog(str(self.log.path), owner="other")
-        other.begin(new, str(new.run_id), limits)
-        other.close()
+async def test_an_id_that_another_user_takes_at_the_same_moment(url: str) -> None:
+    """The second one is refused, as if it had come later."""
+    log, other = PostgresLog(url, owner="me"), PostgresLog(url, owner="other")
+
+    def meet(new: NewRun, limits: Limits) -> None:
+        if not other.owners() and not log._rows("SELECT id FROM aswarm_run"):
+            other.begin(new_run("bob", "r"), "r", limits)
+
+    log._check_free = meet  # type: ignore[method-assign]
+    with pytest.raises(KeyReused):
+        log.begin(new_run("ann", "r"), "r", Limits())
+    for each in (log, other):
+        each.close()
+
+
+@pytest.mark.parametrize("other_id", ["same", "other"])
+async def test_runs_of_a_user_begin_one_after_another(url: str, other_id: str) -> None:
+    """In all processes: the same run begins once, and no more runs begin than the limit allows."""
+    log, other = PostgresLog(url, owner="me"), PostgresLog(url, owner="other")
+    limits, checked, both = Limits(runs_per_user=1), threading.Event(), ThreadPoolExecutor(2)
+    check = log._check_free
+
+    def slow(new: NewRun, limits: Limits) -> None:
+        check(new, limits)
+        checked.set()
+        wait([second], 0.2)  # it comes in this moment, and has to wait
+
+    def begin_second() -> RunRecord:
+        checked.wait(60)
+        return other.begin(new_run("ann", other_id), other_id, limits)
+
+    log._check_free = slow  # type: ignore[method-assign]
+    second = both.submit(begin_second)
+    assert both.submit(log.begin, new_run("ann", "same"), "same", limits).result(60).is_new
+    if other_id == "same":
+        assert not second.result(60).is_new
+    else:
+        with pytest.raises(RunLimit):
+            second.result(60)
+    for each in (both.shutdown, log.close, other.close):
+        each()
+
+
+class Cut:
+    """In place of a connection: it is lost once, when the server has carried out a statement."""
+
+    def __init__(self, connection: Any, at: str = "COMMIT") -> None:
+        self.connection = connection
+        self.at = at
+        self.is_cut = False
+
+    def execute(self, statement: str, values: Any = ()) -> Any:
+        found = self.connection.execute(statement, values)
+        if statement.startswith(self.at) and not self.is_cut:
+            self.is_cut = True
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+        return found
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+async def test_a_commit_whose_answer_is_lost(url: str) -> None:
+    """What was written is there once, and the process that wrote it knows the run as its own."""
+    log = PostgresLog(url, owner="me")
+
+    def lose() -> None:
+        log._connection = Cut(log._connection)
+
+    lose()
+    assert log.begin(new_run("ann", "r"), "r", Limits()).is_new
+    lose()
+    assert log.begun("r", LogRow(0, 0, b"0"), QueuedWork("1", "Boss", b"{}"), claims=True)
+    lose()
+    with pytest.raises(psycopg.OperationalError):
+        log.append({"r": LogRow(1, 1, b"1")}, {})
+    assert not log.append({"r": LogRow(1, 2, b"1\n2")}, {})
+    lose()
+    last, end = {"r": LogRow(3, 3, b"3")}, {"r": Ending("finished")}
+    with pytest.raises(psycopg.OperationalError):
+        log.append(last, end)
+    assert not log.append(last, end)
+    assert log.append({"r": LogRow(3, 3, b"other")}, end) == {"r"}
+    assert [bytes(row.data) for row in log.entry_rows("r", -1)[0]] == [b"0", b"1\n2", b"3"]
+    log.close()
+
+
+async def test_half_a_start_that_could_not_be_taken_back(url: str) -> None:
+    """The next start takes it back, so that its id and its conversation are free."""
+    log = PostgresLog(url, owner="me")
+    log.begin(new_run("ann", "r"), "r", Limits())
+    assert log.begun("r", LogRow(0, 0, b"0"), QueuedWork("1", "Boss", b"{}"), claims=True)
+    log._connection = Cut(log._connection, "DELETE FROM aswarm_run_entries")
+    with pytest.raises(psycopg.OperationalError):
+        log.withdraw("r")
+    assert log.begin(new_run("ann", "r"), "r", Limits()).is_new
+    assert not log._rows("SELECT run FROM aswarm_run_entries")
+    assert not log._rows("SELECT run FROM aswarm_run_work")
+    log.close()
 
 
 async def test_two_processes_cannot_have_one_id(url: str) -> None:

@@ -162,7 +162,7 @@ def test_the_record_of_a_completion_is_what_the_provider_said() -> None:
 
 def test_the_error_of_a_recorded_call_is_a_tool_error() -> None:
     """Its text has the type and the message of the original error."""
-    outcome = recorded_outcome({"content": "Error: ValueError: no ink", "error": "ValueError: no ink"}, None, {})
+    outcome = recorded_outcome({"content": "Error: ValueError: no ink", "error": "ValueError: no ink"}, None)
     assert isinstance(outcome.error, ToolError)
     assert (str(outcome.error), outcome.content) == ("ValueError: no ink", "Error: ValueError: no ink")
 

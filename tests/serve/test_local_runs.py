@@ -33,7 +33,7 @@ from aswarm.serve import (
 from aswarm.serve._entries import now
 from aswarm.serve._live import LiveRun
 from aswarm.serve._log import Ending, LogRow, RunLog, _is_alive
-from aswarm.serve._shutdown import on_shutdown_signal
+from aswarm.serve._shutdown import ShieldedExitStack, on_shutdown_signal
 from aswarm.testing import Answer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -822,3 +822,33 @@ async def test_a_signal_is_passed_on_to_the_handler_before() -> None:
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.anyio
+async def test_a_block_that_is_cancelled_closes_everything() -> None:
+    """Closing is not cut, whichever part of it waits."""
+    closed = list[str]()
+
+    async def close(name: str) -> None:
+        await anyio.sleep(0)
+        closed.append(name)
+
+    async def opened() -> ShieldedExitStack:
+        async with ShieldedExitStack() as stack:
+            stack.push_async_callback(close, "first")
+            await stack.enter_async_context(anyio.create_task_group())
+            stack.push_async_callback(close, "second")
+            return stack.pop_all()
+
+    with anyio.CancelScope() as scope:
+        stack = await opened()
+        scope.cancel()
+        await stack.aclose()
+    assert scope.cancel_called
+    with anyio.CancelScope() as scope:
+        async with ShieldedExitStack() as failing:
+            failing.push_async_callback(close, "third")
+            scope.cancel()
+            await anyio.sleep(60)
+    assert scope.cancelled_caught
+    assert closed == ["second", "first", "third"]

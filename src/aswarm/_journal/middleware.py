@@ -10,17 +10,16 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any
 
-from aswarm._context import copy_containers
 from aswarm._errors import AswarmError, ConfigurationError
 from aswarm._run.handlers import Handlers, Middleware, Started
 from aswarm._run.plan import ToolCall, ToolOutcome
-from aswarm._tools.tool import writes_context
 from aswarm._wire.request import CompletionRequest
 from aswarm._wire.whole import as_one_chunk
 
 from .entry import JournalEntry
 from .fingerprints import differences, request_fingerprint
-from .record import CallKey, completion_data, outcome_data, recorded_outcome
+from .record import CallKey, completion_data, recorded_outcome
+from .turn_changes import TurnChanges
 
 
 def journal_middleware(entry: JournalEntry) -> Middleware:
@@ -40,10 +39,12 @@ class _JournalHandlers:
         self._entry = entry
         self._handlers = handlers
         self._turn = 0
+        self._changes = TurnChanges(entry.steps.outcomes(0))
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the completion as one whole chunk: the recorded one, or a new one that is then recorded."""
         self._turn += 1
+        self._changes = TurnChanges(self._entry.steps.outcomes(self._turn))
         fingerprint = request_fingerprint(request)
         recorded = self._entry.steps.completion(self._turn)
         if recorded is not None:
@@ -73,48 +74,43 @@ class _JournalHandlers:
             return await self._call_and_record(key, call, context, started)
         recorded = steps.outcome(key)
         name = recorded.get("agent")
-        return recorded_outcome(recorded, None if name is None else self._entry.agents.get(name), context)
+        if not steps.is_running(key):
+            self._changes.repeat(context, call.position)
+        return recorded_outcome(recorded, None if name is None else self._entry.agents.get(name))
 
     async def _call_and_record(
         self, key: CallKey, call: ToolCall, context: dict[str, Any], started: Started
     ) -> ToolOutcome:
-        before = copy_containers(context) if call.tool is not None and writes_context(call.tool) else None
         # It has no effect, and gives the same answer in a rerun.
         is_handoff = call.tool is not None and call.tool.is_handoff
+        if not is_handoff:
+            self._changes.repeat(context)
 
         async def record_start() -> None:
             if not is_handoff:
                 await self._entry.commit("started", key)
             await started()
 
-        try:
-            outcome = await self._handlers.call_tool(call, context, record_start)
-        except BaseException:
-            self._record_exit(key, call, before, context)
-            raise
-        if not is_handoff or outcome.error is not None:
-            self._record_outcome(key, call, outcome, before, context)
+        with self._changes.watching(call, context):
+            try:
+                outcome = await self._handlers.call_tool(call, context, record_start)
+            except BaseException:
+                self._record_exit(key, call, context)
+                raise
+            if not is_handoff or outcome.error is not None:
+                self._record_outcome(key, call, outcome, context)
         return outcome
 
-    def _record_outcome(
-        self,
-        key: CallKey,
-        call: ToolCall,
-        outcome: ToolOutcome,
-        before: Mapping[str, Any] | None,
-        context: dict[str, Any],
-    ) -> None:
+    def _record_outcome(self, key: CallKey, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any]) -> None:
         call.outcome = outcome  # the run knows how the call ended, even if the journal cannot record it
-        self._entry.record("outcome", key, outcome_data(outcome, before, context))
+        self._entry.record("outcome", key, self._changes.data(call, outcome, context))
         if outcome.agent is not None:
             self._entry.agents.check(outcome.agent, call.name)
 
-    def _record_exit(
-        self, key: CallKey, call: ToolCall, before: Mapping[str, Any] | None, context: dict[str, Any]
-    ) -> None:
+    def _record_exit(self, key: CallKey, call: ToolCall, context: dict[str, Any]) -> None:
         """An exception leaves the call. If this cannot be recorded, the outcome of the call is unknown later."""
         with suppress(AswarmError):  # the exception that leaves the call is more important
             if call.outcome is not None:  # `tool_error` raised it, after the function had ended
-                self._entry.record("outcome", key, outcome_data(call.outcome, before, context))
+                self._entry.record("outcome", key, self._changes.data(call, call.outcome, context))
             elif self._entry.steps.is_running(key) and not call.started:
                 self._entry.record("withdrawn", key)

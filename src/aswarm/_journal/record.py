@@ -50,6 +50,9 @@ class ItemRecord:
         self.finished: str | None = None
         self._completions: dict[int, str] = {}
         self._calls: dict[CallKey, str | None] = {}  # None: the call was started, and its outcome is unknown
+        self._ended: dict[
+            int, list[int]
+        ] = {}  # by turn: the positions of the calls with an outcome, in the order of the steps
         for step in steps:
             self.add(step)
 
@@ -65,6 +68,7 @@ class ItemRecord:
                 del self._calls[key]
             case "outcome":
                 self._calls[key] = step.data
+                self._ended.setdefault(step.turn, []).append(step.position)
             case _:  # "finished"
                 self.finished = step.data
 
@@ -84,6 +88,10 @@ class ItemRecord:
         recorded: Mapping[str, Any] = json.loads(data)
         return recorded
 
+    def outcomes(self, turn: int) -> list[tuple[int, Mapping[str, Any]]]:
+        """The positions of the calls of a turn with their records, in the order in which the calls ended."""
+        return [(position, self.outcome(CallKey(turn, position))) for position in self._ended.get(turn, ())]
+
     def is_running(self, key: CallKey) -> bool:
         """Whether the call was started and has no outcome."""
         return key in self._calls and self._calls[key] is None
@@ -100,10 +108,13 @@ def completion_data(fingerprint: Mapping[str, str], chunk: Mapping[str, Any]) ->
 # --- tool calls ---
 
 
-def outcome_data(outcome: ToolOutcome, before: Mapping[str, Any] | None, context: Mapping[str, Any]) -> str:
+def outcome_data(
+    outcome: ToolOutcome, before: Mapping[str, Any] | None, context: Mapping[str, Any], order: int | None = None
+) -> str:
     """The record of how a call ended.
 
-    `before`: a copy of the context from before the call, or None if the call cannot write to the context. Raises
+    `before`: a copy of the context from before the call, or None if the call cannot write to the context. `order`: which
+    outcome of its turn it is, from 1, where records are not kept in the order in which they were made. Raises
     ConfigurationError if a context variable cannot be recorded.
     """
     merged = outcome.result.context_variables if outcome.result else {}
@@ -119,13 +130,18 @@ def outcome_data(outcome: ToolOutcome, before: Mapping[str, Any] | None, context
         "error": None if outcome.error is None else _error_text(outcome.error),
         "still_running": outcome.still_running,
         "unknown": outcome.unknown,
+        "order": order,
     }
     return _write({key: value for key, value in record.items() if value})
 
 
-def recorded_outcome(record: Mapping[str, Any], agent: Agent | None, context: dict[str, Any]) -> ToolOutcome:
-    """The recorded outcome of a call. The recorded changes of the context are applied to `context`."""
+def apply_changes(record: Mapping[str, Any], context: dict[str, Any]) -> None:
+    """Make the changes of `context` that the record of a call has."""
     _change(context, record.get("written", {}), record.get("removed", ()))
+
+
+def recorded_outcome(record: Mapping[str, Any], agent: Agent | None) -> ToolOutcome:
+    """The recorded outcome of a call. Its changes of the context are made by `apply_changes`."""
     content = record.get("content", "")
     error = RecordedToolError(record["error"]) if "error" in record else None
     result = None if error else Result(value=content, agent=agent, context_variables=record.get("context", {}))

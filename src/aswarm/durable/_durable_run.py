@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from aswarm._agent import Agent, Response
@@ -51,7 +52,10 @@ class DurableRun:
         return self._run.entries(after)
 
     async def wait(self) -> RunRecord:
-        """Wait until the run has ended, or waits for an answer. Returns what is known of it then."""
+        """Wait until the run has ended; one that waits for an answer has ended. Returns what is known of it then.
+
+        Raises RuntimeError if the `DurableRuns` are closed before.
+        """
         await self._runs.wait_for(self.record)
         self.record = await self._runs.get(self.id, user=self.record.user)
         return self.record
@@ -96,9 +100,9 @@ class DurableRun:
         """Decide on all calls that this run has left open. Returns the run that continues the conversation.
 
         `answers`: by the id of the call, as `resume=` of `AsyncSwarm.run` takes them: True, False, `Approve`, `Deny` or
-        `Answer`. The same answers again give the same run. Raises AnswersRefused.
+        `Answer`. The same answers again give the same run. Raises AnswersRefused, also if the conversation has another run since.
         """
-        given = [_call_answer(call, decision) for call, decision in answers.items()]
+        given = [replace(_call_answer(call, decision), run=self.id) for call, decision in answers.items()]
         new = NewRun(self.record.user, self.conversation, answers=given, key=key, run_id=os.urandom(16).hex())
         return DurableRun(self._runs, await self._runs.start(new))
 

@@ -12,7 +12,7 @@ import math
 import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import Any, Literal, Self, TypeVar, cast, overload
 
@@ -35,12 +35,13 @@ from aswarm.serve._live import LiveRun
 from aswarm.serve._log import LogRow
 from aswarm.serve._log_access import LogAccess
 from aswarm.serve._logged_runs import LoggedRuns, ending_of
-from aswarm.serve._runs import Limits, NewRun, RunRecord, RunStatus
-from aswarm.serve._shutdown import Draining
+from aswarm.serve._runs import Limits, NewRun, RunNotFound, RunRecord, RunStatus
+from aswarm.serve._shutdown import Draining, ShieldedExitStack
 
 from ._attempt import HANDED_BACK
 from ._database import Database
 from ._durable_run import DurableRun
+from ._ends import Ends
 from ._engine import Engine, EngineSettings
 from ._executions import Executions
 from ._failover import Failover
@@ -119,8 +120,7 @@ class DurableRuns(LoggedRuns):
         self._leases: Leases
         self._engine: Engine
         self._failover: Failover
-        self._ends: dict[str, anyio.Event] = {}  # set when a run of another process has ended
-        self._ends_wanted = anyio.Event()
+        self._ends = Ends(lambda run_ids: self._access.call(self._log.ended, run_ids))
 
     def as_client(self) -> DurableRuns:
         """The same runs for a process that executes none: it starts, reads, cancels and answers them."""
@@ -144,7 +144,7 @@ class DurableRuns(LoggedRuns):
             raise ConfigurationError("durable runs work on asyncio only, because DBOS does")
         self.draining, self._deadline = Draining(), math.inf
         self._executions = Executions(self, self.concurrency)
-        async with AsyncExitStack() as stack:
+        async with ShieldedExitStack() as stack:
             await self._open_log(stack)
             failure = await self._open_engine(stack)
             if failure is None:
@@ -280,13 +280,14 @@ class DurableRuns(LoggedRuns):
         """
         return await self._access.call(self._log.all_records, status, limit)
 
-    async def _begin_shielded(self, new: NewRun, driver: Driver) -> RunRecord:
-        record = await super()._begin_shielded(new, driver)
+    async def _begin(self, new: NewRun, driver: Driver) -> RunRecord:
+        record = await super()._begin(new, driver)
         # Another process is about to start this run, or has died at that: then the run is not recorded, and begins here.
         while record.last < 0 and record.is_running and not record.is_new and record.id not in self._live:
+            self._check_open()
             await self._close_expired()
             await anyio.sleep(_LOOK_EVERY)
-            record = await super()._begin_shielded(new, driver)
+            record = await super()._begin(new, driver)
         return record
 
     async def _write_first(self, live: LiveRun, driver: Driver, first: Entry) -> None:
@@ -351,7 +352,8 @@ class DurableRuns(LoggedRuns):
             if live := self._live.get(run_id):
                 live.cancel(reason)
                 continue
-            await self._failover.stop(run_id, reason)
+            with suppress(RunNotFound):  # it was deleted a moment ago
+                await self._failover.stop(run_id, reason)
 
     # --- other processes ---
 
@@ -373,7 +375,8 @@ class DurableRuns(LoggedRuns):
             await anyio.sleep(self._failover_seconds)
 
     async def _close_expired(self) -> bool:
-        is_over = await self._failover.take_over()
+        with anyio.CancelScope(shield=True):  # the lock of a dead process that is taken is given up again
+            is_over = await self._failover.take_over()
         self._executions.look()
         return is_over
 
@@ -401,25 +404,13 @@ class DurableRuns(LoggedRuns):
     # --- many ---
 
     async def wait_for(self, record: RunRecord) -> None:
-        """Wait until a run has ended, here or in another process."""
+        """Wait until a run has ended, here or in another process. Raises RuntimeError if these runs are closed before."""
         while (live := self._live.get(record.id)) is not None and not live.is_fenced:
             await live.ended.wait()
-        event = self._ends.setdefault(record.id, anyio.Event())
-        self._ends_wanted.set()
-        await event.wait()
+        await self._ends.wait(record.id)
 
     async def _watch_ends(self) -> None:
-        """Tell `wait_for` about the runs that have ended, without end. One query for all of them."""
-        while True:
-            await self._ends_wanted.wait()
-            waiting = list(self._ends)
-            for at in range(0, len(waiting), _IDS_AT_ONCE):
-                with self._logged("the ends of runs cannot be looked up; another attempt follows"):
-                    for run_id in await self._access.call(self._log.ended, waiting[at : at + _IDS_AT_ONCE]):
-                        self._ends.pop(run_id).set()
-            if not self._ends:
-                self._ends_wanted = anyio.Event()
-            await anyio.sleep(_LOOK_EVERY)
+        await self._ends.watch(self._log.errors)
 
     def map(
         self,

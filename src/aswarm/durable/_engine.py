@@ -73,16 +73,12 @@ class Engine:
     # --- the life of the engine ---
 
     async def open(self) -> None:
-        """Start DBOS in this event loop; or use the one that the host has started; or connect a client."""
+        """Start DBOS in this event loop; or use the one that the host has started; or connect a client. `aclose` follows."""
         if not self._settings.works:
             self._api = await anyio.to_thread.run_sync(self._client)
             return
         _current.append(self)
-        try:
-            await self._start()
-        except BaseException:
-            await self.aclose()
-            raise
+        await self._start()
 
     def _client(self) -> Any:
         from dbos import DBOS, DBOSClient  # noqa: PLC0415 - of an extra
@@ -242,6 +238,10 @@ class Steps:
     def is_recorded(self, place: StepReservation) -> bool:
         """Whether an earlier attempt has recorded the step at this place."""
         return place.step_id in self._recorded
+
+    def output(self, place: StepReservation) -> Any:
+        """What an earlier attempt has recorded at this place, without a check of its name."""
+        return self._recorded[place.step_id]
 
     async def record(self, place: StepReservation, name: str, data: str = "") -> str:
         """Record a step, and wait until the database has it. Returns what an earlier attempt has recorded, if it has.

@@ -87,7 +87,10 @@ class DurableLog(RunLog):
         `claims`: whether this process has room for it. Raises RunNotFound if the run is not that of this process any more.
         """
         with self._writing() as execute:
-            if not self._owned({run_id: row}):
+            owned = self._owned({run_id: row})
+            for (state,) in execute("SELECT state FROM aswarm_run_work WHERE run = ?", run_id):
+                return bool(owned) and state != "queued"  # it was written, and the answer of the database was lost
+            if not owned:
                 raise RunNotFound(run_id)
             execute("INSERT INTO aswarm_run_entries VALUES (?, ?, ?, ?)", run_id, *row)
             execute("INSERT INTO aswarm_run_work VALUES (?, ?, ?, 'queued', 0, 0, 0, 0, ?)", run_id, *work)
@@ -227,17 +230,13 @@ class DurableLog(RunLog):
         """Delete the runs that ended so many seconds ago, or before."""
         self.forget(now() - int(seconds * 1000) + 1, sys.maxsize, sys.maxsize)
 
-    def withdraw(self, run_id: str) -> None:
-        """As above, with its work."""
-        super().withdraw(run_id)
-        self._rows("DELETE FROM aswarm_run_work WHERE run = ? AND NOT EXISTS (SELECT 1 FROM aswarm_run WHERE id = run)", run_id)  # fmt: skip
-
     def _delete(self, run_ids: AbstractSet[str]) -> None:
         super()._delete(run_ids)
-        with self._writing() as execute:
-            for run_id in run_ids:
-                execute("DELETE FROM aswarm_run_work WHERE run = ?", run_id)
         self.deleted.extend(run_ids)
+
+    def _delete_rows(self, run_id: str) -> None:
+        super()._delete_rows(run_id)
+        self._rows("DELETE FROM aswarm_run_work WHERE run = ?", run_id)
 
     def tables(self) -> list[str]:
         """The statements that make the tables."""

@@ -6,25 +6,29 @@ order in which the model made its calls, so that calls that run together replay 
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any
 
-from aswarm._context import copy_containers
+import anyio
+
 from aswarm._errors import AswarmError, ConfigurationError
 from aswarm._journal.agent_lookup import AgentLookup
 from aswarm._journal.fingerprints import differences, request_fingerprint
-from aswarm._journal.record import completion_data, outcome_data, recorded_outcome
+from aswarm._journal.record import completion_data, recorded_outcome
+from aswarm._journal.turn_changes import TurnChanges
 from aswarm._messages import OUTCOME_UNKNOWN
 from aswarm._run.handlers import Handlers, Middleware, Started
 from aswarm._run.plan import ToolCall, ToolOutcome
-from aswarm._tools.tool import writes_context
 from aswarm._wire.request import CompletionRequest
 from aswarm._wire.whole import as_one_chunk, whole_message
 
 from ._engine import Steps
+
+_SECONDS_WHEN_CANCELLED = 10.0
 
 
 def durable_middleware(run_id: str, version: str, steps: Steps, agents: AgentLookup, open_calls: int) -> Middleware:
@@ -52,10 +56,18 @@ class _DurableHandlers:
         self._handlers = handlers
         self._turn = 0
         self._places: list[tuple[Any, Any]] = []  # for each call of the turn: its start, and its outcome
+        self._outcomes: dict[int, Mapping[str, Any]] = {}  # those that are recorded, by the position of the call
+        self._recorded = 0  # how many outcomes of the turn have been recorded
+        self._changes = TurnChanges()
 
     def reserve(self, calls: int) -> None:
         """Fix the numbers of the steps of a turn: two for each call."""
         self._places = [(self._steps.reserve(), self._steps.reserve()) for _ in range(calls)]
+        ends = {at: end for at, (_, end) in enumerate(self._places) if self._steps.is_recorded(end)}
+        self._outcomes = {at: json.loads(self._steps.output(end)) for at, end in ends.items()}
+        in_order = sorted(self._outcomes.items(), key=lambda each: each[1]["order"])
+        self._recorded = in_order[-1][1]["order"] if in_order else 0
+        self._changes = TurnChanges(in_order)
 
     # --- completions ---
 
@@ -85,7 +97,7 @@ class _DurableHandlers:
         chunk = as_one_chunk(chunks)
         for last in [chunk] if is_whole else _missing_ids(chunk, chunks):
             yield last
-        await self._steps.record(place, name, completion_data(fingerprint, chunk))
+        await _finished(self._steps.record(place, name, completion_data(fingerprint, chunk)))
         self.reserve(_calls_of(chunk))
 
     def _cannot_continue(self, changed: list[str]) -> str:
@@ -101,41 +113,59 @@ class _DurableHandlers:
         """Answer from the record, or carry out the call and record it."""
         start, end = self._places[call.position]
         name = f"tool:{call.id}"
-        if self._steps.is_recorded(end):
-            recorded = json.loads(await self._steps.record(end, name))
+        if call.position in self._outcomes:
+            recorded = self._outcomes[call.position]
+            self._changes.repeat(context, call.position)
+            await self._steps.record(end, name)
             agent = recorded.get("agent")
-            return recorded_outcome(recorded, None if agent is None else self._agents.get(agent), context)
+            return recorded_outcome(recorded, None if agent is None else self._agents.get(agent))
         if self._steps.is_recorded(start):  # a process has died while the function ran
             await self._steps.record(start, f"started:{call.id}")
-            return recorded_outcome(
-                {"content": OUTCOME_UNKNOWN, "error": OUTCOME_UNKNOWN, "unknown": True}, None, context
-            )
+            return recorded_outcome({"content": OUTCOME_UNKNOWN, "error": OUTCOME_UNKNOWN, "unknown": True}, None)
         return await self._call_and_record(call, context, started)
 
     async def _call_and_record(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-        start, end = self._places[call.position]
-        before = copy_containers(context) if call.tool is not None and writes_context(call.tool) else None
+        start, _ = self._places[call.position]
         # It has no effect, and gives the same answer in a replay.
         is_handoff = call.tool is not None and call.tool.is_handoff
+        if not is_handoff:
+            self._changes.repeat(context)
 
         async def record_start() -> None:
             if not (is_handoff or call.is_repeatable):
                 await self._steps.record(start, f"started:{call.id}")
             await started()
 
-        try:
-            outcome = await self._handlers.call_tool(call, context, record_start)
-        except BaseException:
-            with suppress(AswarmError):  # the exception that leaves the call is more important
-                if call.outcome is not None:  # `tool_error` raised it, after the function had ended
-                    await self._steps.record(end, f"tool:{call.id}", outcome_data(call.outcome, before, context))
-            raise
-        if not is_handoff or outcome.error is not None:
-            call.outcome = outcome  # the run knows how the call ended, even if it cannot be recorded
-            await self._steps.record(end, f"tool:{call.id}", outcome_data(outcome, before, context))
-            if outcome.agent is not None:
-                self._agents.check(outcome.agent, call.name)
+        with self._changes.watching(call, context):
+            try:
+                outcome = await self._handlers.call_tool(call, context, record_start)
+            except BaseException:
+                with suppress(AswarmError):  # the exception that leaves the call is more important
+                    if call.outcome is not None:  # `tool_error` raised it, after the function had ended
+                        await self._record_outcome(call, call.outcome, context)
+                raise
+            if not is_handoff or outcome.error is not None:
+                call.outcome = outcome  # the run knows how the call ended, even if it cannot be recorded
+                await self._record_outcome(call, outcome, context)
+                if outcome.agent is not None:
+                    self._agents.check(outcome.agent, call.name)
         return outcome
+
+    async def _record_outcome(self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any]) -> None:
+        data = self._changes.data(call, outcome, context, self._recorded + 1)
+        self._recorded += 1
+        await _finished(self._steps.record(self._places[call.position][1], f"tool:{call.id}", data))
+
+
+async def _finished(recording: Coroutine[Any, Any, Any]) -> None:
+    """Record something that has happened: a run that is cancelled waits for the database too, but not without end."""
+    task = asyncio.create_task(recording)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with anyio.move_on_after(_SECONDS_WHEN_CANCELLED, shield=True), suppress(Exception):
+            await task
+        raise
 
 
 def _calls_of(chunk: Mapping[str, Any]) -> int:

@@ -16,15 +16,17 @@ import psycopg
 
 from aswarm._errors import ConfigurationError
 from aswarm._run.handlers import NO_RUN
-from aswarm.serve._log import FORMAT
+from aswarm.serve._log import FORMAT, LogRow
+from aswarm.serve._runs import Limits, NewRun, RunRecord
 
 from ._leases import SAME_ID
-from ._log import DurableLog
+from ._log import DurableLog, QueuedWork
 
 logger = logging.getLogger("aswarm")
 
 _CHANNEL = "aswarm_runs"
 _TABLES_LOCK = 0x61737764  # under which the tables are made
+_STARTS_LOCK = 0x61737761  # with a number for the user
 _SECONDS_AFTER_FAILURE = 1.0
 
 
@@ -98,7 +100,7 @@ class PostgresLog(DurableLog):
 
     @contextmanager
     def _writing(self) -> Generator[Any]:
-        with self._transaction("BEGIN", f"NOTIFY {_CHANNEL}") as execute:
+        with self._transaction("BEGIN ISOLATION LEVEL READ COMMITTED", f"NOTIFY {_CHANNEL}") as execute:
             yield execute
 
     def _claiming(self) -> AbstractContextManager[Any]:
@@ -109,11 +111,21 @@ class PostgresLog(DurableLog):
         with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as execute:
             yield execute
 
-    def begin(self, new: Any, run_id: str, limits: Any) -> Any:
-        """As above. Runs of one user begin one after another; where two meet all the same, the second one looks again."""
-        with suppress(psycopg.errors.UniqueViolation):
+    def begin(self, new: NewRun, run_id: str, limits: Limits) -> RunRecord:
+        """As of `DurableLog`. It looks again after another user has begun a run with this id, or the connection was lost."""
+        with suppress(psycopg.errors.UniqueViolation, psycopg.OperationalError):
             return super().begin(new, run_id, limits)
         return super().begin(new, run_id, limits)
+
+    def begun(self, run_id: str, row: LogRow, work: QueuedWork, *, claims: bool) -> bool:
+        """As of `DurableLog`; once more if the connection was lost."""
+        with suppress(psycopg.OperationalError):
+            return super().begun(run_id, row, work, claims=claims)
+        return super().begun(run_id, row, work, claims=claims)
+
+    def _lock_starts(self, user: str) -> None:
+        key = int.from_bytes(hashlib.blake2b(user.encode(), digest_size=4).digest(), signed=True)
+        self._rows("SELECT pg_advisory_xact_lock(?, ?)", _STARTS_LOCK, key)
 
     def data_version(self) -> int:
         """A number that changes when a process has written."""

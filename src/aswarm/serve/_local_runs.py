@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 from os import PathLike
 from typing import Self
@@ -30,7 +29,7 @@ from ._log import Ending, LogRow, RunLog
 from ._log_access import LogAccess
 from ._logged_runs import LoggedRuns, entries_of
 from ._runs import Limits, RunRecord
-from ._shutdown import Draining
+from ._shutdown import Draining, ShieldedExitStack
 
 logger = logging.getLogger("aswarm")
 
@@ -73,7 +72,7 @@ class LocalRuns(LoggedRuns):
             raise RuntimeError("these runs are open already; make another LocalRuns, or share this one")
         self.draining, self._deadline = Draining(), math.inf
         log = await anyio.to_thread.run_sync(lambda: RunLog(self._path, lease=self._lease))
-        async with AsyncExitStack() as stack:
+        async with ShieldedExitStack() as stack:
             stack.callback(log.close)
             self._log, self._access = log, LogAccess(log)
             self._changes = Changes(lambda: self._access.call(log.data_version), seconds=0.05, errors=log.errors)

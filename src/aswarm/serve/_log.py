@@ -84,6 +84,7 @@ class RunLog:
         self.path = None if path is None else fspath(path)
         self.owner = f"{_place()}/{os.getpid()}/{token_hex(8)}" if owner is None else owner
         self._lease = int(lease * 1000)
+        self._unsettled: set[str] = set()  # runs that may be there or not: the database has not said so
         self._connect()
 
     def _connect(self) -> None:
@@ -139,7 +140,15 @@ class RunLog:
 
     def begin(self, new: NewRun, run_id: str, limits: Limits) -> RunRecord:
         """Add a run, or return the one that has its id or its key. Raises KeyReused, RunActive, RunLimit."""
+        for unsettled in list(self._unsettled):
+            self.withdraw(unsettled)
+        record = self._begin(new, run_id, limits)
+        self._unsettled.discard(run_id)
+        return record
+
+    def _begin(self, new: NewRun, run_id: str, limits: Limits) -> RunRecord:
         with self._writing() as execute:
+            self._lock_starts(new.user)
             if known := self._known(new, run_id):
                 return known
             self._check_free(new, limits)
@@ -152,6 +161,7 @@ class RunLog:
                 run_id, new.user, new.conversation, new.agent, new.key, new.digest, "running", started,
                 str(new.on_disconnect), self.owner, started + self._lease,
             )  # fmt: skip
+            self._unsettled.add(run_id)
             execute(
                 'INSERT INTO aswarm_run (id, "user", conversation, agent, key, digest, status, started, on_disconnect, owner,'
                 f" leased_until) VALUES ({', '.join('?' * len(values))})",
@@ -159,10 +169,16 @@ class RunLog:
             )
             return record
 
+    def _lock_starts(self, user: str) -> None:
+        """Let the runs of a user begin one after another, until the transaction ends. In SQLite, all writers do."""
+
     def withdraw(self, run_id: str) -> None:
-        """Delete a run that has no entries: it could not begin."""
+        """Delete a run of this process that could not begin. If this fails, the next `begin` repeats it."""
+        self._unsettled.add(run_id)
         with self._writing() as execute:
-            execute("DELETE FROM aswarm_run WHERE id = ? AND owner = ?", run_id, self.owner)
+            if execute(f"SELECT 1 FROM aswarm_run WHERE id = ? AND owner = ?{self._locked}", run_id, self.owner):
+                self._delete_rows(run_id)
+        self._unsettled.discard(run_id)
 
     def _known(self, new: NewRun, run_id: str) -> RunRecord | None:
         rows = self._rows(f"SELECT {RECORD} FROM aswarm_run WHERE id = ?", run_id)
@@ -193,11 +209,24 @@ class RunLog:
         """Write entries of several runs, and end some. Returns the runs that this process does not own any more."""
         with self._writing() as execute:
             owned = self._owned(rows)
+            lost = {run_id for run_id in rows.keys() - owned if not self._has_row(run_id, rows[run_id])}
             for run_id in owned:
-                execute("INSERT INTO aswarm_run_entries VALUES (?, ?, ?, ?)", run_id, *rows[run_id])
+                # It is there already if the database has written it, and its answer was lost; there may be more of it now.
+                execute(
+                    "INSERT INTO aswarm_run_entries VALUES (?, ?, ?, ?) "
+                    "ON CONFLICT (run, first) DO UPDATE SET last = excluded.last, data = excluded.data",
+                    run_id, *rows[run_id],
+                )  # fmt: skip
             for run_id in owned & endings.keys():
                 self._end(run_id, endings[run_id])
-        return rows.keys() - owned
+        return lost
+
+    def _has_row(self, run_id: str, row: LogRow) -> bool:
+        """Whether this process has written the row, and ended the run by that."""
+        mine = (
+            "SELECT data FROM aswarm_run_entries JOIN aswarm_run ON run = id WHERE run = ? AND first = ? AND owner = ?"
+        )
+        return [bytes(data) for (data,) in self._rows(mine, run_id, row.first, self.owner)] == [row.data]
 
     def _owned(self, rows: Mapping[str, LogRow]) -> set[str]:
         mine = f"SELECT id FROM aswarm_run WHERE id = ? AND owner = ? AND status = 'running'{self._locked}"
@@ -336,10 +365,13 @@ class RunLog:
     def _delete(self, run_ids: AbstractSet[str]) -> None:
         if not run_ids:
             return
-        with self._writing() as execute:
+        with self._writing():
             for run_id in run_ids:
-                execute("DELETE FROM aswarm_run_entries WHERE run = ?", run_id)
-                execute("DELETE FROM aswarm_run WHERE id = ?", run_id)
+                self._delete_rows(run_id)
+
+    def _delete_rows(self, run_id: str) -> None:
+        self._rows("DELETE FROM aswarm_run_entries WHERE run = ?", run_id)
+        self._rows("DELETE FROM aswarm_run WHERE id = ?", run_id)
 
 
 def _first_rows(rows: Iterable[LogRow], size: int) -> Generator[LogRow]:

@@ -105,7 +105,8 @@ def decisions(
 ) -> dict[int, Decision]:
     """What the answers mean for the open calls of a stored history: the `resume=` of the next run.
 
-    `last_run`: the id of the run that left them open; an answer to the question of another run does not fit. `complete`:
+    `last_run`: the id of the run that left them open; an answer to the question of another run does not fit. An answer that
+    names this run may have the id that the model gave the call, where earlier calls had the same one. `complete`:
     each call that has asked must have its answer. Raises RequestError: 409 for a call that is not open, 422 for an answer
     that is not of the form that the call asks for, or that is missing.
     """
@@ -114,7 +115,12 @@ def decisions(
     marks = (waiting_entries(history) or {}) if open_calls else {}
     found: dict[int, Decision] = {}
     for answer in answers:
-        index = ids.get(answer.call, -1)
+        named = [
+            call.index
+            for call in open_calls.values()
+            if answer.run and (call.id, last_run) == (answer.call, answer.run)
+        ]
+        index = ids.get(answer.call, named[0] if len(named) == 1 else -1)
         is_current = answer.run is None or last_run is None or answer.run == last_run
         if index in open_calls and is_current:
             found[index] = _decision(answer, is_approval=bool(marks.get(index, {}).get("approval")))

@@ -1,4 +1,6 @@
-"""The end of the process: `Draining` ends the waits of readers, and `on_shutdown_signal` calls the service before the server.
+"""The end of the process: `Draining` ends the waits of readers, `on_shutdown_signal` calls the service before the server.
+
+`ShieldedExitStack` closes what runs have opened.
 
 Plain uvicorn waits for all streams before it ends the lifespan. So a service that waits for its lifespan would never begin to
 end, and the handler of a signal stands in front of the one that the server has set.
@@ -10,9 +12,9 @@ import math
 import signal
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
-from types import FrameType
-from typing import Any
+from contextlib import AsyncExitStack, contextmanager, suppress
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 import anyio
 
@@ -45,6 +47,30 @@ class Draining:
                 yield
             finally:
                 self._waiting.discard(scope)
+
+
+class ShieldedExitStack(AsyncExitStack):
+    """An exit stack that closes everything, even if its task is cancelled at that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._scope = anyio.CancelScope()
+
+    async def __aenter__(self) -> Self:
+        self.enter_context(self._scope)  # the outermost one: all that is closed is closed in it
+        return self
+
+    def pop_all(self) -> Self:
+        """As of `AsyncExitStack`."""
+        stack = super().pop_all()
+        stack._scope, self._scope = self._scope, anyio.CancelScope()  # noqa: SLF001 - of this class
+        return stack
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        self._scope.shield = True
+        return bool(await super().__aexit__(kind, error, traceback))
 
 
 @contextmanager
