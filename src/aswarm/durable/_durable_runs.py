@@ -173,7 +173,9 @@ class DurableRuns(LoggedRuns):
         )
         engine = self._engine = Engine(self._engine_settings, self._executions.execute)
         stack.push_async_callback(engine.aclose)
-        self._failover = Failover(self._log, self._access, self._changes, self._leases, engine, self._max_deaths)
+        self._failover = Failover(
+            self._log, self._access, self._leases, engine, self._max_deaths, self._executions.close
+        )
         try:
             await engine.open()
             await self._warn()

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,7 +18,7 @@ from aswarm.serve._live import LiveRun
 
 from ._attempt import RunAttempt
 from ._failover import GAP
-from ._log import Taken
+from ._log import ManyDeaths, Taken
 
 if TYPE_CHECKING:
     from ._durable_runs import DurableRuns
@@ -33,42 +36,71 @@ class Executions:
         self.running: set[str] = set()
         self._runs = runs
         self._slots = anyio.CapacityLimiter(at_once)
+        self._closing: set[str] = set()
+        self._last_attempts = anyio.CapacityLimiter(1)
 
     async def execute(self, run_id: str) -> None:
         """Execute a run. The engine calls this once for each attempt, in a task of its own."""
         async with self._slots:
-            while not self._runs._leases.is_held:  # noqa: ASYNC110 - a lost connection is rare
-                await anyio.sleep(_LOOK_EVERY)
-            taken: Taken | None = None
             try:
-                taken = await self._take(run_id)
-            finally:
-                if taken is None:
-                    self.leave(run_id)
-            if taken is not None:
-                await self._attempt(taken)
+                await self._execute(run_id, max(0, self._runs._max_deaths - 2))
+            except ManyDeaths:
+                # One at a time: a run that kills its process must not use up the last attempt of those beside it.
+                async with self._last_attempts:
+                    await self._execute(run_id, math.inf)
 
-    async def _take(self, run_id: str) -> Taken | None:
+    async def _execute(self, run_id: str, most_deaths: float) -> None:
+        while not self._runs._leases.is_held:  # noqa: ASYNC110 - a lost connection is rare
+            await anyio.sleep(_LOOK_EVERY)
+        taken: Taken | None = None
+        try:
+            taken = await self._take(run_id, most_deaths)
+        finally:
+            if taken is None:
+                self.leave(run_id)
+        if taken is not None:
+            live = self._live_run(taken)
+            if taken.cancel is not None:
+                live.cancel(taken.cancel)
+            if not await self._attempt(taken, live, RunAttempt.execute):
+                raise asyncio.CancelledError  # the engine must not take it for the end of the run
+
+    async def close(self, run_id: str, reason: str, error: Exception | None) -> bool:
+        """End a run of this process that is not executed: with what it has recorded, and nothing else is done. False for others."""
+        runs = self._runs
+        if run_id in self.running | self._closing:
+            return False
+        self._closing.add(run_id)
+        try:
+            is_owner = await runs._access.call(runs._log.is_owner, run_id)
+            taken = await runs._access.call(runs._log.take, run_id) if is_owner else None
+            if taken is None:
+                return False
+            live = self._live_run(taken)
+            live.cancel(reason)
+            return await self._attempt(taken, live, partial(RunAttempt.close, error=error))
+        finally:
+            self._closing.discard(run_id)
+
+    async def _take(self, run_id: str, most_deaths: float) -> Taken | None:
         runs = self._runs
         if runs.draining.is_set:
             await runs._engine.put_back(run_id)
             raise asyncio.CancelledError  # the engine must not take it for the end of the run
-        return await runs.insist(lambda: runs._access.call(runs._log.take, run_id))
+        return await runs.insist(lambda: runs._access.call(runs._log.take, run_id, most_deaths))
 
     def leave(self, run_id: str) -> None:
         """Do not keep a run that was started here as one that runs here; otherwise `drain` would wait for it."""
         if run_id not in self.running and (live := self._runs._live.pop(run_id, None)) is not None:
             live.leave()
 
-    async def _attempt(self, taken: Taken) -> None:
+    async def _attempt(self, taken: Taken, live: LiveRun, work: Callable[[RunAttempt], Awaitable[None]]) -> bool:
+        """Returns whether the run has ended here."""
         runs, run_id = self._runs, taken.record.id
-        live = self._live_run(taken)
         self.running.add(run_id)
-        if taken.cancel is not None:
-            live.cancel(taken.cancel)
         attempt = RunAttempt(runs, live, taken)
         try:
-            await attempt.execute()
+            await work(attempt)
             if attempt.is_left:
                 await self._hand_back(run_id)
         finally:
@@ -77,8 +109,7 @@ class Executions:
                 runs._live.pop(run_id)
                 live.leave()
             runs._changes.notify()
-        if attempt.is_left or live.is_fenced:
-            raise asyncio.CancelledError  # the engine must not take it for the end of the run
+        return not (attempt.is_left or live.is_fenced)
 
     def _live_run(self, taken: Taken) -> LiveRun:
         """What readers of this process read the run from: a new one, unless the run was started here just now."""

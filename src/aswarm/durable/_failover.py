@@ -7,14 +7,11 @@ process executes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import TypeAlias
 
-from aswarm.serve._changes import Changes
-from aswarm.serve._entries import Entry, now
-from aswarm.serve._entry_maker import EntryMaker
-from aswarm.serve._log import Ending, LogRow
+from aswarm._errors import RunError
 from aswarm.serve._log_access import LogAccess
 from aswarm.serve._runs import RunRecord
 
@@ -22,6 +19,7 @@ from ._engine import Engine
 from ._leases import Leases
 from ._log import DurableLog
 
+Close: TypeAlias = Callable[[str, str, Exception | None], Awaitable[bool]]
 logger = logging.getLogger("aswarm")
 
 # A process that died may have shown entries to readers that it had not written. The numbers after them are not used again.
@@ -29,14 +27,17 @@ GAP = 10_000
 
 
 class Failover:
-    """Looks after the runs that no living process executes. `max_deaths`: see `DurableRuns`."""
+    """Looks after the runs that no living process executes. `max_deaths`: see `DurableRuns`.
+
+    `close`: ends a run of this process that is not executed, for a reason or with an error; False if it is no such run.
+    """
 
     def __init__(
-        self, log: DurableLog, access: LogAccess, changes: Changes, leases: Leases, engine: Engine, max_deaths: int
+        self, log: DurableLog, access: LogAccess, leases: Leases, engine: Engine, max_deaths: int, close: Close
     ) -> None:
         self._log = log
         self._access = access
-        self._changes = changes
+        self._close = close
         self._leases = leases
         self._engine = engine
         self._max_deaths = max_deaths
@@ -92,18 +93,13 @@ class Failover:
 
     async def _fail(self, record: RunRecord, why: str) -> None:
         logger.error("the run %s has ended: %s", record.id, why, extra=record.log_fields)
-        error = {"type": "RunError", "message": why, "public_message": "The run ended with an error."}
-        await self._close(record, Ending("failed", "RunError"), {"error": error}, "RunFailed")
+        await self._end(record.id, "failed", RunError(why))
 
     async def stop(self, run_id: str, reason: str) -> None:
         """Stop a run of this process that is in the queue."""
-        record = await self._access.call(self._log.any_record, run_id)
-        (last,) = EntryMaker().stopped(reason)
-        await self._close(record, Ending("stopped", reason), last.fields, last.type)
+        await self._end(run_id, reason, None)
 
-    async def _close(self, record: RunRecord, ending: Ending, fields: Mapping[str, Any], kind: str) -> None:
-        last = Entry(record.last + 1 + GAP, now(), kind, fields)
-        if await self._access.call(self._log.end, record.id, LogRow(last.seq, last.seq, last.to_json()), ending):
+    async def _end(self, run_id: str, reason: str, error: Exception | None) -> None:
+        if await self._close(run_id, reason, error):
             with suppress(Exception):  # it is in the queue, or was never there
-                await self._engine.cancel(record.id)
-            self._changes.notify()
+                await self._engine.cancel(run_id)

@@ -7,6 +7,7 @@ queue, or has died; then another process becomes the owner. A process that execu
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -29,6 +30,10 @@ class Taken(NamedTuple):
     work: bytes
     attempts: int
     cancel: str | None
+
+
+class ManyDeaths(Exception):  # noqa: N818 - it is no error
+    """So many processes have died with a run that it is executed with care."""
 
 
 class Adopted(NamedTuple):
@@ -61,17 +66,26 @@ class DurableLog(RunLog):
             execute("INSERT INTO aswarm_run_entries VALUES (?, ?, ?, ?)", run_id, *row)
             execute("INSERT INTO aswarm_run_work VALUES (?, ?, 0, 0, 0, ?)", run_id, version, work)
 
-    def take(self, run_id: str) -> Taken | None:
-        """Become the owner of a run to execute it. None if it has ended."""
+    def take(self, run_id: str, most_deaths: float = math.inf) -> Taken | None:
+        """Become the owner of a run to execute it. None if it has ended. Raises ManyDeaths if more processes have died with it."""
         with self._writing() as execute:
             mine = f"SELECT cancel FROM aswarm_run WHERE id = ? AND status = 'running'{self._locked}"
             for (cancel,) in execute(mine, run_id):
+                for (deaths,) in execute("SELECT deaths FROM aswarm_run_work WHERE run = ?", run_id):
+                    if deaths > most_deaths:
+                        raise ManyDeaths
                 execute("UPDATE aswarm_run SET owner = ? WHERE id = ?", self.owner, run_id)
                 execute("UPDATE aswarm_run_work SET attempts = attempts + 1, is_executed = 1 WHERE run = ?", run_id)
                 for work, attempts in execute("SELECT work, attempts FROM aswarm_run_work WHERE run = ?", run_id):
                     (row,) = execute(f"SELECT {RECORD} FROM aswarm_run WHERE id = ?", run_id)
                     return Taken(record_of(row), bytes(work), attempts, cancel)
         return None
+
+    def is_owner(self, run_id: str) -> bool:
+        """Whether this process is responsible for the run, and it has not ended."""
+        return bool(
+            self._rows("SELECT 1 FROM aswarm_run WHERE id = ? AND owner = ? AND status = 'running'", run_id, self.owner)
+        )
 
     def hand_back(self, run_id: str) -> None:
         """Note that this process does not execute the run any more, and is still responsible for it."""

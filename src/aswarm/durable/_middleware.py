@@ -17,7 +17,7 @@ from aswarm._errors import AswarmError, ConfigurationError
 from aswarm._journal.agent_lookup import AgentLookup
 from aswarm._journal.fingerprints import differences, request_fingerprint
 from aswarm._journal.record import completion_data, outcome_data, recorded_outcome
-from aswarm._messages import OUTCOME_UNKNOWN
+from aswarm._messages import INTERRUPTED, OUTCOME_UNKNOWN
 from aswarm._run.handlers import Handlers, Middleware, Started
 from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._tools.tool import writes_context
@@ -73,6 +73,7 @@ class _DurableHandlers:
             self.reserve(_calls_of(chunk))
             yield chunk
             return
+        await self._steps.require_open()
         chunks: list[Mapping[str, Any]] = []
         is_whole = False
         async with aclosing(self._handlers.complete(request)) as source:
@@ -102,14 +103,16 @@ class _DurableHandlers:
         start, end = self._places[call.position]
         name = f"tool:{call.id}"
         if self._steps.is_recorded(end):
+            self._steps.see(start)
             recorded = json.loads(await self._steps.record(end, name))
             agent = recorded.get("agent")
             return recorded_outcome(recorded, None if agent is None else self._agents.get(agent), context)
         if self._steps.is_recorded(start):  # a process has died while the function ran
             await self._steps.record(start, f"started:{call.id}")
-            return recorded_outcome(
-                {"content": OUTCOME_UNKNOWN, "error": OUTCOME_UNKNOWN, "unknown": True}, None, context
-            )
+            return _without_outcome(OUTCOME_UNKNOWN, context)
+        is_handoff = call.tool is not None and call.tool.is_handoff
+        if self._steps.is_over and not is_handoff:  # a repeatable function may have begun all the same
+            return _without_outcome(OUTCOME_UNKNOWN if call.is_repeatable else INTERRUPTED, context)
         return await self._call_and_record(call, context, started)
 
     async def _call_and_record(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
@@ -136,6 +139,11 @@ class _DurableHandlers:
             if outcome.agent is not None:
                 self._agents.check(outcome.agent, call.name)
         return outcome
+
+
+def _without_outcome(text: str, context: dict[str, Any]) -> ToolOutcome:
+    record = {"content": text, "error": text, "unknown": text is OUTCOME_UNKNOWN}
+    return recorded_outcome(record, None, context)
 
 
 def _calls_of(chunk: Mapping[str, Any]) -> int:

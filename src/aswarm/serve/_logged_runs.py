@@ -108,6 +108,8 @@ class LoggedRuns(ABC):
             try:
                 return await self._begin(new, driver)
             except RunActive as active:
+                if (known := await self._same_answers(new)) is not None:
+                    return known
                 await self._after_active(active, new)
 
     async def _after_active(self, active: RunActive, new: NewRun) -> None:
