@@ -27,7 +27,7 @@ from aswarm.durable import DurableRuns
 from aswarm.durable._attempt import RunAttempt
 from aswarm.durable._replay import Replay
 from aswarm.guards import Block, guard_input
-from aswarm.serve import Entry, Limits, NewRun, Run, RunNotFound
+from aswarm.serve import Entry, Limits, NewRun, Run, RunActive, RunNotFound
 from aswarm.serve._log import LogRow
 from aswarm.testing import ScriptedModel, call
 
@@ -484,6 +484,123 @@ async def test_an_execution_that_has_lost_a_run_of_its_process_begins_again(
     async with durable(tmp_path, ["Hello."], shop) as runs:
         with anyio.fail_after(60):
             assert (await (await runs.start("Boss", "Hi!")).result()).text == "Hello."
+
+
+@pytest.mark.asyncio
+async def test_the_same_answers_of_two_processes_are_one_run(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that comes second sees the run of the first one in the middle of its own transaction."""
+    async with durable(tmp_path, [call("pay", call_id="p", amount=1), call("slow"), "Paid."], shop) as runs:
+        run = await runs.start("Boss", "Pay!", run_id="r")
+        await run.wait()
+        first = await run.answer({"p": True})
+        monkeypatch.setattr(runs._log, "begin", Failing(runs._log.begin, RunActive(first.id)))
+        assert (await run.answer({"p": True})).id == first.id
+        shop.go.set()
+        with anyio.fail_after(60):
+            assert (await first.result()).text == "Paid."
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("death", [False, True], ids=["cancelled", "dead too often"])
+async def test_a_run_that_no_process_executes_ends_with_what_it_has_recorded(
+    tmp_path: Path, shop: Shop, *, death: bool
+) -> None:
+    """Its calls are in the conversation, so the same answers do not pay again."""
+    script = [call("pay", call_id="p", amount=1), call("slow", call_id="s")]
+    async with durable(tmp_path, script, shop) as runs:
+        await (await runs.start("Boss", "Pay!", run_id="r")).wait()
+        answered = await (await runs.run("r")).answer({"p": True})
+        with anyio.fail_after(60):
+            await shop.began.wait()
+        die(runs)
+    async with durable(tmp_path, [], shop, concurrency=0, max_deaths=1 if death else 5, failover_seconds=60) as client:
+        run = await client.run(answered.id)
+        with anyio.fail_after(60):
+            last = await run.last_entry() if death else (await run.cancel(), await run.last_entry())[1]
+        assert last.type == ("RunFailed" if death else "RunStopped")
+        stored = await client.store.load("-/r")
+        assert stored is not None
+        told = [message["content"] for message in stored.messages if message["role"] == "tool"]
+        assert told == ["paid 1", "cancelled; its outcome is unknown"]
+        assert [each.id for each in stored.unknown_calls] == ["s"]
+        assert (await (await client.run("r")).answer({"p": True})).id == answered.id
+    assert shop.keys["pay"] == [f"{answered.id}:0:0"]
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_is_cancelled_in_its_replay_ends_with_what_it_has_recorded(tmp_path: Path, shop: Shop) -> None:
+    """The request is there before another process begins; it replays the steps all the same, and runs nothing."""
+    script = [[call("count", call_id="c", number=1), call("look", call_id="l"), call("count", call_id="d", number=2)]]
+    async with durable(tmp_path, script, shop) as runs:
+        await runs.start("Boss", "Hi!", run_id="r")
+        with anyio.fail_after(60):
+            await shop.began.wait()
+        die(runs)
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
+        file.execute("UPDATE aswarm_run SET cancel = 'enough'")
+        file.execute("DELETE FROM operation_outputs WHERE function_name IN ('started:d', 'tool:d')")
+    async with durable(tmp_path, [], shop) as runs:
+        with anyio.fail_after(60):
+            response = await (await runs.run("r")).result()
+    told = [message["content"] for message in response.messages if message["role"] == "tool"]
+    assert told == ["counted 1", "cancelled; its outcome is unknown", "not run: interrupted"]
+    assert response.stop == "cancelled"
+    assert shop.keys["look"] == ["r:1:1"]
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_kills_its_process_leaves_the_others_alone(tmp_path: Path, shop: Shop) -> None:
+    """The last attempts are made one at a time: only the one that is executed counts the death of the process."""
+    async with durable(tmp_path, [call("look")] * 3, shop) as runs:
+        for name in "abc":
+            await runs.start("Boss", "Hi!", run_id=name)
+        with anyio.fail_after(60):
+            while len(shop.keys.get("look", ())) < 3:
+                await anyio.sleep(0.01)
+        die(runs)
+    shop.keys.clear()
+    async with durable(tmp_path, [], shop, max_deaths=2) as runs:
+        with anyio.fail_after(60):
+            while not shop.keys.get("look"):
+                await anyio.sleep(0.01)
+        await anyio.sleep(0.2)
+        assert len(shop.keys["look"]) == 1
+        die(runs)
+    shop.go.set()
+    async with durable(tmp_path, ["Seen."] * 3, shop, max_deaths=2) as runs:
+        with anyio.fail_after(60):
+            ends = [(await (await runs.run(name)).last_entry()).type for name in "abc"]
+    assert sorted(ends) == ["RunFailed", "RunFinished", "RunFinished"]
+
+
+@pytest.mark.asyncio
+async def test_a_step_that_another_process_has_recorded_meanwhile_is_not_passed(tmp_path: Path, shop: Shop) -> None:
+    """The function does not begin twice, even if the call is the same."""
+    async with durable(tmp_path, [call("slow", call_id="s"), call("count", call_id="c", number=1)], shop) as runs:
+        await runs.start("Boss", "Hi!", run_id="r")
+        with anyio.fail_after(60):
+            await shop.began.wait()
+            with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
+                for at, name in ((4, "completion:2"), (5, "started:c")):
+                    file.execute(
+                        "INSERT INTO operation_outputs SELECT * FROM operation_outputs WHERE function_id = 2".replace(
+                            "*", _columns(file, str(at), name)
+                        )
+                    )
+                file.execute("UPDATE aswarm_run SET owner = 'other'")
+            shop.go.set()
+            while runs._executions.running:
+                await anyio.sleep(0.01)
+    assert "count" not in shop.keys
+
+
+def _columns(file: sqlite3.Connection, number: str, name: str) -> str:
+    """The columns of a step, with this number and name."""
+    columns = [column for _, column, *_ in file.execute("PRAGMA table_info(operation_outputs)")]
+    changed = {"function_id": number, "function_name": f"'{name}'"}
+    return ", ".join(changed.get(column, column) for column in columns)
 
 
 @pytest.mark.asyncio

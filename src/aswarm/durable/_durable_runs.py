@@ -285,13 +285,19 @@ class DurableRuns(LoggedRuns):
         while record.last < 0 and record.is_running and not record.is_new and record.id not in self._live:
             await self._close_expired()
             await anyio.sleep(_LOOK_EVERY)
+            if record.id not in self._live:
+                await self._access.call(self._log.withdraw_begun, record.id)
             record = await super()._begin_shielded(new, driver)
         return record
 
     async def _write_first(self, live: LiveRun, driver: Driver, first: Entry) -> None:
         work = Work(driver.new, driver.stored, driver.last_run).to_json()
         row = LogRow(first.seq, first.seq, first.to_json())
-        await self._access.call(self._log.begun, live.record.id, row, self.version, work)
+        try:
+            await self._access.call(self._log.begun, live.record.id, row, self.version, work)
+        except self._log.errors:  # it may be recorded all the same, and the caller may be unable to withdraw it
+            self._failover.enqueue_later(live.record.id)
+            raise
 
     async def _launch(self, live: LiveRun, driver: Driver) -> None:  # noqa: ARG002 - others need it
         run_id = live.record.id

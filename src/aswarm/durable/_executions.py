@@ -30,10 +30,10 @@ _LOOK_EVERY = 0.1
 
 
 class Executions:
-    """Executes the runs that the engine gives out, `at_once` of them. `running`: the ids of those that are executed now."""
+    """Executes the runs that the engine gives out, `at_once` of them. `running`: those that are executed now, by their ids."""
 
     def __init__(self, runs: DurableRuns, at_once: int) -> None:
-        self.running: set[str] = set()
+        self.running: dict[str, LiveRun] = {}
         self._runs = runs
         self._slots = anyio.CapacityLimiter(at_once)
         self._closing: set[str] = set()
@@ -68,7 +68,7 @@ class Executions:
     async def close(self, run_id: str, reason: str, error: Exception | None) -> bool:
         """End a run of this process that is not executed: with what it has recorded, and nothing else is done. False for others."""
         runs = self._runs
-        if run_id in self.running | self._closing:
+        if run_id in self.running or run_id in self._closing:
             return False
         self._closing.add(run_id)
         try:
@@ -97,14 +97,15 @@ class Executions:
     async def _attempt(self, taken: Taken, live: LiveRun, work: Callable[[RunAttempt], Awaitable[None]]) -> bool:
         """Returns whether the run has ended here."""
         runs, run_id = self._runs, taken.record.id
-        self.running.add(run_id)
+        self.running[run_id] = live
         attempt = RunAttempt(runs, live, taken)
         try:
             await work(attempt)
             if attempt.is_left:
                 await self._hand_back(run_id)
         finally:
-            self.running.discard(run_id)
+            if self.running.get(run_id) is live:  # the engine has not given the run out again
+                del self.running[run_id]
             if runs._live.get(run_id) is live:  # it has not ended here
                 runs._live.pop(run_id)
                 live.leave()

@@ -50,7 +50,8 @@ class Failover:
     async def take_over(self) -> bool:
         """Take over the runs of all dead processes. Returns whether one of them is over."""
         for run_id in list(self._unqueued):
-            await self._engine.enqueue(run_id)
+            if await self._access.call(self._log.is_recorded, run_id):
+                await self._engine.enqueue(run_id)
             self._unqueued.discard(run_id)
         is_over = False
         owners = {*await self._access.call(self._log.owners), *await self._engine.executors()}

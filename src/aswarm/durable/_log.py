@@ -11,12 +11,13 @@ import math
 import sys
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from aswarm.serve._entries import now
-from aswarm.serve._log import RECORD, TABLES, Ending, LogRow, RunLog, record_of
+from aswarm.serve._log import INSERT_ENTRIES, RECORD, TABLES, Ending, LogRow, RunLog, record_of
 from aswarm.serve._runs import RunNotFound, RunRecord
 
+_IDS_AT_ONCE = 500
 _WORK = """CREATE TABLE IF NOT EXISTS aswarm_run_work (
     run TEXT PRIMARY KEY, version TEXT NOT NULL, attempts INTEGER NOT NULL, deaths INTEGER NOT NULL,
     is_executed INTEGER NOT NULL, work BLOB NOT NULL
@@ -63,7 +64,7 @@ class DurableLog(RunLog):
         with self._writing() as execute:
             if not self._owned({run_id: row}):
                 raise RunNotFound(run_id)
-            execute("INSERT INTO aswarm_run_entries VALUES (?, ?, ?, ?)", run_id, *row)
+            execute(INSERT_ENTRIES, run_id, *row)
             execute("INSERT INTO aswarm_run_work VALUES (?, ?, 0, 0, 0, ?)", run_id, version, work)
 
     def take(self, run_id: str, most_deaths: float = math.inf) -> Taken | None:
@@ -110,17 +111,23 @@ class DurableLog(RunLog):
 
     def adopt(self, dead: str) -> list[Adopted]:
         """Become the owner of the runs of a dead process. A run that it executed counts a death."""
+        rows: list[Any] = []
         with self._writing() as execute:
-            died = "SELECT id FROM aswarm_run WHERE owner = ? AND status = 'running'"
-            execute(
-                f"UPDATE aswarm_run_work SET deaths = deaths + is_executed, is_executed = 0 WHERE run IN ({died})", dead
-            )
-            rows = execute(
-                f"SELECT {RECORD}, deaths FROM aswarm_run LEFT JOIN aswarm_run_work w ON w.run = id "
-                "WHERE owner = ? AND status = 'running'",
-                dead,
-            )
-            execute("UPDATE aswarm_run SET owner = ? WHERE owner = ? AND status = 'running'", self.owner, dead)
+            # Locked first: a process that has only lost its lock may be about to record a run.
+            died = f"SELECT id FROM aswarm_run WHERE owner = ? AND status = 'running'{self._locked}"
+            run_ids = [run_id for (run_id,) in execute(died, dead)]
+            for at in range(0, len(run_ids), _IDS_AT_ONCE):
+                some = run_ids[at : at + _IDS_AT_ONCE]
+                these = f"({', '.join('?' * len(some))})"
+                execute(
+                    f"UPDATE aswarm_run_work SET deaths = deaths + is_executed, is_executed = 0 WHERE run IN {these}",
+                    *some,
+                )
+                rows += execute(
+                    f"SELECT {RECORD}, deaths FROM aswarm_run LEFT JOIN aswarm_run_work w ON w.run = id WHERE id IN {these}",
+                    *some,
+                )
+                execute(f"UPDATE aswarm_run SET owner = ? WHERE id IN {these}", self.owner, *some)
         return [Adopted(record_of(row[:-1]), row[-1]) for row in rows]
 
     def end(self, run_id: str, row: LogRow, ending: Ending) -> bool:
@@ -167,9 +174,19 @@ class DurableLog(RunLog):
         self.forget(now() - int(seconds * 1000) + 1, sys.maxsize, sys.maxsize)
 
     def withdraw(self, run_id: str) -> None:
-        """As above, with its work."""
+        """As above, with what it has: the connection may have been lost after it was recorded."""
         super().withdraw(run_id)
-        self._rows("DELETE FROM aswarm_run_work WHERE run = ? AND NOT EXISTS (SELECT 1 FROM aswarm_run WHERE id = run)", run_id)  # fmt: skip
+        for table in ("aswarm_run_work", "aswarm_run_entries"):
+            self._rows(f"DELETE FROM {table} WHERE run = ? AND NOT EXISTS (SELECT 1 FROM aswarm_run WHERE id = run)", run_id)  # fmt: skip
+
+    def withdraw_begun(self, run_id: str) -> None:
+        """Delete a run of this process that is not recorded: the connection was lost when it began."""
+        if self.is_owner(run_id) and not self.is_recorded(run_id):
+            self.withdraw(run_id)
+
+    def is_recorded(self, run_id: str) -> bool:
+        """Whether the run has what another process needs to execute it."""
+        return bool(self._rows("SELECT 1 FROM aswarm_run_work WHERE run = ?", run_id))
 
     def _delete(self, run_ids: AbstractSet[str]) -> None:
         super()._delete(run_ids)

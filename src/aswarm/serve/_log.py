@@ -44,6 +44,11 @@ CREATE TABLE IF NOT EXISTS aswarm_run_entries (
     run TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (run, first)
 ) WITHOUT ROWID;
 """
+# A connection may be lost after the commit and before its answer: then the same entries are written again, with more behind them.
+INSERT_ENTRIES = (
+    "INSERT INTO aswarm_run_entries VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (run, first) DO UPDATE SET last = excluded.last, data = excluded.data"
+)
 RECORD = (
     'id, "user", conversation, agent, status, started, ended, reason, digest, on_disconnect, '
     "coalesce((SELECT last FROM aswarm_run_entries WHERE run = id ORDER BY first DESC LIMIT 1), -1), key"
@@ -194,7 +199,7 @@ class RunLog:
         with self._writing() as execute:
             owned = self._owned(rows)
             for run_id in owned:
-                execute("INSERT INTO aswarm_run_entries VALUES (?, ?, ?, ?)", run_id, *rows[run_id])
+                execute(INSERT_ENTRIES, run_id, *rows[run_id])
             for run_id in owned & endings.keys():
                 self._end(run_id, endings[run_id])
         return rows.keys() - owned
