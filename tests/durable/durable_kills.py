@@ -164,7 +164,7 @@ def crash(given: Round, _: int) -> str:
 
 def clock(given: Round, kills: int) -> str:
     """See above."""
-    workers = [given.add(clock=hours * 3600) for hours in (0, 1, -1)]
+    workers = [given.add(clock=hours * 3600.0) for hours in (0, 1, -1)]
     for _ in range(kills):
         given.kill(given.rand.choice(workers))
     return given.end()

@@ -28,6 +28,7 @@ from aswarm.durable._attempt import RunAttempt
 from aswarm.durable._replay import Replay
 from aswarm.guards import Block, guard_input
 from aswarm.serve import Entry, Limits, NewRun, Run, RunActive, RunNotFound
+from aswarm.serve._entries import now
 from aswarm.serve._log import LogRow
 from aswarm.testing import ScriptedModel, call
 
@@ -500,6 +501,20 @@ async def test_the_same_answers_of_two_processes_are_one_run(
         shop.go.set()
         with anyio.fail_after(60):
             assert (await first.result()).text == "Paid."
+
+
+@pytest.mark.asyncio
+async def test_the_last_run_of_a_conversation_does_not_depend_on_clocks(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of the process that answers is an hour behind: the same answers again are the same run all the same."""
+    async with durable(tmp_path, [call("pay", call_id="p", amount=1), "Paid."], shop) as runs:
+        run = await runs.start("Boss", "Pay!", run_id="r")
+        await run.wait()
+        monkeypatch.setattr("aswarm.serve._log.now", lambda: now() - 3_600_000)
+        first = await run.answer({"p": True})
+        assert (await first.result()).text == "Paid."
+        assert (await run.answer({"p": True})).id == first.id
 
 
 @pytest.mark.asyncio

@@ -29,7 +29,7 @@ import anyio
 from aswarm import Agent, AsyncSwarm, Result, current_call, tool
 from aswarm.durable import DurableRuns
 from aswarm.serve import RunRecord
-from aswarm.serve._runs import ShuttingDown
+from aswarm.serve._runs import RunNotFound, ShuttingDown
 from aswarm.testing import Answer, Request, ScriptedModel, call
 
 SLEEP = 20.0
@@ -202,6 +202,8 @@ class User:
         try:
             await self.runs.cancel(record.id, user=record.user)
             note("cancelled", record.id)
+        except RunNotFound:  # its process was killed before it was recorded
+            return
         except Exception as error:
             failed(error)
 

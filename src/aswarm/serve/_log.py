@@ -224,11 +224,12 @@ class RunLog:
 
     def records(self, user: str, conversation: str | None, limit: int) -> list[RunRecord]:
         """The newest runs of a user, or of one conversation."""
-        where, values = ("AND conversation = ?", [conversation]) if conversation is not None else ("", [])
-        rows = self._rows(
-            f'SELECT {RECORD} FROM aswarm_run WHERE "user" = ? {where} ORDER BY started DESC, {self._order} DESC LIMIT ?',
-            user, *values, limit,
-        )  # fmt: skip
+        if conversation is None:
+            where, order, values = "", f"started DESC, {self._order} DESC", []
+        else:  # of which the last run decides on more than a list; clocks differ
+            where, order, values = "AND conversation = ?", f"{self._order} DESC", [conversation]
+        statement = f'SELECT {RECORD} FROM aswarm_run WHERE "user" = ? {where} ORDER BY {order} LIMIT ?'
+        rows = self._rows(statement, user, *values, limit)
         return [record_of(row) for row in rows]
 
     def entry_rows(self, run_id: str, after: int) -> tuple[list[LogRow], bool]:
