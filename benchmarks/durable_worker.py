@@ -7,6 +7,7 @@
 All contenders give DBOS the same settings: SQLite in WAL, and as many threads and connections. Their tools are steps.
 """
 
+# ruff: noqa: PLC0415 - a process imports what it measures, and not the others
 from __future__ import annotations
 
 import asyncio
