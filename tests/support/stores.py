@@ -39,8 +39,11 @@ def _started(pgserver: Any, folder: Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of platformdirs: XDG_RUNTIME_DIR is not set
             return pgserver.get_server(str(folder), cleanup_mode="stop")
-    except subprocess.CalledProcessError as error:
-        print(error, error.stdout, error.stderr)
+    except (
+        subprocess.SubprocessError,
+        OSError,
+    ) as error:  # its own handling of a slow start needs a file that is not there
+        print(error, getattr(error, "stdout", ""), getattr(error, "stderr", ""))
         return None
 
 

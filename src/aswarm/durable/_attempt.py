@@ -5,7 +5,9 @@ Decides what of a replay is new, and how an execution ends: the run is over, ano
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,7 +20,7 @@ from aswarm.serve._entry_maker import EntryMaker
 from aswarm.serve._live import LiveRun
 from aswarm.serve._logged_runs import entries_of
 
-from ._engine import Steps, is_cancelled, is_lost
+from ._engine import RecordedSteps, Steps, is_cancelled, is_lost
 from ._log import Taken
 from ._middleware import durable_middleware
 from ._replay import Replay
@@ -41,6 +43,9 @@ class RunAttempt:
         self._runs = runs
         self._live = live
         self._taken = taken
+        self._is_lost = False
+        # Until they are known, a run that was executed before has steps that are not replayed.
+        self._steps = Steps({0: None} if taken.attempts > 1 else None)
         self._driver: DurableDriver | None = None
         self._history: StoredHistory | None = None
         self._replay = Replay(())
@@ -54,42 +59,77 @@ class RunAttempt:
         try:
             with live.scope, anyio.move_on_after(self._seconds):
                 try:
-                    await self._drive()
+                    await self._drive(await self._recorded_steps())
                 except Exception as failure:
                     error = failure
                     fields = record.log_fields
                     logger.warning("the run %s has ended with an error", record.id, exc_info=failure, extra=fields)
         except BaseException as failure:
-            if not is_cancelled(failure):
+            if is_lost(failure):
+                self._is_lost = True
+            elif is_cancelled(failure):
+                live.reason = live.reason or "cancelled"
+            else:
                 live.fence()
-                if not is_lost(failure):
-                    raise
-            live.reason = live.reason or "cancelled"
+                raise
         with anyio.CancelScope(shield=True):
             await self._conclude(error)
 
+    async def close(self, error: Exception | None) -> None:
+        """End a run that is not executed: with `error`, or with the reason of its `LiveRun`. Its conversation gets what is recorded."""
+        with anyio.CancelScope(shield=True):
+            if self._taken.attempts > 1:
+                await self._replay_records()
+            with suppress(
+                asyncio.CancelledError
+            ):  # this process ends before the database can be used; another one does it
+                await self._end(self._live.reason or "", error)
+
     async def _conclude(self, error: Exception | None) -> None:
+        live, runs = self._live, self._runs
         has_ended = error is not None or (self._driver is not None and self._driver.has_finished)
-        if self._live.is_fenced:
+        if self._is_lost and not live.is_fenced:
+            # A stale execution has recorded a step, or is the one that records no more: the log knows which process has the run.
+            self.is_left = await runs.insist(lambda: runs._access.call(runs._log.is_owner, self._taken.record.id))
+            if not self.is_left:
+                live.fence()
+        elif live.is_fenced:
             return
-        if self._live.reason == HANDED_BACK and not has_ended:
+        elif live.reason == HANDED_BACK and not has_ended:
             self.is_left = True
         else:
-            await self._end(self._live.reason or "time_limit", error)
+            if not has_ended and not self._steps.is_replayed:
+                await self._replay_records()
+            await self._end(live.reason or "time_limit", error)
+
+    async def _replay_records(self) -> None:
+        """Replay all that is recorded, and do nothing else, so that the conversation gets it."""
+        record = self._taken.record
+        try:
+            recorded = await self._runs._engine.recorded(record.id)
+            with anyio.CancelScope() as scope:
+                await self._drive(RecordedSteps(recorded, scope.cancel))
+        except Exception as failure:  # such as agents that this process does not have
+            what = "what the run %s has recorded is not in its conversation"
+            logger.warning(what, record.id, exc_info=failure, extra=record.log_fields)
 
     @property
     def _seconds(self) -> float:
         spent = max(0, now() - self._taken.record.started) / 1000
         return max(0.0, self._runs.limits.seconds - spent)
 
-    async def _drive(self) -> None:
+    async def _recorded_steps(self) -> Steps:
+        if self._taken.attempts > 1:
+            self._steps = Steps(await self._runs._engine.recorded(self._taken.record.id))
+        return self._steps
+
+    async def _drive(self, steps: Steps) -> None:
         runs, taken, run_id = self._runs, self._taken, self._taken.record.id
         work = Work.from_json(taken.work)
         driver = self._driver = DurableDriver(runs.drivers, work, run_id)
         await driver.load(work.last_run)
         self._history = StoredHistory(runs.store, work, run_id, driver.history)
         is_repeated = taken.attempts > 1
-        steps = await runs._engine.steps(run_id) if is_repeated else Steps()
         if is_repeated:
             self._replay = Replay(await runs.insist(self._logged_entries))
         await runs.insist(partial(self._history.begin, driver.agent, is_repeated=is_repeated))

@@ -12,7 +12,7 @@ import math
 import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, Literal, Self, TypeVar, cast, overload
 
@@ -35,7 +35,7 @@ from aswarm.serve._live import LiveRun
 from aswarm.serve._log import LogRow
 from aswarm.serve._log_access import LogAccess
 from aswarm.serve._logged_runs import LoggedRuns, ending_of
-from aswarm.serve._runs import Limits, NewRun, RunNotFound, RunRecord, RunStatus
+from aswarm.serve._runs import Limits, NewRun, RunRecord, RunStatus
 from aswarm.serve._shutdown import Draining, ShieldedExitStack
 
 from ._attempt import HANDED_BACK
@@ -176,7 +176,7 @@ class DurableRuns(LoggedRuns):
         )
         engine = self._engine = Engine(self._engine_settings, self._executions.execute)
         stack.push_async_callback(engine.aclose)
-        self._failover = Failover(self._log, self._access, self._changes, self._leases, engine, self._max_deaths)
+        self._failover = Failover(self._log, self._access, self._leases, engine)
         try:
             await engine.open()
             await self._failover.adopt(self._executor)  # of an earlier process with this id: that of the host's DBOS
@@ -287,6 +287,8 @@ class DurableRuns(LoggedRuns):
             self._check_open()
             await self._close_expired()
             await anyio.sleep(_LOOK_EVERY)
+            if record.id not in self._live:
+                await self._access.call(self._log.withdraw_begun, record.id)
             record = await super()._begin(new, driver)
         return record
 
@@ -299,6 +301,9 @@ class DurableRuns(LoggedRuns):
         try:
             claims = self._executions.reserve(live.record.id)
             is_claimed = await self._access.call(self._log.begun, live.record.id, row, queued, claims=claims)
+        except self._log.errors:  # it may be recorded all the same, and the caller may be unable to withdraw it
+            self._failover.put_back_later(live.record.id)
+            raise
         finally:
             if not is_claimed:
                 self._executions.release(live.record.id)
@@ -352,8 +357,7 @@ class DurableRuns(LoggedRuns):
             if live := self._live.get(run_id):
                 live.cancel(reason)
                 continue
-            with suppress(RunNotFound):  # it was deleted a moment ago
-                await self._failover.stop(run_id, reason)
+            await self._executions.close(run_id, reason)
 
     # --- other processes ---
 
@@ -375,8 +379,7 @@ class DurableRuns(LoggedRuns):
             await anyio.sleep(self._failover_seconds)
 
     async def _close_expired(self) -> bool:
-        with anyio.CancelScope(shield=True):  # the lock of a dead process that is taken is given up again
-            is_over = await self._failover.take_over()
+        is_over = await self._failover.take_over()
         self._executions.look()
         return is_over
 

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 import anyio
 import anyio.to_thread
@@ -141,6 +141,7 @@ class Engine:
         DBOS(config=config)
         DBOS.listen_queues([self._queue])
         DBOS.launch()
+        _wait_for_lost_servers()
 
     async def aclose(self) -> None:
         """Stop. Workflows that have not ended stay as they are in the database."""
@@ -209,10 +210,10 @@ class Engine:
         with suppress(Exception):  # it is of no harm
             await _outside(lambda: self._api.delete_queue_async(_queue_of(executor)))
 
-    async def steps(self, run_id: str) -> Steps:
-        """The recorded steps of a run."""
+    async def recorded(self, run_id: str) -> dict[int, Any]:
+        """The outputs of the recorded steps of a run, by number."""
         found = await _outside(lambda: self._api.list_workflow_steps_async(run_id))
-        return Steps({step["function_id"]: step["output"] for step in found})
+        return {step["function_id"]: step["output"] for step in found}
 
     async def delete(self, run_ids: Sequence[str]) -> None:
         """Delete runs that have ended, with their steps."""
@@ -223,41 +224,109 @@ class Engine:
         await _outside(lambda: self._api.cancel_workflow_async(run_id))
 
 
+class Place(Protocol):
+    """The place of a step among those of its run."""
+
+    @property
+    def step_id(self) -> int:
+        """Its number."""
+        ...
+
+
 class Steps:
     """The steps of one run in this process. `recorded`: the outputs of those that were recorded before, by number."""
 
+    is_over = False  # whether nothing may be recorded any more
+
     def __init__(self, recorded: Mapping[int, Any] | None = None) -> None:
         self._recorded = recorded or {}
+        self._unseen = set(self._recorded)
 
-    def reserve(self) -> StepReservation:
+    @property
+    def is_replayed(self) -> bool:
+        """Whether the run has come past all steps that were recorded before."""
+        return not self._unseen
+
+    def reserve(self) -> Place:
         """The next number. The order of these calls must be the same in each attempt."""
         from dbos import DBOS  # noqa: PLC0415 - as above
 
         return DBOS.reserve_step()
 
-    def is_recorded(self, place: StepReservation) -> bool:
+    def is_recorded(self, place: Place) -> bool:
         """Whether an earlier attempt has recorded the step at this place."""
         return place.step_id in self._recorded
 
-    def output(self, place: StepReservation) -> Any:
+    def output(self, place: Place) -> Any:
         """What an earlier attempt has recorded at this place, without a check of its name."""
         return self._recorded[place.step_id]
 
-    async def record(self, place: StepReservation, name: str, data: str = "") -> str:
+    def see(self, place: Place) -> None:
+        """Note that the run has come past this place."""
+        self._unseen.discard(place.step_id)
+
+    async def require_open(self) -> None:
+        """Return if the run may do something that is not recorded yet."""
+
+    async def record(self, place: Place, name: str, data: str = "") -> str:
         """Record a step, and wait until the database has it. Returns what an earlier attempt has recorded, if it has.
 
-        Raises ConfigurationError if that was another step.
+        Raises ConfigurationError if that was another step, and what `is_lost` knows if another process has recorded it meanwhile.
         """
-        from dbos._error import DBOSUnexpectedStepError  # noqa: PLC0415 - it is exported nowhere
+        from dbos._error import DBOSUnexpectedStepError, DBOSWorkflowConflictIDError  # noqa: PLC0415 - exported nowhere
 
+        is_written = False
+
+        def output() -> str:
+            nonlocal is_written
+            is_written = True
+            return data
+
+        reserved = cast("StepReservation", place)
         try:
-            return await place.run_async({"name": name}, lambda: data)
+            found = await reserved.run_async({"name": name}, output)
+            self.see(place)
+            if not is_written and not self.is_recorded(place):
+                raise DBOSWorkflowConflictIDError(name)
+            return found  # noqa: TRY300 - it belongs to the check
         except DBOSUnexpectedStepError as error:
+            if not self.is_recorded(place):
+                raise DBOSWorkflowConflictIDError(name) from error
             raise ConfigurationError(
                 f"the run cannot be continued: its step {place.step_id} is {name!r} now, and another one was recorded "
                 f"({error}). The agents, their middleware or the version of aswarm have changed since the run began; run the "
                 "version that began it, or cancel the run"
             ) from error
+
+
+class RecordedSteps(Steps):
+    """The steps of a run that is over: nothing is recorded any more. `stop`: cancels the task when all has been replayed."""
+
+    is_over = True
+
+    def __init__(self, recorded: Mapping[int, Any], stop: Callable[[], None]) -> None:
+        super().__init__(recorded)
+        self._stop = stop
+        self._places = 0
+
+    def reserve(self) -> Place:
+        """As above."""
+        self._places += 1
+        return _Numbered(self._places)
+
+    async def require_open(self) -> None:
+        """Stop: the run may do nothing more."""
+        self._stop()
+        await anyio.sleep_forever()
+
+    async def record(self, place: Place, name: str, data: str = "") -> str:  # noqa: ARG002 - of the other class
+        """What is recorded."""
+        return str(self._recorded.get(place.step_id, data))
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    step_id: int
 
 
 # --- DBOS ---
@@ -291,6 +360,19 @@ def _id_in_dbos() -> str:
     from dbos import DBOS  # noqa: PLC0415 - of an extra
 
     return str(DBOS.executor_id)
+
+
+def _wait_for_lost_servers() -> None:
+    """Let DBOS wait until it has a connection again, in every case: it does not know all texts of a server that is not there."""
+    import sqlalchemy  # noqa: PLC0415 - DBOS brings it
+
+    def note(context: Any) -> None:
+        error = context.original_exception
+        if type(error).__name__ == "OperationalError" and not getattr(error, "sqlstate", "SQLite has none"):
+            context.is_disconnect = True
+
+    alchemy: Any = sqlalchemy
+    alchemy.event.listen(_dbos_of_host()._sys_db.engine, "handle_error", note)  # noqa: SLF001
 
 
 def _destroy() -> None:

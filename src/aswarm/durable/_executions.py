@@ -8,15 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 
+from aswarm._errors import RunError
 from aswarm.serve._live import LiveRun
 
 from ._attempt import RunAttempt
 from ._failover import GAP
-from ._log import Claim, Taken
+from ._log import Claim, ManyDeaths, Taken
 
 if TYPE_CHECKING:
     from ._durable_runs import DurableRuns
@@ -40,6 +43,8 @@ class Executions:
         self._at_once = at_once
         self._claimed: dict[str, float] = {}  # runs that are about to begin here: when room was reserved
         self._wake = anyio.Event()
+        self._closing: set[str] = set()
+        self._last_attempts = anyio.Lock()
 
     # --- claiming ---
 
@@ -101,7 +106,9 @@ class Executions:
         try:
             if (status := await begin(run_id)) is None:
                 return
-            await runs._failover.fail(run_id, f"its workflow has the status {status} in DBOS, and its log has no end")
+            await self.close(
+                run_id, error=RunError(f"its workflow has the status {status} in DBOS, and its log has no end")
+            )
         except Exception:  # of the database, in the words of any of three packages
             logger.exception("the run %s could not begin; another attempt follows", run_id, extra=_fields(run_id))
             await self._put_back(run_id)
@@ -125,43 +132,78 @@ class Executions:
 
     async def execute(self, run_id: str) -> None:
         """Execute a run. The engine calls this once for each attempt, in a task of its own."""
+        try:
+            await self._execute(run_id, max(0, self._runs._max_deaths - 2))
+        except ManyDeaths:
+            # One at a time: a run that kills its process must not use up the last attempt of those beside it.
+            async with self._last_attempts:
+                await self._execute(run_id, math.inf)
+
+    async def _execute(self, run_id: str, most_deaths: float) -> None:
         taken: Taken | None = None
         try:
-            taken = await self._take(run_id)
+            taken = await self._take(run_id, most_deaths)
         finally:
             if taken is None:
                 self.leave(run_id)
-        if taken is not None:
-            await self._attempt(taken)
+        if taken is None:
+            return
+        live = self._live_run(taken)
+        if taken.cancel is not None:
+            live.cancel(taken.cancel)
+        work = RunAttempt.execute
+        if taken.deaths >= self._runs._max_deaths:
+            why = f"{taken.deaths} processes died while they executed it, so it is not executed again"
+            logger.error("the run %s has ended: %s", run_id, why, extra=taken.record.log_fields)
+            work = partial(RunAttempt.close, error=RunError(why))
+        if not await self._attempt(taken, live, work):
+            raise asyncio.CancelledError  # the engine must not take it for the end of the run
 
-    async def _take(self, run_id: str) -> Taken | None:
+    async def close(self, run_id: str, reason: str = "", error: Exception | None = None) -> None:
+        """End a run of this process that is not executed, for a reason or with an error, and with what it has recorded.
+
+        A run that has begun, and whose agent this process does not have, is left to the others.
+        """
+        runs = self._runs
+        if run_id in self.running or run_id in self._closing:
+            return
+        self._closing.add(run_id)
+        try:
+            agents = list(runs.drivers.known)
+            taken = await runs._access.call(runs._log.take_to_close, run_id, agents)
+            if taken is not None:
+                live = self._live_run(taken)
+                live.cancel(reason)
+                await self._attempt(taken, live, partial(RunAttempt.close, error=error))
+        finally:
+            self._closing.discard(run_id)
+
+    async def _take(self, run_id: str, most_deaths: float) -> Taken | None:
         runs = self._runs
         if runs.draining.is_set:
             await self._put_back(run_id)
             raise asyncio.CancelledError  # the engine must not take it for the end of the run
-        return await runs.insist(lambda: runs._access.call(runs._log.take, run_id))
+        return await runs.insist(lambda: runs._access.call(runs._log.take, run_id, most_deaths))
 
-    async def _attempt(self, taken: Taken) -> None:
+    async def _attempt(self, taken: Taken, live: LiveRun, work: Callable[[RunAttempt], Awaitable[None]]) -> bool:
+        """Returns whether the run has ended here."""
         runs, run_id = self._runs, taken.record.id
-        live = self.running[run_id] = self._live_run(taken)
+        self.running[run_id] = live
         self.release(run_id)
-        if taken.cancel is not None:
-            live.cancel(taken.cancel)
         attempt = RunAttempt(runs, live, taken)
         try:
-            await attempt.execute()
+            await work(attempt)
             if attempt.is_left:
                 await self._put_back(run_id)
         finally:
-            if self.running.get(run_id) is live:
+            if self.running.get(run_id) is live:  # the engine has not given the run out again
                 del self.running[run_id]
             if runs._live.get(run_id) is live:  # it has not ended here
                 runs._live.pop(run_id)
                 live.leave()
             runs._changes.notify()
             self.look()
-        if attempt.is_left or live.is_fenced:
-            raise asyncio.CancelledError  # the engine must not take it for the end of the run
+        return not (attempt.is_left or live.is_fenced)
 
     def _live_run(self, taken: Taken) -> LiveRun:
         """What readers of this process read the run from: a new one, unless the run was started here just now."""

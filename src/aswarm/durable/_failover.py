@@ -1,24 +1,15 @@
-"""What happens to the runs of a process that has died: others take them over, or they fail.
+"""What happens to the runs of a process that has died: others take them over.
 
-Decides who is responsible for such a run, how often a run that kills its process is executed again, and how a run ends that no
-process executes.
+Decides which process does it: one at a time, the one that gets the lock of the dead process.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any
 
 import anyio
 
-from aswarm.serve._changes import Changes
-from aswarm.serve._entries import Entry, now
-from aswarm.serve._entry_maker import EntryMaker
-from aswarm.serve._log import Ending, LogRow
 from aswarm.serve._log_access import LogAccess
-from aswarm.serve._runs import RunRecord
 
 from ._engine import Engine
 from ._leases import Leases
@@ -31,25 +22,29 @@ GAP = 10_000
 
 
 class Failover:
-    """Looks after the runs that no living process executes. `max_deaths`: see `DurableRuns`."""
+    """Looks after the runs for which no living process is responsible."""
 
-    def __init__(
-        self, log: DurableLog, access: LogAccess, changes: Changes, leases: Leases, engine: Engine, max_deaths: int
-    ) -> None:
+    def __init__(self, log: DurableLog, access: LogAccess, leases: Leases, engine: Engine) -> None:
         self._log = log
         self._access = access
-        self._changes = changes
         self._leases = leases
         self._engine = engine
-        self._max_deaths = max_deaths
         self._looking = anyio.Lock()
+        self._unsure: set[str] = set()
+
+    def put_back_later(self, run_id: str) -> None:
+        """Put a run of this process into the queue at the next look, if it is recorded: the database has not said so."""
+        self._unsure.add(run_id)
 
     async def take_over(self) -> bool:
-        """Take over the runs of all dead processes: they are in the queue then. Returns whether one of them is over."""
+        """Put the runs of all dead processes into the queue. Returns whether one of them is over."""
         is_over = False
         async with self._looking:  # this process has a lock of another one once, or not at all
+            for run_id in list(self._unsure):
+                await self._access.call(self._log.put_back, run_id)
+                self._unsure.discard(run_id)
             for executor in await self._access.call(self._log.owners):
-                with anyio.CancelScope(shield=True):
+                with anyio.CancelScope(shield=True):  # the lock that was taken is given up again
                     is_over |= await self._take_over_from(executor)
         return is_over
 
@@ -68,31 +63,7 @@ class Failover:
         for record, deaths in await self._access.call(self._log.adopt, dead):
             if deaths is None:  # it died before the run was recorded
                 await self._access.call(self._log.withdraw, record.id)
-            elif deaths >= self._max_deaths:
-                why = f"{deaths} processes died while they executed it, so it is not executed again"
-                await self.fail(record.id, why)
+                is_over = True
             else:
                 logger.info("the run %s is taken over", record.id, extra=record.log_fields)
-                continue
-            is_over = True
         return is_over
-
-    async def fail(self, run_id: str, why: str) -> None:
-        """End a run of this process that is not executed."""
-        record = await self._access.call(self._log.any_record, run_id)
-        logger.error("the run %s has ended: %s", record.id, why, extra=record.log_fields)
-        error = {"type": "RunError", "message": why, "public_message": "The run ended with an error."}
-        await self._close(record, Ending("failed", "RunError"), {"error": error}, "RunFailed")
-
-    async def stop(self, run_id: str, reason: str) -> None:
-        """Stop a run of this process that is not executed."""
-        record = await self._access.call(self._log.any_record, run_id)
-        (last,) = EntryMaker().stopped(reason)
-        await self._close(record, Ending("stopped", reason), last.fields, last.type)
-
-    async def _close(self, record: RunRecord, ending: Ending, fields: Mapping[str, Any], kind: str) -> None:
-        last = Entry(record.last + 1 + GAP, now(), kind, fields)
-        if await self._access.call(self._log.end, record.id, LogRow(last.seq, last.seq, last.to_json()), ending):
-            with suppress(Exception):  # DBOS may not know it
-                await self._engine.cancel(record.id)
-            self._changes.notify()

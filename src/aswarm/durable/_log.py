@@ -16,9 +16,10 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, NamedTuple
 
 from aswarm.serve._entries import now
-from aswarm.serve._log import RECORD, TABLES, Ending, LogRow, RunLog, record_of
+from aswarm.serve._log import INSERT_ENTRIES, RECORD, TABLES, Ending, LogRow, RunLog, record_of
 from aswarm.serve._runs import RunNotFound, RunRecord
 
+_IDS_AT_ONCE = 500
 _WORK = """CREATE TABLE IF NOT EXISTS aswarm_run_work (
     run TEXT PRIMARY KEY, version TEXT NOT NULL, first_agent TEXT NOT NULL, state TEXT NOT NULL, claims INTEGER NOT NULL,
     claimed INTEGER NOT NULL, attempts INTEGER NOT NULL, deaths INTEGER NOT NULL, work BLOB NOT NULL
@@ -51,7 +52,12 @@ class Taken(NamedTuple):
     record: RunRecord
     work: bytes
     attempts: int
+    deaths: int
     cancel: str | None
+
+
+class ManyDeaths(Exception):  # noqa: N818 - it is no error
+    """So many processes have died with a run that it is executed with care."""
 
 
 class Adopted(NamedTuple):
@@ -92,7 +98,7 @@ class DurableLog(RunLog):
                 return bool(owned) and state != "queued"  # it was written, and the answer of the database was lost
             if not owned:
                 raise RunNotFound(run_id)
-            execute("INSERT INTO aswarm_run_entries VALUES (?, ?, ?, ?)", run_id, *row)
+            execute(INSERT_ENTRIES, run_id, *row)
             execute("INSERT INTO aswarm_run_work VALUES (?, ?, ?, 'queued', 0, 0, 0, 0, ?)", run_id, *work)
             if claims and self._allowed(1):
                 execute(_CLAIMED, now(), run_id)
@@ -151,17 +157,38 @@ class DurableLog(RunLog):
             *agents,
         )
 
-    def take(self, run_id: str) -> Taken | None:
-        """Become the owner of a run to execute it. None if it has ended."""
+    def take(self, run_id: str, most_deaths: float = math.inf) -> Taken | None:
+        """Become the owner of a run to execute it. None if it has ended. Raises ManyDeaths if more processes have died with it."""
         with self._writing() as execute:
             mine = f"SELECT cancel FROM aswarm_run WHERE id = ? AND status = 'running'{self._locked}"
             for (cancel,) in execute(mine, run_id):
-                execute("UPDATE aswarm_run SET owner = ? WHERE id = ?", self.owner, run_id)
-                execute("UPDATE aswarm_run_work SET state = 'executed', attempts = attempts + 1 WHERE run = ?", run_id)
-                for work, attempts in execute("SELECT work, attempts FROM aswarm_run_work WHERE run = ?", run_id):
+                for attempts, deaths, work in execute(
+                    "SELECT attempts, deaths, work FROM aswarm_run_work WHERE run = ?", run_id
+                ):
+                    if deaths > most_deaths:
+                        raise ManyDeaths
+                    execute("UPDATE aswarm_run SET owner = ? WHERE id = ?", self.owner, run_id)
+                    execute(
+                        "UPDATE aswarm_run_work SET state = 'executed', attempts = attempts + 1 WHERE run = ?", run_id
+                    )
                     (row,) = execute(f"SELECT {RECORD} FROM aswarm_run WHERE id = ?", run_id)
-                    return Taken(record_of(row), bytes(work), attempts, cancel)
+                    return Taken(record_of(row), bytes(work), attempts + 1, deaths, cancel)
         return None
+
+    def take_to_close(self, run_id: str, agents: Sequence[str]) -> Taken | None:
+        """The same for a run of this process that is to be ended. None if it has begun, and its agent is none of these."""
+        if not self.is_owner(run_id):
+            return None
+        for agent, attempts in self._rows("SELECT first_agent, attempts FROM aswarm_run_work WHERE run = ?", run_id):
+            if attempts and agent not in agents:
+                return None
+        return self.take(run_id)
+
+    def is_owner(self, run_id: str) -> bool:
+        """Whether this process is responsible for the run, and it has not ended."""
+        return bool(
+            self._rows("SELECT 1 FROM aswarm_run WHERE id = ? AND owner = ? AND status = 'running'", run_id, self.owner)
+        )
 
     def ended(self, run_ids: Sequence[str]) -> list[str]:
         """Those of the runs that do not run any more."""
@@ -181,19 +208,24 @@ class DurableLog(RunLog):
 
     def adopt(self, dead: str) -> list[Adopted]:
         """Become the owner of the runs of a dead process, and put them into the queue. A run that it executed counts a death."""
+        rows: list[Any] = []
         with self._writing() as execute:
-            died = "SELECT id FROM aswarm_run WHERE owner = ? AND status = 'running'"
-            execute(
-                "UPDATE aswarm_run_work SET deaths = deaths + CASE state WHEN 'executed' THEN 1 ELSE 0 END, state = 'queued' "
-                f"WHERE run IN ({died})",
-                dead,
-            )
-            rows = execute(
-                f"SELECT {RECORD}, deaths FROM aswarm_run LEFT JOIN aswarm_run_work w ON w.run = id "
-                "WHERE owner = ? AND status = 'running'",
-                dead,
-            )
-            execute("UPDATE aswarm_run SET owner = ? WHERE owner = ? AND status = 'running'", self.owner, dead)
+            # Locked first: a process that has only lost its lock may be about to record a run.
+            died = f"SELECT id FROM aswarm_run WHERE owner = ? AND status = 'running'{self._locked}"
+            run_ids = [run_id for (run_id,) in execute(died, dead)]
+            for at in range(0, len(run_ids), _IDS_AT_ONCE):
+                some = run_ids[at : at + _IDS_AT_ONCE]
+                these = f"({', '.join('?' * len(some))})"
+                execute(
+                    "UPDATE aswarm_run_work SET deaths = deaths + CASE state WHEN 'executed' THEN 1 ELSE 0 END, state = 'queued' "
+                    f"WHERE run IN {these}",
+                    *some,
+                )
+                rows += execute(
+                    f"SELECT {RECORD}, deaths FROM aswarm_run LEFT JOIN aswarm_run_work w ON w.run = id WHERE id IN {these}",
+                    *some,
+                )
+                execute(f"UPDATE aswarm_run SET owner = ? WHERE id IN {these}", self.owner, *some)
         return [Adopted(record_of(row[:-1]), row[-1]) for row in rows]
 
     def end(self, run_id: str, row: LogRow, ending: Ending) -> bool:
@@ -229,6 +261,21 @@ class DurableLog(RunLog):
     def purge(self, seconds: float) -> None:
         """Delete the runs that ended so many seconds ago, or before."""
         self.forget(now() - int(seconds * 1000) + 1, sys.maxsize, sys.maxsize)
+
+    def withdraw(self, run_id: str) -> None:
+        """As above, with what it has: the connection may have been lost after it was recorded."""
+        super().withdraw(run_id)
+        for table in ("aswarm_run_work", "aswarm_run_entries"):
+            self._rows(f"DELETE FROM {table} WHERE run = ? AND NOT EXISTS (SELECT 1 FROM aswarm_run WHERE id = run)", run_id)  # fmt: skip
+
+    def withdraw_begun(self, run_id: str) -> None:
+        """Delete a run of this process that is not recorded: the connection was lost when it began."""
+        if self.is_owner(run_id) and not self.is_recorded(run_id):
+            self.withdraw(run_id)
+
+    def is_recorded(self, run_id: str) -> bool:
+        """Whether the run has what another process needs to execute it."""
+        return bool(self._rows("SELECT 1 FROM aswarm_run_work WHERE run = ?", run_id))
 
     def _delete(self, run_ids: AbstractSet[str]) -> None:
         super()._delete(run_ids)

@@ -20,7 +20,7 @@ from aswarm._journal.agent_lookup import AgentLookup
 from aswarm._journal.fingerprints import differences, request_fingerprint
 from aswarm._journal.record import completion_data, recorded_outcome
 from aswarm._journal.turn_changes import TurnChanges
-from aswarm._messages import OUTCOME_UNKNOWN
+from aswarm._messages import INTERRUPTED, OUTCOME_UNKNOWN
 from aswarm._run.handlers import Handlers, Middleware, Started
 from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._wire.request import CompletionRequest
@@ -85,6 +85,7 @@ class _DurableHandlers:
             self.reserve(_calls_of(chunk))
             yield chunk
             return
+        await self._steps.require_open()
         chunks: list[Mapping[str, Any]] = []
         is_whole = False
         async with aclosing(self._handlers.complete(request)) as source:
@@ -116,12 +117,16 @@ class _DurableHandlers:
         if call.position in self._outcomes:
             recorded = self._outcomes[call.position]
             self._changes.repeat(context, call.position)
+            self._steps.see(start)
             await self._steps.record(end, name)
             agent = recorded.get("agent")
             return recorded_outcome(recorded, None if agent is None else self._agents.get(agent))
         if self._steps.is_recorded(start):  # a process has died while the function ran
             await self._steps.record(start, f"started:{call.id}")
-            return recorded_outcome({"content": OUTCOME_UNKNOWN, "error": OUTCOME_UNKNOWN, "unknown": True}, None)
+            return _without_outcome(OUTCOME_UNKNOWN)
+        is_handoff = call.tool is not None and call.tool.is_handoff
+        if self._steps.is_over and not is_handoff:  # a repeatable function may have begun all the same
+            return _without_outcome(OUTCOME_UNKNOWN if call.is_repeatable else INTERRUPTED)
         return await self._call_and_record(call, context, started)
 
     async def _call_and_record(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
@@ -166,6 +171,11 @@ async def _finished(recording: Coroutine[Any, Any, Any]) -> None:
         with anyio.move_on_after(_SECONDS_WHEN_CANCELLED, shield=True), suppress(Exception):
             await task
         raise
+
+
+def _without_outcome(text: str) -> ToolOutcome:
+    record = {"content": text, "error": text, "unknown": text is OUTCOME_UNKNOWN}
+    return recorded_outcome(record, None)
 
 
 def _calls_of(chunk: Mapping[str, Any]) -> int:

@@ -44,6 +44,11 @@ CREATE TABLE IF NOT EXISTS aswarm_run_entries (
     run TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (run, first)
 ) WITHOUT ROWID;
 """
+# A connection may be lost after the commit and before its answer: then the same entries are written again, with more behind them.
+INSERT_ENTRIES = (
+    "INSERT INTO aswarm_run_entries VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (run, first) DO UPDATE SET last = excluded.last, data = excluded.data"
+)
 RECORD = (
     'id, "user", conversation, agent, status, started, ended, reason, digest, on_disconnect, '
     "coalesce((SELECT last FROM aswarm_run_entries WHERE run = id ORDER BY first DESC LIMIT 1), -1), key"
@@ -211,12 +216,7 @@ class RunLog:
             owned = self._owned(rows)
             lost = {run_id for run_id in rows.keys() - owned if not self._has_row(run_id, rows[run_id])}
             for run_id in owned:
-                # It is there already if the database has written it, and its answer was lost; there may be more of it now.
-                execute(
-                    "INSERT INTO aswarm_run_entries VALUES (?, ?, ?, ?) "
-                    "ON CONFLICT (run, first) DO UPDATE SET last = excluded.last, data = excluded.data",
-                    run_id, *rows[run_id],
-                )  # fmt: skip
+                execute(INSERT_ENTRIES, run_id, *rows[run_id])
             for run_id in owned & endings.keys():
                 self._end(run_id, endings[run_id])
         return lost
@@ -248,11 +248,12 @@ class RunLog:
 
     def records(self, user: str, conversation: str | None, limit: int) -> list[RunRecord]:
         """The newest runs of a user, or of one conversation."""
-        where, values = ("AND conversation = ?", [conversation]) if conversation is not None else ("", [])
-        rows = self._rows(
-            f'SELECT {RECORD} FROM aswarm_run WHERE "user" = ? {where} ORDER BY started DESC, {self._order} DESC LIMIT ?',
-            user, *values, limit,
-        )  # fmt: skip
+        if conversation is None:
+            where, order, values = "", f"started DESC, {self._order} DESC", []
+        else:  # of which the last run decides on more than a list; clocks differ
+            where, order, values = "AND conversation = ?", f"{self._order} DESC", [conversation]
+        statement = f'SELECT {RECORD} FROM aswarm_run WHERE "user" = ? {where} ORDER BY {order} LIMIT ?'
+        rows = self._rows(statement, user, *values, limit)
         return [record_of(row) for row in rows]
 
     def entry_rows(self, run_id: str, after: int) -> tuple[list[LogRow], bool]:

@@ -108,7 +108,9 @@ class LoggedRuns(ABC):
             try:
                 return await self._begin(new, driver)
             except RunActive as active:
-                await self._after_active(active, new)
+                # Another process may have begun the same run a moment ago; then the log returns that one now.
+                if await self._same_answers(new) is None:
+                    await self._after_active(active, new)
 
     async def _after_active(self, active: RunActive, new: NewRun) -> None:
         if await self._close_expired():
@@ -195,7 +197,8 @@ class LoggedRuns(ABC):
             live.add(entry)
         await self._write_end(live, last)
         # Readers see the end when the conversation is free for the next run.
-        self._live.pop(live.record.id)
+        if self._live.get(live.record.id) is live:  # otherwise it was fenced while its end was being written
+            self._live.pop(live.record.id)
         live.add(last)
         live.end()
         self._changes.notify()

@@ -1,0 +1,175 @@
+"""Checks what processes with durable runs have done: the ends of the runs against the notes of the functions."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from durable_process import is_approved
+
+UNKNOWN = "cancelled; its outcome is unknown"
+DENIED = "not run: denied by the user"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run of the database. `last`: the last entry of its log, as JSON data; None if it has not ended."""
+
+    run: str
+    conversation: str
+    last: dict[str, Any] | None
+
+    @property
+    def response(self) -> dict[str, Any]:
+        """What the run has left."""
+        return (self.last or {}).get("response") or {}
+
+    @property
+    def told(self) -> list[str]:
+        """The answers to its calls, in order."""
+        return [message["content"] for message in self.response.get("messages", ()) if message["role"] == "tool"]
+
+
+class Checked:
+    """What has been found. `faults`: must be empty. `counts`: by what was counted, such as "ended" and "unknown"."""
+
+    def __init__(self, runs: Iterable[Ended], notes: Iterable[str], *, max_deaths: int = 0) -> None:
+        """`notes`: those of all processes, in the order of their times, without these."""
+        self.faults: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self._max_deaths = max_deaths
+        self._runs = list(runs)
+        self._notes = [line.split(" ", 2) for line in notes]
+        self._noted = Counter((words[0], words[1]) for words in self._notes)
+        self._check_notes()
+        for ended in self._runs:
+            if ended.last is None:
+                self.faults.append(f"{ended.run} has not ended")
+            else:
+                self.counts["ended"] += 1
+                # The run that continues another one after its answers has an id that says nothing.
+                kind = ended.run.split("-")[1] if "-" in ended.run else "answered"
+                getattr(self, f"_check_{kind}")(ended)
+
+    # --- what the functions have noted ---
+
+    def _check_notes(self) -> None:
+        known = {ended.run for ended in self._runs}
+        over: set[str] = set()
+        for kind, key, *others in self._notes:
+            run = key.split(":")[0]
+            if kind in ("begin", "end", "crash"):
+                if run in over:
+                    self.faults.append(f"{key}: {kind} after the run was cancelled")
+                if others[0] != run.split("-")[0]:
+                    self.faults.append(f"{key} was executed by the version {others[0]}")
+            over |= {run} if kind == "cancelled" else set()
+            if kind == "started" and run not in known:
+                self.faults.append(f"{run} is lost")
+        for (kind, key), times in self._noted.items():
+            if kind == "begin" and times > 1:
+                self.faults.append(f"{key} began {times} times")
+        self.counts.update({kind: self._kinds()[kind] for kind in ("cancelled", "answered", "failed")})
+
+    def _kinds(self) -> Counter[str]:
+        return Counter(words[0] for words in self._notes)
+
+    def _check_told(self, key: str, content: str, expected: str) -> None:
+        """A call that is told as done has ended once; one that is told as unknown may have."""
+        if content == UNKNOWN:
+            self.counts["unknown"] += 1
+        elif content != expected or self._noted["end", key] != 1:
+            self.faults.append(f"{key} was told as {content!r}, and ended {self._noted['end', key]} times")
+
+    # --- each kind of run ---
+
+    def _check_go(self, ended: Ended) -> None:
+        told, run = ended.told, ended.run
+        if not self._is(ended, "RunFinished"):
+            return
+        calls = [(1, 0, "worked 1"), (1, 1, "looked 2"), (1, 2, "worked 3"), (2, 0, "clerk"), (3, 0, "worked 4"), (3, 1, "worked 5")]  # fmt: skip
+        if len(told) != len(calls):
+            self.faults.append(f"{run} has {len(told)} answers: {told}")
+            return
+        for content, (turn, position, expected) in zip(told, calls, strict=True):
+            key = f"{run}:{turn}:{position}"
+            if expected.startswith("worked") or (content == UNKNOWN and expected == "clerk"):
+                self._check_told(key, content, expected)
+            elif content != expected:
+                self.faults.append(f"{key} was told as {content!r}")
+        context = ended.response["context_variables"]
+        if any(f"n{content[-1]}" not in context for content in told if content.startswith("worked ")):
+            self.faults.append(f"{run} has lost a change of the context: {context}")
+        if ended.response["text"] != " ".join(told):
+            self.faults.append(f"{run} has the answer {ended.response['text']!r}")
+
+    def _is(self, ended: Ended, kind: str) -> bool:
+        assert ended.last is not None
+        if ended.last["type"] != kind:
+            self.faults.append(f"{ended.run} has ended with {json.dumps(ended.last)[:300]}")
+        return ended.last["type"] == kind
+
+    def _check_pay(self, ended: Ended) -> None:
+        """It waits; one run continues it, and pays if that was approved."""
+        key = f"{ended.run}:pay"
+        if not self._is(ended, "RunFinished"):
+            return
+        if ended.response["stop"] != "waiting":
+            self.faults.append(f"{ended.run} did not wait: {ended.told}")
+        others = [each for each in self._runs if each.conversation == ended.conversation and each.run != ended.run]
+        if len(others) != 1:
+            self.faults.append(f"{ended.run} was continued by {len(others)} runs")
+            return
+        (content,) = others[0].told or [""]
+        if is_approved(ended.run):
+            self._check_told(key, content, f"paid {ended.run}")
+        elif content != DENIED or self._noted["begin", key]:
+            self.faults.append(f"{key} was denied and told as {content!r}, and began {self._noted['begin', key]} times")
+
+    def _check_answered(self, ended: Ended) -> None:
+        self._is(ended, "RunFinished")
+
+    def _check_sleep(self, ended: Ended) -> None:
+        """It was cancelled; or its process was killed, which it was told, and it ended before it was cancelled."""
+        assert ended.last is not None
+        if ended.last["type"] == "RunStopped":
+            self.counts["stopped"] += 1
+        elif self._is(ended, "RunFinished"):
+            self._check_told(f"{ended.run}:sleep", ended.told[0], "slept")
+
+    def _check_crash(self, ended: Ended) -> None:
+        """It has killed as many processes as it may, and not more."""
+        times = self._noted["crash", f"{ended.run}:crash"]
+        if self._is(ended, "RunFailed") and times != self._max_deaths:
+            self.faults.append(f"{ended.run} has killed {times} processes")
+
+
+# --- what there is to check -------------------------------------------------------------------------------------------
+
+
+def runs_of(url: str) -> list[Ended]:
+    """All runs of the database, with their ends."""
+    statement = (
+        "SELECT r.id, r.conversation, r.status, (SELECT data FROM aswarm_run_entries WHERE run = r.id ORDER BY first DESC LIMIT 1) "
+        "FROM aswarm_run r"
+    )
+    path = url.removeprefix("sqlite:///")
+    connection: Any = psycopg.connect(url) if path == url else sqlite3.connect(path)
+    rows = connection.execute(statement).fetchall()
+    connection.close()
+    return [
+        Ended(run, conversation, None if status == "running" else json.loads(bytes(data).split(b"\n")[-1]))
+        for run, conversation, status, data in rows
+    ]
+
+
+def notes_of(folders: Iterable[Path]) -> list[str]:
+    """The notes of all processes, in order, without their times."""
+    lines = [line.split(" ", 1) for folder in folders for line in (folder / "effects.txt").read_text().splitlines()]
+    return [line for _, line in sorted(lines, key=lambda each: int(each[0]))]
