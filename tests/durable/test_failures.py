@@ -200,6 +200,25 @@ async def test_a_start_that_waits_for_another_process_can_be_left(tmp_path: Path
 
 
 @pytest.mark.asyncio
+async def test_the_time_in_the_queue_is_free(tmp_path: Path, shop: Shop) -> None:
+    """The seconds of a run count from the moment when a process executes it, and by a clock that does not step."""
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        await client.start("Boss", "Hi!", run_id="r")
+        await client._access.call(client._log._rows, "UPDATE aswarm_run SET started = 1")
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        with anyio.fail_after(60):
+            assert (await (await runs.run("r")).result()).text == "Hello."
+
+
+@pytest.mark.parametrize(("sync", "number"), [("normal", 1), ("full", 2)])
+@pytest.mark.asyncio
+async def test_every_write_waits_for_the_disk_if_asked(tmp_path: Path, shop: Shop, sync: Any, number: int) -> None:
+    """The log of the runs, and not only the steps."""
+    async with durable(tmp_path, [], shop, concurrency=0, sync=sync) as runs:
+        assert await runs._access.call(runs._log._rows, "PRAGMA synchronous") == [(number,)]
+
+
+@pytest.mark.asyncio
 async def test_old_runs_go_by_limits(tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """With limits, the oldest logs are deleted without a call of `purge`."""
     monkeypatch.setattr("aswarm.durable._durable_runs._FORGET_EVERY", 0.0)

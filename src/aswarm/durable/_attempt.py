@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from aswarm._errors import AswarmError
-from aswarm.serve._entries import Entry, now
+from aswarm.serve._entries import Entry
 from aswarm.serve._entry_maker import EntryMaker
 from aswarm.serve._live import LiveRun
 from aswarm.serve._logged_runs import entries_of
@@ -52,7 +52,7 @@ class RunAttempt:
             self._runs._mark_unread(live)
         error: Exception | None = None
         try:
-            with live.scope, anyio.move_on_after(self._seconds):
+            with live.scope, anyio.move_on_after(self._runs.limits.seconds):
                 try:
                     await self._drive()
                 except Exception as failure:
@@ -76,11 +76,6 @@ class RunAttempt:
             self.is_left = True
         else:
             await self._end(self._live.reason or "time_limit", error)
-
-    @property
-    def _seconds(self) -> float:
-        spent = max(0, now() - self._taken.record.started) / 1000
-        return max(0.0, self._runs.limits.seconds - spent)
 
     async def _drive(self) -> None:
         runs, taken, run_id = self._runs, self._taken, self._taken.record.id

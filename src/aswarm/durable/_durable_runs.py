@@ -74,7 +74,8 @@ class DurableRuns(LoggedRuns):
     processes together. Both are kept in the database: None leaves what is there, and math.inf as the number takes the limit away. `max_deaths`: a run that was executed by so many processes when they died is not taken over again.
     `failover_seconds`: how often a process looks for runs of dead ones. `poll_seconds`: how often it looks at the queue.
     `threads`: how many the engine may use. `sync`: "full" makes SQLite wait for the disk, so that a power failure loses nothing.
-    `limits`: as of `aswarm.serve`; by default there are none but 24 hours for a run. `error_text`: the text of an error for readers.
+    `limits`: as of `aswarm.serve`; by default there are none but 24 hours for a run. Its seconds count while a process executes
+    it, and from the start again in another process. `error_text`: the text of an error for readers.
 
     Needs the extra `durable`, and asyncio. One per process: DBOS, the engine, is one object for the process. If the host has
     started DBOS, it is used, with its database for the steps.
@@ -108,7 +109,7 @@ class DurableRuns(LoggedRuns):
         self.concurrency = concurrency
         self._max_deaths = max_deaths
         self._failover_seconds = failover_seconds
-        self._database = Database(store)
+        self._database = Database(store, sync)
         super().__init__(Drivers(swarm, self._database.conversations(), agents, limits, error_text), limits)
         self._executor = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(6).hex()}"
         self._engine_settings = EngineSettings(
@@ -375,8 +376,7 @@ class DurableRuns(LoggedRuns):
             await anyio.sleep(self._failover_seconds)
 
     async def _close_expired(self) -> bool:
-        with anyio.CancelScope(shield=True):  # the lock of a dead process that is taken is given up again
-            is_over = await self._failover.take_over()
+        is_over = await self._failover.take_over()
         self._executions.look()
         return is_over
 

@@ -68,7 +68,8 @@ class DurableLog(RunLog):
     _blob: ClassVar[str] = "BLOB"
     _skip_locked: ClassVar[str] = ""
 
-    def __init__(self, path: str, *, owner: str) -> None:
+    def __init__(self, path: str, *, owner: str, synchronous: str = "normal") -> None:
+        self._synchronous = synchronous
         self.deleted: list[str] = []  # runs that the engine has to delete too
         self.is_limited = False  # whether runs stay in the queue because of the limits of all processes together
         super().__init__(path, lease=0, owner=owner)

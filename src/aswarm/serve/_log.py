@@ -75,6 +75,7 @@ class RunLog:
     _order: ClassVar[str] = "rowid"  # the column that counts runs
     _locked: ClassVar[str] = ""  # what a SELECT needs that keeps its rows for the transaction
     _busy_seconds: ClassVar[float] = 5.0  # how long a call waits for other writers
+    _synchronous = "NORMAL"  # SQLite does not wait for the disk
 
     def __init__(self, path: str | PathLike[str] | None, *, lease: float, owner: str | None = None) -> None:
         """`path`: None for memory. `lease`: seconds after which another process may close the runs of this one.
@@ -102,7 +103,7 @@ class RunLog:
     def _open(self) -> None:
         if self.path is not None:
             self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             self._connection.execute("PRAGMA secure_delete = ON")  # what a user has deleted is not in the file
         with self._writing() as execute:
             for statement in TABLES.split(";\n"):
