@@ -220,15 +220,39 @@ async def test_every_write_waits_for_the_disk_if_asked(tmp_path: Path, shop: Sho
 
 @pytest.mark.asyncio
 async def test_old_runs_go_by_limits(tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With limits, the oldest logs are deleted without a call of `purge`."""
+    """Those of the users of a service, without a call of `purge`. Runs of a program stay, and those that wait for an answer."""
     monkeypatch.setattr("aswarm.durable._durable_runs._FORGET_EVERY", 0.0)
-    async with durable(tmp_path, ["Hello."], shop, limits=Limits(kept_runs=0)) as runs:
-        await runs.start("Boss", "Hi!", run_id="r")
+    script = ["Hello.", call("pay", amount=1), "Hello."]
+    async with durable(tmp_path, script, shop, limits=Limits(kept_runs=0)) as runs:
+        await (await runs.start("Boss", "Hi!", run_id="of a program")).wait()
+        await (await runs.start("Boss", "Hi!", run_id="waits", user="ann", conversation="a")).wait()
+        await runs.start("Boss", "Hi!", run_id="r", user="ann", conversation="b")
         with anyio.fail_after(60):
-            while await runs.records():
+            while {record.id for record in await runs.records()} != {"of a program", "waits"}:
                 await anyio.sleep(0.01)
-            while await DBOS.list_workflows_async(workflow_ids=["r"]):
-                await anyio.sleep(0.01)
+            assert not await DBOS.list_workflows_async(workflow_ids=["r"])
+
+
+@pytest.mark.asyncio
+async def test_a_purge_that_fails_halfway_can_be_repeated(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The id is free afterwards, for a run that begins its conversation from the start."""
+    asked: list[int] = []
+
+    def answer(request: Any) -> Any:
+        asked.append(len(request.body["messages"]))
+        return "Hello."
+
+    async with durable(tmp_path, ScriptedModel(answer), shop) as runs:
+        await (await runs.start("Boss", "Hi!", run_id="r")).wait()
+        monkeypatch.setattr(runs._engine, "delete", Failing(runs._engine.delete, OSError("away")))
+        with pytest.raises(OSError, match="away"):
+            await runs.purge(0)
+        assert await runs.purge(0) == 1
+        with anyio.fail_after(60):
+            await (await runs.start("Boss", "Hi!", run_id="r")).wait()
+    assert asked == [2, 2]
 
 
 @pytest.mark.asyncio

@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import socket
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import Any, Literal, Self, TypeVar, cast, overload
@@ -29,7 +29,7 @@ from aswarm._swarm import AsyncSwarm, has_rate_limits
 from aswarm.batch import Item
 from aswarm.conversations import Conflict, Store
 from aswarm.serve._changes import Changes
-from aswarm.serve._driving import Driver, Drivers
+from aswarm.serve._driving import Driver, Drivers, conversation_key
 from aswarm.serve._entries import Entry
 from aswarm.serve._live import LiveRun
 from aswarm.serve._log import LogRow
@@ -46,7 +46,7 @@ from ._engine import Engine, EngineSettings
 from ._executions import Executions
 from ._failover import Failover
 from ._leases import Leases
-from ._log import Claim, DurableLog, QueuedWork
+from ._log import NO_USER, Claim, DurableLog, QueuedWork
 from ._map import Plan, run_all
 from ._work import Work
 
@@ -54,7 +54,6 @@ logger = logging.getLogger("aswarm")
 T = TypeVar("T")
 
 _FORGET_EVERY = 60.0
-_NO_USER = "-"  # an id of a user is not empty
 _IDS_AT_ONCE = 500
 _SECONDS_AFTER_FAILURE = 1.0
 _LOOK_EVERY = 0.05
@@ -254,7 +253,7 @@ class DurableRuns(LoggedRuns):
             return await super().start(new)
         run_id = os.urandom(16).hex() if run_id is None else run_id
         asked = NewRun(
-            user or _NO_USER,
+            user or NO_USER,
             run_id if conversation is None else conversation,
             normalize(messages),
             agent=new,
@@ -266,7 +265,7 @@ class DurableRuns(LoggedRuns):
 
     async def run(self, run_id: str, *, user: str = "") -> DurableRun:
         """The run with this id. Raises RunNotFound."""
-        return DurableRun(self, await self.get(run_id, user=user or _NO_USER))
+        return DurableRun(self, await self.get(run_id, user=user or NO_USER))
 
     async def find(self, run_id: str) -> DurableRun:
         """The run with this id, of any user: for tools of an operator. Raises RunNotFound."""
@@ -368,7 +367,6 @@ class DurableRuns(LoggedRuns):
                 if self.limits is not _LIMITS and anyio.current_time() - forgotten > _FORGET_EVERY:
                     forgotten = anyio.current_time()
                     await self._forget_old()
-                    await self._delete_in_engine()
             except Exception:  # of the database, in the words of any of three packages
                 logger.exception(
                     "the runs of other processes cannot be looked up; another attempt follows", extra=NO_RUN
@@ -382,24 +380,24 @@ class DurableRuns(LoggedRuns):
 
     # --- deleting ---
 
-    async def forget(self, conversation: str, *, user: str) -> None:
-        """See `Runs.forget`."""
-        await super().forget(conversation, user=user)
-        await self._delete_in_engine()
-
     async def purge(self, older_than: float) -> int:
         """Delete the runs that ended so many seconds ago or before, with their logs and steps. Returns how many.
 
-        Conversations stay: `runs.store.purge(older_than)` deletes those.
+        The conversation that a run has begun for itself goes with the last of its runs; `runs.store.purge(older_than)` deletes
+        others. A run that waits for an answer stays: answer or cancel it first.
         """
-        await self._access.call(self._log.purge, older_than)
-        return await self._delete_in_engine()
+        run_ids, conversations = await self._access.call(self._log.purgeable, older_than)
+        for user, conversation in conversations:
+            await self.store.delete(conversation_key(user, conversation))
+        await self._delete(run_ids)
+        return len(run_ids)
 
-    async def _delete_in_engine(self) -> int:
-        deleted, self._log.deleted = self._log.deleted, []
-        for at in range(0, len(deleted), _IDS_AT_ONCE):
-            await self._engine.delete(deleted[at : at + _IDS_AT_ONCE])
-        return len(deleted)
+    async def _delete(self, run_ids: Sequence[str]) -> None:
+        # The log comes last: it says what is to be deleted, if this has to be repeated.
+        for at in range(0, len(run_ids), _IDS_AT_ONCE):
+            some = run_ids[at : at + _IDS_AT_ONCE]
+            await self._engine.delete(some)
+            await super()._delete(some)
 
     # --- many ---
 

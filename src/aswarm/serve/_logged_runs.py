@@ -243,7 +243,11 @@ class LoggedRuns(ABC):
 
     async def forget(self, conversation: str, *, user: str) -> None:
         """See `Runs.forget`."""
-        await self._access.call(self._log.forget_conversation, user, conversation)
+        await self._delete(await self._access.call(self._log.of_conversation, user, conversation))
+
+    async def _delete(self, run_ids: Sequence[str]) -> None:
+        """Delete runs that have ended. If this fails, it can be repeated."""
+        await self._access.call(self._log.delete, run_ids)
 
     @contextmanager
     def reading(self, record: RunRecord) -> Generator[None]:
@@ -315,7 +319,9 @@ class LoggedRuns(ABC):
 
     async def _forget_old(self) -> None:
         before = now() - int(self.limits.kept_seconds * 1000)
-        await self._access.call(self._log.forget, before, self.limits.kept_runs, self.limits.kept_bytes)
+        await self._delete(
+            await self._access.call(self._log.old, before, self.limits.kept_runs, self.limits.kept_bytes)
+        )
 
     @contextmanager
     def _logged(self, what: str) -> Generator[None]:
