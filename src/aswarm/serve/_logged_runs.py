@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
 
@@ -29,7 +29,7 @@ from ._live import LiveRun
 from ._log import Ending, LogRow, RunLog
 from ._log_access import LogAccess
 from ._runs import AnswersRefused, Limits, NewRun, RunActive, RunLimit, RunNotFound, RunRecord, ShuttingDown
-from ._shutdown import Draining, ShieldedExitStack
+from ._shutdown import Draining
 
 logger = logging.getLogger("aswarm")
 
@@ -55,7 +55,7 @@ class LoggedRuns(ABC):
         self.draining = Draining()
         self._deadline = math.inf
         self._is_open = False
-        self._resources = ShieldedExitStack()
+        self._resources = AsyncExitStack()
 
     @abstractmethod
     async def _launch(self, live: LiveRun, driver: Driver) -> None:
