@@ -309,6 +309,23 @@ async def test_old_runs_are_deleted(tmp_path: Path, shop: Shop) -> None:
         assert await runs.records() == []
 
 
+async def test_a_run_that_waits_is_not_purged(tmp_path: Path, shop: Shop) -> None:
+    """It is deleted once it was answered, with the conversation that it had begun, when no run of that is left."""
+    async with durable(tmp_path, [call("pay", call_id="p", amount=5), call("slow"), "Paid."], shop) as runs:
+        asked = await runs.start("Boss", "Pay!", run_id="a")
+        await asked.wait()
+        assert await runs.purge(older_than=0) == 0
+        answered = await asked.answer({"p": True})
+        with anyio.fail_after(60):
+            await shop.began.wait()
+        assert await runs.purge(older_than=0) == 0
+        shop.go.set()
+        await answered.wait()
+        assert await runs.store.load("-/a") is not None
+        assert await runs.purge(older_than=0) == 2
+        assert await runs.store.load("-/a") is None
+
+
 async def test_a_conversation_continues(tmp_path: Path, shop: Shop) -> None:
     """Runs of one conversation have its history."""
     model = ScriptedModel(lambda request: Answer(str(len(request.body["messages"]))))

@@ -203,16 +203,59 @@ async def test_a_start_that_waits_for_another_process_can_be_left(tmp_path: Path
 
 
 @pytest.mark.asyncio
-async def test_old_runs_go_by_limits(tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With limits, the oldest logs are deleted without a call of `purge`."""
-    monkeypatch.setattr("aswarm.durable._durable_runs._FORGET_EVERY", 0.0)
-    async with durable(tmp_path, ["Hello."], shop, limits=Limits(kept_runs=0)) as runs:
-        await runs.start("Boss", "Hi!", run_id="r")
+async def test_the_time_in_the_queue_is_free(tmp_path: Path, shop: Shop) -> None:
+    """The seconds of a run count from the moment when a process executes it, and by a clock that does not step."""
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        await client.start("Boss", "Hi!", run_id="r")
+        await client._access.call(client._log._rows, "UPDATE aswarm_run SET started = 1")
+    async with durable(tmp_path, ["Hello."], shop) as runs:
         with anyio.fail_after(60):
-            while await runs.records():
+            assert (await (await runs.run("r")).result()).text == "Hello."
+
+
+@pytest.mark.parametrize(("sync", "number"), [("normal", 1), ("full", 2)])
+@pytest.mark.asyncio
+async def test_every_write_waits_for_the_disk_if_asked(tmp_path: Path, shop: Shop, sync: Any, number: int) -> None:
+    """The log of the runs, and not only the steps."""
+    async with durable(tmp_path, [], shop, concurrency=0, sync=sync) as runs:
+        assert await runs._access.call(runs._log._rows, "PRAGMA synchronous") == [(number,)]
+
+
+@pytest.mark.asyncio
+async def test_old_runs_go_by_limits(tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the users of a service, without a call of `purge`. Runs of a program stay, and those that wait for an answer."""
+    monkeypatch.setattr("aswarm.durable._durable_runs._FORGET_EVERY", 0.0)
+    script = ["Hello.", call("pay", amount=1), "Hello."]
+    async with durable(tmp_path, script, shop, limits=Limits(kept_runs=0)) as runs:
+        await (await runs.start("Boss", "Hi!", run_id="of a program")).wait()
+        await (await runs.start("Boss", "Hi!", run_id="waits", user="ann", conversation="a")).wait()
+        await runs.start("Boss", "Hi!", run_id="r", user="ann", conversation="b")
+        with anyio.fail_after(60):
+            while {record.id for record in await runs.records()} != {"of a program", "waits"}:
                 await anyio.sleep(0.01)
-            while await DBOS.list_workflows_async(workflow_ids=["r"]):
-                await anyio.sleep(0.01)
+            assert not await DBOS.list_workflows_async(workflow_ids=["r"])
+
+
+@pytest.mark.asyncio
+async def test_a_purge_that_fails_halfway_can_be_repeated(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The id is free afterwards, for a run that begins its conversation from the start."""
+    asked: list[int] = []
+
+    def answer(request: Any) -> Any:
+        asked.append(len(request.body["messages"]))
+        return "Hello."
+
+    async with durable(tmp_path, ScriptedModel(answer), shop) as runs:
+        await (await runs.start("Boss", "Hi!", run_id="r")).wait()
+        monkeypatch.setattr(runs._engine, "delete", Failing(runs._engine.delete, OSError("away")))
+        with pytest.raises(OSError, match="away"):
+            await runs.purge(0)
+        assert await runs.purge(0) == 1
+        with anyio.fail_after(60):
+            await (await runs.start("Boss", "Hi!", run_id="r")).wait()
+    assert asked == [2, 2]
 
 
 @pytest.mark.asyncio

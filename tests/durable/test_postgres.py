@@ -247,3 +247,18 @@ async def test_two_processes_cannot_have_one_id(url: str) -> None:
     assert not first.take("me")
     await first.aclose()
     log.close()
+
+
+async def test_a_forked_child_leaves_the_session_to_its_parent(url: str) -> None:
+    """It has no socket of the parent any more; here, where no parent has it either, the session ends."""
+    log, other = PostgresLog(url, owner="me"), PostgresLog(url, owner="other")
+    leases = PostgresLeases(log)
+    await leases.hold("me")
+    assert not PostgresLeases(other).take("me")
+    log.close()
+    leases.leave_to_parent()
+    with anyio.fail_after(60):
+        while not PostgresLeases(other).take("me"):
+            await anyio.sleep(0.01)
+    await leases.aclose()
+    other.close()

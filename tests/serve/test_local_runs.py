@@ -609,7 +609,7 @@ async def test_what_was_deleted_is_not_in_the_log(tmp_path: Path, monkeypatch: p
     log = RunLog(path, lease=10)
     log.begin(NewRun("ann", "c", [{"role": "user", "content": "Hi!"}]), "1", Limits())
     log.append({"1": LogRow(0, 0, b"s3cret " * 1000)}, {"1": Ending("finished")})
-    log.forget_conversation("ann", "c")
+    log.delete(log.of_conversation("ann", "c"))
     log.close()
     assert b"s3cret" not in path.read_bytes()
 
@@ -673,11 +673,11 @@ async def test_the_kept_logs_have_a_size() -> None:
     for name in "12345":
         log.begin(new, name, Limits(runs_per_user=9))
         log.append({name: LogRow(0, 0, b"x" * 100)}, {} if name == "1" else {name: Ending("finished")})
-    log.forget(0, 10, 250)
+    log.delete(log.old(0, 10, 250))
     assert {record.id for record in log.records("ann", None, 9)} == {"1", "4", "5"}
-    log.forget(0, 1, 250)
+    log.delete(log.old(0, 1, 250))
     assert {record.id for record in log.records("ann", None, 9)} == {"1", "5"}
-    log.forget(now() + 1_000, 1, 250)
+    log.delete(log.old(now() + 1_000, 1, 250))
     assert {record.id for record in log.records("ann", None, 9)} == {"1"}
     log.close()
 

@@ -200,7 +200,11 @@ def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
     return int(number) * _UNITS[unit]
 
 
-@command("purge", text=f"Delete the runs that have ended, with their logs and steps.\n\nConversations stay. {_OR_URL}")
+@command(
+    "purge",
+    text="Delete the runs that have ended, with their logs and steps.\n\nThe conversation that a run has begun for itself goes with "
+    f"the last of its runs; others stay. A run that waits for an answer stays: answer or cancel it first. {_OR_URL}",
+)
 @click.argument("target")
 @click.option(
     "--older-than",

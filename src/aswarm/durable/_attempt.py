@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from aswarm._errors import AswarmError
-from aswarm.serve._entries import Entry, now
+from aswarm.serve._entries import Entry
 from aswarm.serve._entry_maker import EntryMaker
 from aswarm.serve._live import LiveRun
 from aswarm.serve._logged_runs import entries_of
@@ -57,7 +57,7 @@ class RunAttempt:
             self._runs._mark_unread(live)
         error: Exception | None = None
         try:
-            with live.scope, anyio.move_on_after(self._seconds):
+            with live.scope, anyio.move_on_after(self._runs.limits.seconds):
                 try:
                     await self._drive(await self._recorded_steps())
                 except Exception as failure:
@@ -78,8 +78,7 @@ class RunAttempt:
     async def close(self, error: Exception | None) -> None:
         """End a run that is not executed: with `error`, or with the reason of its `LiveRun`. Its conversation gets what is recorded."""
         with anyio.CancelScope(shield=True):
-            if self._taken.attempts > 1:
-                await self._replay_records()
+            await self._replay_records()
             with suppress(
                 asyncio.CancelledError
             ):  # this process ends before the database can be used; another one does it
@@ -112,11 +111,6 @@ class RunAttempt:
         except Exception as failure:  # such as agents that this process does not have
             what = "what the run %s has recorded is not in its conversation"
             logger.warning(what, record.id, exc_info=failure, extra=record.log_fields)
-
-    @property
-    def _seconds(self) -> float:
-        spent = max(0, now() - self._taken.record.started) / 1000
-        return max(0.0, self._runs.limits.seconds - spent)
 
     async def _recorded_steps(self) -> Steps:
         if self._taken.attempts > 1:

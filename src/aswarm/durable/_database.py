@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
+from typing import Literal
 
 from aswarm._errors import ConfigurationError
 from aswarm._text import how_to_install
@@ -17,9 +18,10 @@ _SQLITE = "sqlite:///"
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A database. `url`: "sqlite:///path", or "postgresql://..."."""
+    """A database. `url`: "sqlite:///path", or "postgresql://...". `synchronous`: of the log, in SQLite; the conversations are "full"."""
 
     url: str
+    synchronous: Literal["normal", "full"] = "normal"
 
     def __post_init__(self) -> None:
         if not self.url.startswith((_SQLITE, "postgresql://", "postgres://")):
@@ -45,7 +47,7 @@ class Database:
     def log(self, owner: str) -> DurableLog:
         """Open the log of the runs. Blocks."""
         if self.path is not None:
-            return DurableLog(self.path, owner=owner)
+            return DurableLog(self.path, owner=owner, synchronous=self.synchronous)
         from ._postgres import PostgresLog  # noqa: PLC0415 - it imports psycopg
 
         return PostgresLog(self.url, owner=owner)

@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import socket
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, Literal, Self, TypeVar, cast, overload
@@ -29,7 +29,7 @@ from aswarm._swarm import AsyncSwarm, has_rate_limits
 from aswarm.batch import Item
 from aswarm.conversations import Conflict, Store
 from aswarm.serve._changes import Changes
-from aswarm.serve._driving import Driver, Drivers
+from aswarm.serve._driving import Driver, Drivers, conversation_key
 from aswarm.serve._entries import Entry
 from aswarm.serve._live import LiveRun
 from aswarm.serve._log import LogRow
@@ -46,7 +46,7 @@ from ._engine import Engine, EngineSettings
 from ._executions import Executions
 from ._failover import Failover
 from ._leases import Leases
-from ._log import Claim, DurableLog, QueuedWork
+from ._log import NO_USER, Claim, DurableLog, QueuedWork
 from ._map import Plan, run_all
 from ._work import Work
 
@@ -54,7 +54,6 @@ logger = logging.getLogger("aswarm")
 T = TypeVar("T")
 
 _FORGET_EVERY = 60.0
-_NO_USER = "-"  # an id of a user is not empty
 _IDS_AT_ONCE = 500
 _SECONDS_AFTER_FAILURE = 1.0
 _LOOK_EVERY = 0.05
@@ -74,7 +73,8 @@ class DurableRuns(LoggedRuns):
     processes together. Both are kept in the database: None leaves what is there, and math.inf as the number takes the limit away. `max_deaths`: a run that was executed by so many processes when they died is not taken over again.
     `failover_seconds`: how often a process looks for runs of dead ones. `poll_seconds`: how often it looks at the queue.
     `threads`: how many the engine may use. `sync`: "full" makes SQLite wait for the disk, so that a power failure loses nothing.
-    `limits`: as of `aswarm.serve`; by default there are none but 24 hours for a run. `error_text`: the text of an error for readers.
+    `limits`: as of `aswarm.serve`; by default there are none but 24 hours for a run. Its seconds count while a process executes
+    it, and from the start again in another process. `error_text`: the text of an error for readers.
 
     Needs the extra `durable`, and asyncio. One per process: DBOS, the engine, is one object for the process. If the host has
     started DBOS, it is used, with its database for the steps.
@@ -108,7 +108,7 @@ class DurableRuns(LoggedRuns):
         self.concurrency = concurrency
         self._max_deaths = max_deaths
         self._failover_seconds = failover_seconds
-        self._database = Database(store)
+        self._database = Database(store, sync)
         super().__init__(Drivers(swarm, self._database.conversations(), agents, limits, error_text), limits)
         self._executor = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(6).hex()}"
         self._engine_settings = EngineSettings(
@@ -253,7 +253,7 @@ class DurableRuns(LoggedRuns):
             return await super().start(new)
         run_id = os.urandom(16).hex() if run_id is None else run_id
         asked = NewRun(
-            user or _NO_USER,
+            user or NO_USER,
             run_id if conversation is None else conversation,
             normalize(messages),
             agent=new,
@@ -265,7 +265,7 @@ class DurableRuns(LoggedRuns):
 
     async def run(self, run_id: str, *, user: str = "") -> DurableRun:
         """The run with this id. Raises RunNotFound."""
-        return DurableRun(self, await self.get(run_id, user=user or _NO_USER))
+        return DurableRun(self, await self.get(run_id, user=user or NO_USER))
 
     async def find(self, run_id: str) -> DurableRun:
         """The run with this id, of any user: for tools of an operator. Raises RunNotFound."""
@@ -371,7 +371,6 @@ class DurableRuns(LoggedRuns):
                 if self.limits is not _LIMITS and anyio.current_time() - forgotten > _FORGET_EVERY:
                     forgotten = anyio.current_time()
                     await self._forget_old()
-                    await self._delete_in_engine()
             except Exception:  # of the database, in the words of any of three packages
                 logger.exception(
                     "the runs of other processes cannot be looked up; another attempt follows", extra=NO_RUN
@@ -385,24 +384,24 @@ class DurableRuns(LoggedRuns):
 
     # --- deleting ---
 
-    async def forget(self, conversation: str, *, user: str) -> None:
-        """See `Runs.forget`."""
-        await super().forget(conversation, user=user)
-        await self._delete_in_engine()
-
     async def purge(self, older_than: float) -> int:
         """Delete the runs that ended so many seconds ago or before, with their logs and steps. Returns how many.
 
-        Conversations stay: `runs.store.purge(older_than)` deletes those.
+        The conversation that a run has begun for itself goes with the last of its runs; `runs.store.purge(older_than)` deletes
+        others. A run that waits for an answer stays: answer or cancel it first.
         """
-        await self._access.call(self._log.purge, older_than)
-        return await self._delete_in_engine()
+        run_ids, conversations = await self._access.call(self._log.purgeable, older_than)
+        for user, conversation in conversations:
+            await self.store.delete(conversation_key(user, conversation))
+        await self._delete(run_ids)
+        return len(run_ids)
 
-    async def _delete_in_engine(self) -> int:
-        deleted, self._log.deleted = self._log.deleted, []
-        for at in range(0, len(deleted), _IDS_AT_ONCE):
-            await self._engine.delete(deleted[at : at + _IDS_AT_ONCE])
-        return len(deleted)
+    async def _delete(self, run_ids: Sequence[str]) -> None:
+        # The log comes last: it says what is to be deleted, if this has to be repeated.
+        for at in range(0, len(run_ids), _IDS_AT_ONCE):
+            some = run_ids[at : at + _IDS_AT_ONCE]
+            await self._engine.delete(some)
+            await super()._delete(some)
 
     # --- many ---
 

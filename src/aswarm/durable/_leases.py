@@ -1,6 +1,7 @@
 """Who is alive: each process holds a lock with its name, and the operating system or the database frees it when it dies.
 
-Nothing here looks at a clock: a process that is slow, or a clock that steps, is no death.
+Nothing here looks at a clock: a process that is slow, or a clock that steps, is no death. A child that a process forks does not
+keep its locks.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
+from weakref import WeakSet
 
 from aswarm._errors import ConfigurationError
 
@@ -43,6 +45,26 @@ class Leases(Protocol):
         """Give up the lock of this process."""
         ...
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: have nothing any more that would keep the lock when the parent has died."""
+        ...
+
+
+_held: WeakSet[Leases] = WeakSet()
+
+
+def left_to_parent(leases: Leases) -> None:
+    """From now on, a forked child leaves these locks to its parent."""
+    _held.add(leases)
+
+
+def _after_fork() -> None:
+    for leases in list(_held):
+        leases.leave_to_parent()
+
+
+getattr(os, "register_at_fork", lambda **_: None)(after_in_child=_after_fork)  # other systems do not fork
+
 
 class FileLeases:
     """Locked files beside a SQLite file. A lock of `flock` ends with its process."""
@@ -59,6 +81,7 @@ class FileLeases:
 
     async def hold(self, executor: str) -> None:
         """See `Leases`."""
+        left_to_parent(self)
         self._own = executor
         if not self.take(executor):
             raise ConfigurationError(SAME_ID.format(executor))
@@ -102,3 +125,9 @@ class FileLeases:
         """See `Leases`."""
         for executor in list(self._held):
             self.drop(executor)
+
+    def leave_to_parent(self) -> None:
+        """See `Leases`. A lock of `flock` is there until all processes that have inherited it have closed its file."""
+        for file in self._held.values():
+            os.close(file)
+        self._held.clear()

@@ -9,9 +9,7 @@ process becomes the owner.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, NamedTuple
 
@@ -46,6 +44,9 @@ class Claim(NamedTuple):
     is_first: bool
 
 
+NO_USER = "-"  # the user of the runs of a program; an id of a user is not empty
+
+
 class Taken(NamedTuple):
     """A run that this process executes now. `attempts`: how many executions have begun. `cancel`: why it is to be stopped."""
 
@@ -67,6 +68,13 @@ class Adopted(NamedTuple):
     deaths: int | None
 
 
+class Purgeable(NamedTuple):
+    """What may be deleted: runs, and conversations by user and id."""
+
+    run_ids: list[str]
+    conversations: list[tuple[str, str]]
+
+
 class DurableLog(RunLog):
     """The log in a SQLite file, for the processes of one machine."""
 
@@ -74,8 +82,8 @@ class DurableLog(RunLog):
     _blob: ClassVar[str] = "BLOB"
     _skip_locked: ClassVar[str] = ""
 
-    def __init__(self, path: str, *, owner: str) -> None:
-        self.deleted: list[str] = []  # runs that the engine has to delete too
+    def __init__(self, path: str, *, owner: str, synchronous: str = "normal") -> None:
+        self._synchronous = synchronous
         self.is_limited = False  # whether runs stay in the queue because of the limits of all processes together
         super().__init__(path, lease=0, owner=owner)
 
@@ -234,10 +242,7 @@ class DurableLog(RunLog):
 
     def all_records(self, status: str | None, limit: int) -> list[RunRecord]:
         """The newest runs of all users. With the status "waiting", those that wait for an answer, and have got none."""
-        where = {
-            None: "",
-            "waiting": f"WHERE status = 'finished' AND reason = 'waiting' AND NOT EXISTS ({self._later})",
-        }.get(status, "WHERE status = ?")
+        where = {None: "", "waiting": f"WHERE {self._waits}"}.get(status, "WHERE status = ?")
         values = [status] * where.count("?")
         rows = self._rows(
             f"SELECT {RECORD} FROM aswarm_run {where} ORDER BY started DESC, {self._order} DESC LIMIT ?", *values, limit
@@ -245,11 +250,12 @@ class DurableLog(RunLog):
         return [record_of(row) for row in rows]
 
     @property
-    def _later(self) -> str:
-        """Later runs of the conversation of a run."""
+    def _waits(self) -> str:
+        """Runs that wait for an answer, and have got none: no later run is in the conversation."""
         return (
-            'SELECT 1 FROM aswarm_run later WHERE later."user" = aswarm_run."user" AND '
-            f"later.conversation = aswarm_run.conversation AND later.{self._order} > aswarm_run.{self._order}"
+            "status = 'finished' AND coalesce(reason, '') = 'waiting' AND NOT EXISTS (SELECT 1 FROM aswarm_run later WHERE "
+            'later."user" = aswarm_run."user" AND later.conversation = aswarm_run.conversation AND '
+            f"later.{self._order} > aswarm_run.{self._order})"
         )
 
     def any_record(self, run_id: str) -> RunRecord:
@@ -258,9 +264,10 @@ class DurableLog(RunLog):
             return record_of(row)
         raise RunNotFound(run_id)
 
-    def purge(self, seconds: float) -> None:
-        """Delete the runs that ended so many seconds ago, or before."""
-        self.forget(now() - int(seconds * 1000) + 1, sys.maxsize, sys.maxsize)
+    @property
+    def _forgettable(self) -> str:
+        """As of `RunLog`: only runs of a user of a service, and none that waits for an answer."""
+        return f"status <> 'running' AND \"user\" <> '{NO_USER}' AND NOT ({self._waits})"
 
     def withdraw(self, run_id: str) -> None:
         """As above, with what it has: the connection may have been lost after it was recorded."""
@@ -277,9 +284,21 @@ class DurableLog(RunLog):
         """Whether the run has what another process needs to execute it."""
         return bool(self._rows("SELECT 1 FROM aswarm_run_work WHERE run = ?", run_id))
 
-    def _delete(self, run_ids: AbstractSet[str]) -> None:
-        super()._delete(run_ids)
-        self.deleted.extend(run_ids)
+    def purgeable(self, seconds: float) -> Purgeable:
+        """The runs that ended so many seconds ago or before, with the conversations that they have begun for themselves.
+
+        A run that waits for an answer stays, and so does the first run of its own conversation until all runs of it go.
+        """
+        before = now() - int(seconds * 1000)
+        ended = f"SELECT id, \"user\", conversation FROM aswarm_run WHERE status <> 'running' AND NOT ({self._waits}) AND ended <= ?"
+        old = {run_id: (user, conversation) for run_id, user, conversation in self._rows(ended, before)}
+        of_own = (
+            'SELECT first.id, each.id FROM aswarm_run first JOIN aswarm_run each ON each."user" = first."user" AND '
+            "each.conversation = first.conversation WHERE first.id = first.conversation"
+        )
+        kept = {first for first, run_id in self._rows(of_own) if run_id not in old}
+        run_ids = [run_id for run_id in old if run_id not in kept]
+        return Purgeable(run_ids, [old[run_id] for run_id in run_ids if old[run_id][1] == run_id])
 
     def _delete_rows(self, run_id: str) -> None:
         super()._delete_rows(run_id)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ from aswarm._run.handlers import NO_RUN
 from aswarm.serve._log import FORMAT, LogRow
 from aswarm.serve._runs import Limits, NewRun, RunRecord
 
-from ._leases import SAME_ID
+from ._leases import SAME_ID, left_to_parent
 from ._log import DurableLog, QueuedWork
 
 logger = logging.getLogger("aswarm")
@@ -104,7 +105,7 @@ class PostgresLog(DurableLog):
             yield execute
 
     def _claiming(self) -> AbstractContextManager[Any]:
-        return self._transaction("BEGIN")  # it notifies nobody: otherwise each attempt would cause the next one
+        return self._transaction("BEGIN")  # without a notification, which would cause the next attempt
 
     @contextmanager
     def _reading(self) -> Generator[Any]:
@@ -176,6 +177,7 @@ class PostgresLeases:
 
     async def hold(self, executor: str) -> None:
         """See `Leases`."""
+        left_to_parent(self)
         self._own = _key(executor)
         try:
             await self._regain()
@@ -228,6 +230,14 @@ class PostgresLeases:
     async def aclose(self) -> None:
         """See `Leases`."""
         await self._connection.close()
+
+    def leave_to_parent(self) -> None:
+        """See `Leases`. The session ends when no process has its socket; closing the connection would end it at once."""
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for connection in (self._connection, self._log._connection):  # noqa: SLF001 - of this module
+            with suppress(psycopg.Error):  # it is closed
+                os.dup2(nothing, connection.fileno(), inheritable=False)
+        os.close(nothing)
 
 
 def _key(executor: str) -> int:

@@ -10,7 +10,6 @@ import os
 import socket
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import accumulate
@@ -80,6 +79,7 @@ class RunLog:
     _order: ClassVar[str] = "rowid"  # the column that counts runs
     _locked: ClassVar[str] = ""  # what a SELECT needs that keeps its rows for the transaction
     _busy_seconds: ClassVar[float] = 5.0  # how long a call waits for other writers
+    _synchronous = "NORMAL"  # SQLite does not wait for the disk
 
     def __init__(self, path: str | PathLike[str] | None, *, lease: float, owner: str | None = None) -> None:
         """`path`: None for memory. `lease`: seconds after which another process may close the runs of this one.
@@ -107,7 +107,7 @@ class RunLog:
     def _open(self) -> None:
         if self.path is not None:
             self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             self._connection.execute("PRAGMA secure_delete = ON")  # what a user has deleted is not in the file
         with self._writing() as execute:
             for statement in TABLES.split(";\n"):
@@ -335,40 +335,43 @@ class RunLog:
             rows = [execute(f"SELECT {RECORD} FROM aswarm_run WHERE id = ?", run_id) for run_id in dead]
         return [record_of(row) for (row,) in rows]
 
-    # --- forgetting ---
+    # --- deleting ---
 
-    def forget(self, before: int, keep: int, size: int) -> None:
-        """Delete the ended runs but the newest ones: those that ended before this time, and those above a number or a size.
+    def old(self, before: int, keep: int, size: int) -> list[str]:
+        """The ended runs but the newest ones: those that ended before this time, and those above a number or a size.
 
         `keep`: how many runs may stay. `size`: how many bytes their entries may have together.
         """
         ended = self._rows(
             "SELECT id, ended, (SELECT coalesce(sum(length(data)), 0) FROM aswarm_run_entries WHERE run = id) "
-            f"FROM aswarm_run WHERE status <> 'running' ORDER BY ended DESC, {self._order} DESC"
+            f"FROM aswarm_run WHERE {self._forgettable} ORDER BY ended DESC, {self._order} DESC"
         )
         totals = accumulate(row[2] for row in ended)
-        self._delete(
-            {
-                run_id
-                for at, ((run_id, time_of_end, _), total) in enumerate(zip(ended, totals, strict=True))
-                if time_of_end < before or at >= keep or total > size
-            }
-        )
+        return [
+            run_id
+            for at, ((run_id, time_of_end, _), total) in enumerate(zip(ended, totals, strict=True))
+            if time_of_end < before or at >= keep or total > size
+        ]
 
-    def forget_conversation(self, user: str, conversation: str) -> None:
-        """Delete the runs of a conversation. Raises RunActive if one has not ended."""
+    @property
+    def _forgettable(self) -> str:
+        """Runs that limits may delete."""
+        return "status <> 'running'"
+
+    def of_conversation(self, user: str, conversation: str) -> list[str]:
+        """The runs of a conversation, which may be deleted. Raises RunActive if one has not ended."""
         rows = self._rows('SELECT id, status FROM aswarm_run WHERE "user" = ? AND conversation = ?', user, conversation)
         for run_id, status in rows:
             if status == "running":
                 raise RunActive(run_id)
-        self._delete({run_id for run_id, _ in rows})
+        return [run_id for run_id, _ in rows]
 
-    def _delete(self, run_ids: AbstractSet[str]) -> None:
-        if not run_ids:
-            return
-        with self._writing():
-            for run_id in run_ids:
-                self._delete_rows(run_id)
+    def delete(self, run_ids: Sequence[str]) -> None:
+        """Delete runs."""
+        if run_ids:
+            with self._writing():
+                for run_id in run_ids:
+                    self._delete_rows(run_id)
 
     def _delete_rows(self, run_id: str) -> None:
         self._rows("DELETE FROM aswarm_run_entries WHERE run = ?", run_id)

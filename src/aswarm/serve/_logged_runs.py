@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
 
@@ -29,7 +29,7 @@ from ._live import LiveRun
 from ._log import Ending, LogRow, RunLog
 from ._log_access import LogAccess
 from ._runs import AnswersRefused, Limits, NewRun, RunActive, RunLimit, RunNotFound, RunRecord, ShuttingDown
-from ._shutdown import Draining, ShieldedExitStack
+from ._shutdown import Draining
 
 logger = logging.getLogger("aswarm")
 
@@ -55,7 +55,7 @@ class LoggedRuns(ABC):
         self.draining = Draining()
         self._deadline = math.inf
         self._is_open = False
-        self._resources = ShieldedExitStack()
+        self._resources = AsyncExitStack()
 
     @abstractmethod
     async def _launch(self, live: LiveRun, driver: Driver) -> None:
@@ -246,7 +246,11 @@ class LoggedRuns(ABC):
 
     async def forget(self, conversation: str, *, user: str) -> None:
         """See `Runs.forget`."""
-        await self._access.call(self._log.forget_conversation, user, conversation)
+        await self._delete(await self._access.call(self._log.of_conversation, user, conversation))
+
+    async def _delete(self, run_ids: Sequence[str]) -> None:
+        """Delete runs that have ended. If this fails, it can be repeated."""
+        await self._access.call(self._log.delete, run_ids)
 
     @contextmanager
     def reading(self, record: RunRecord) -> Generator[None]:
@@ -318,7 +322,9 @@ class LoggedRuns(ABC):
 
     async def _forget_old(self) -> None:
         before = now() - int(self.limits.kept_seconds * 1000)
-        await self._access.call(self._log.forget, before, self.limits.kept_runs, self.limits.kept_bytes)
+        await self._delete(
+            await self._access.call(self._log.old, before, self.limits.kept_runs, self.limits.kept_bytes)
+        )
 
     @contextmanager
     def _logged(self, what: str) -> Generator[None]:
