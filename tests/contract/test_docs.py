@@ -121,6 +121,14 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
         assert not heading or is_name or heading in _headings(Path(path)), link
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_reader_learns_the_name_of_each_file_of_a_page(page: Path) -> None:
+    """Where a block is saved as a file, the text says its name; the comment above the block is not shown to readers."""
+    prose = re.sub(r"<!--.*?-->", "", _without_code(page), flags=re.DOTALL)
+    files = {block.notes["file"] for block in blocks_of(page) if "file" in block.notes}
+    assert [name for name in files if f"`{name}`" not in prose] == []
+
+
 def test_what_is_said_about_installing_works_before_a_release() -> None:
     """No text names the package of an index with an extra; it is a clone that is installed."""
     texts = [
