@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+import click
 import httpx
 import openai.types.chat  # noqa: F401 - importing it takes long, and a page with a timeout must not wait for that
 import pytest
@@ -152,6 +153,9 @@ def test_what_is_said_about_installing_works_before_a_release() -> None:
         "```py\nimport os\n```\n",
         "```console\nmake all\n```\n",
         "```console\naswarm graph agents:triage\n```\n",
+        "```console\nuvicorn nothing:app\n```\n",
+        "<!-- file: a.py -->\n```python\nimport os\n```\n\n```console\nuvicorn a:app\n```\n",
+        "```console\naswarm serve agents:triage --stroe chats.sqlite\n```\n",
         "- a list:\n\n  ```python\n  import os\n  ```\n",
         "```python\nimport os\n",
         "<!-- file: a.py -->\n```python\nimport os\nprint(1)\n```\n\n```console\npython a.py\n```\n\n```text\n2\n```\n",
@@ -159,6 +163,7 @@ def test_what_is_said_about_installing_works_before_a_release() -> None:
     ids=[
         "another output", "an error", "no import", "a name of another program", "a model that is not asked",
         "output of nothing", "output further down", "an unknown language", "an unknown command", "a command that fails",
+        "a server of nothing", "a server without its application", "a misspelled option",
         "an indented fence", "an open fence", "another output of a file",
     ],
 )  # fmt: skip
@@ -166,7 +171,7 @@ def test_a_page_that_is_wrong_fails(text: str, page_run: PageRun, folder: Path) 
     """A block that fails, prints something else than is shown, or would not be run, is an error that is not passed over."""
     page = folder / "page.md"
     page.write_text(text, encoding="utf-8")
-    with pytest.raises((AssertionError, AttributeError, NameError)):
+    with pytest.raises((AssertionError, AttributeError, NameError, click.NoSuchOption)):
         page_run.run(blocks_of(page))
 
 
