@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import re
 import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import get_args
 
 import click
 import httpx
@@ -28,6 +30,7 @@ from documentation import (
     run_script,
 )
 
+from aswarm import AsyncSwarm, Event
 from aswarm.testing import ScriptedModel, call
 
 README = PROJECT / "README.md"
@@ -214,6 +217,23 @@ def test_the_first_page_names_every_extra() -> None:
     settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
     rows = re.findall(r"^\| `(\w+)` \|", (PROJECT / "docs/index.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(rows) == sorted(settings["project"]["optional-dependencies"])
+
+
+def test_the_guide_to_streaming_lists_every_event() -> None:
+    """Each has a row in the table of typed events."""
+    text = (PROJECT / "docs/guides/streaming.md").read_text(encoding="utf-8")
+    rows = "".join(re.findall(r"^\|.*?\|", text, re.MULTILINE))
+    assert [event.__name__ for event in get_args(Event) if f"`{event.__name__}`" not in rows] == []
+
+
+def test_the_guide_to_running_lists_every_argument() -> None:
+    """The signature of `run` on the page has the arguments, the order and the defaults of the code."""
+    text = (PROJECT / "docs/guides/running.md").read_text(encoding="utf-8")
+    [shown] = re.findall(r"^`run\((.*?)\)`", text, re.MULTILINE | re.DOTALL)
+    signature = inspect.signature(AsyncSwarm.run)
+    parameters = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+    real = signature.replace(parameters=parameters[1:], return_annotation=signature.empty)
+    assert f"({' '.join(shown.split())})" == str(real)
 
 
 def test_the_design_names_every_room_in_the_order_of_the_layers() -> None:
