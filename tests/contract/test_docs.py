@@ -212,6 +212,14 @@ def test_the_index_is_found_from_the_readme() -> None:
     assert f"{HOME}/blob/main/docs/index.md" in README.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("index", sorted(PROJECT.glob("docs/*/index.md")), ids=name_of)
+def test_an_index_has_one_row_for_a_page(index: Path) -> None:
+    """Two rows about one page, which two changes have added, would say the same twice."""
+    rows = re.findall(r"^\|.*\|$", index.read_text(encoding="utf-8"), re.MULTILINE)
+    pages = [page for row in rows for page in dict.fromkeys(re.findall(r"\]\((?!\.\.)([^)#]+\.md)", row))]
+    assert [page for page in dict.fromkeys(pages) if pages.count(page) > 1] == []
+
+
 def test_the_first_page_names_every_extra() -> None:
     """Each has a row that says what it is for."""
     settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
