@@ -259,15 +259,18 @@ async def test_tasks_that_are_cancelled_natively(store: Store, delay: float) -> 
 async def test_an_event_loop_that_ends(path: Any) -> None:
     """All tasks are cancelled at once, the one that writes too: the last write is done all the same."""
 
-    async def slow() -> str:
-        """Be slow."""
-        await asyncio.sleep(60)
-        return "slow"
-
     async def main() -> None:
+        program = asyncio.current_task()
+        assert program is not None
+
+        async def slow() -> str:
+            """Be slow."""
+            asyncio.get_running_loop().call_soon(program.cancel)
+            await asyncio.sleep(60)
+            return "slow"
+
         async with SQLiteStore(path) as store:
             chat = chat_of(store, Agent(functions=[slow]), call("slow"))
-            asyncio.get_running_loop().call_later(0.2, asyncio.current_task().cancel)  # type: ignore[union-attr]
             await chat.run("Go")
 
     with pytest.raises(asyncio.CancelledError):
