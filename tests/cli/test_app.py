@@ -150,8 +150,10 @@ def test_the_shop_of_the_demo() -> None:
 
 
 def test_the_commands_that_the_demo_names(folder: Path) -> None:
-    """The commands work without changes."""
-    named = re.findall(r"^  aswarm (.*)$", invoke("demo").stdout, re.MULTILINE)
+    """The commands work without changes, with the model that agents have by default."""
+    printed = invoke("demo").stdout
+    named = re.findall(r"^  aswarm (.*)$", printed, re.MULTILINE)
+    assert re.findall(r"--model (\S+)", printed) == ["gpt-6-luna"]
     with model("Welcome!") as server:
         for line in named:
             result = invoke(*line.split(), server=server, stdin="Hello\n")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import re
 import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import get_args
 
+import click
 import httpx
 import openai.types.chat  # noqa: F401 - importing it takes long, and a page with a timeout must not wait for that
 import pytest
@@ -27,6 +30,7 @@ from documentation import (
     run_script,
 )
 
+from aswarm import AsyncSwarm, Event
 from aswarm.testing import ScriptedModel, call
 
 README = PROJECT / "README.md"
@@ -121,6 +125,14 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
         assert not heading or is_name or heading in _headings(Path(path)), link
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_reader_learns_the_name_of_each_file_of_a_page(page: Path) -> None:
+    """Where a block is saved as a file, the text says its name; the comment above the block is not shown to readers."""
+    prose = re.sub(r"<!--.*?-->", "", _without_code(page), flags=re.DOTALL)
+    files = {block.notes["file"] for block in blocks_of(page) if "file" in block.notes}
+    assert [name for name in files if f"`{name}`" not in prose] == []
+
+
 def test_what_is_said_about_installing_works_before_a_release() -> None:
     """No text names the package of an index with an extra; it is a clone that is installed."""
     texts = [
@@ -144,6 +156,9 @@ def test_what_is_said_about_installing_works_before_a_release() -> None:
         "```py\nimport os\n```\n",
         "```console\nmake all\n```\n",
         "```console\naswarm graph agents:triage\n```\n",
+        "```console\nuvicorn nothing:app\n```\n",
+        "<!-- file: a.py -->\n```python\nimport os\n```\n\n```console\nuvicorn a:app\n```\n",
+        "```console\naswarm serve agents:triage --stroe chats.sqlite\n```\n",
         "- a list:\n\n  ```python\n  import os\n  ```\n",
         "```python\nimport os\n",
         "<!-- file: a.py -->\n```python\nimport os\nprint(1)\n```\n\n```console\npython a.py\n```\n\n```text\n2\n```\n",
@@ -151,6 +166,7 @@ def test_what_is_said_about_installing_works_before_a_release() -> None:
     ids=[
         "another output", "an error", "no import", "a name of another program", "a model that is not asked",
         "output of nothing", "output further down", "an unknown language", "an unknown command", "a command that fails",
+        "a server of nothing", "a server without its application", "a misspelled option",
         "an indented fence", "an open fence", "another output of a file",
     ],
 )  # fmt: skip
@@ -158,7 +174,7 @@ def test_a_page_that_is_wrong_fails(text: str, page_run: PageRun, folder: Path) 
     """A block that fails, prints something else than is shown, or would not be run, is an error that is not passed over."""
     page = folder / "page.md"
     page.write_text(text, encoding="utf-8")
-    with pytest.raises((AssertionError, AttributeError, NameError)):
+    with pytest.raises((AssertionError, AttributeError, NameError, click.NoSuchOption)):
         page_run.run(blocks_of(page))
 
 
@@ -196,11 +212,36 @@ def test_the_index_is_found_from_the_readme() -> None:
     assert f"{HOME}/blob/main/docs/index.md" in README.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("index", sorted(PROJECT.glob("docs/*/index.md")), ids=name_of)
+def test_an_index_has_one_row_for_a_page(index: Path) -> None:
+    """Two rows about one page, which two changes have added, would say the same twice."""
+    rows = re.findall(r"^\|.*\|$", index.read_text(encoding="utf-8"), re.MULTILINE)
+    pages = [page for row in rows for page in dict.fromkeys(re.findall(r"\]\((?!\.\.)([^)#]+\.md)", row))]
+    assert [page for page in dict.fromkeys(pages) if pages.count(page) > 1] == []
+
+
 def test_the_first_page_names_every_extra() -> None:
     """Each has a row that says what it is for."""
     settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
     rows = re.findall(r"^\| `(\w+)` \|", (PROJECT / "docs/index.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(rows) == sorted(settings["project"]["optional-dependencies"])
+
+
+def test_the_guide_to_streaming_lists_every_event() -> None:
+    """Each has a row in the table of typed events."""
+    text = (PROJECT / "docs/guides/streaming.md").read_text(encoding="utf-8")
+    rows = "".join(re.findall(r"^\|.*?\|", text, re.MULTILINE))
+    assert [event.__name__ for event in get_args(Event) if f"`{event.__name__}`" not in rows] == []
+
+
+def test_the_guide_to_running_lists_every_argument() -> None:
+    """The signature of `run` on the page has the arguments, the order and the defaults of the code."""
+    text = (PROJECT / "docs/guides/running.md").read_text(encoding="utf-8")
+    [shown] = re.findall(r"^`run\((.*?)\)`", text, re.MULTILINE | re.DOTALL)
+    signature = inspect.signature(AsyncSwarm.run)
+    parameters = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+    real = signature.replace(parameters=parameters[1:], return_annotation=signature.empty)
+    assert f"({' '.join(shown.split())})" == str(real)
 
 
 def test_the_design_names_every_room_in_the_order_of_the_layers() -> None:

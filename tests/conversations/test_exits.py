@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -258,15 +259,18 @@ async def test_tasks_that_are_cancelled_natively(store: Store, delay: float) -> 
 async def test_an_event_loop_that_ends(path: Any) -> None:
     """All tasks are cancelled at once, the one that writes too: the last write is done all the same."""
 
-    async def slow() -> str:
-        """Be slow."""
-        await asyncio.sleep(60)
-        return "slow"
-
     async def main() -> None:
+        program = asyncio.current_task()
+        assert program is not None
+
+        async def slow() -> str:
+            """Be slow."""
+            asyncio.get_running_loop().call_soon(program.cancel)
+            await asyncio.sleep(60)
+            return "slow"
+
         async with SQLiteStore(path) as store:
             chat = chat_of(store, Agent(functions=[slow]), call("slow"))
-            asyncio.get_running_loop().call_later(0.2, asyncio.current_task().cancel)  # type: ignore[union-attr]
             await chat.run("Go")
 
     with pytest.raises(asyncio.CancelledError):
@@ -480,3 +484,59 @@ async def test_a_run_that_was_overtaken_writes_nothing_more() -> None:
     assert caught.value.response is not None
     stored = await store.load("a")
     assert stored is not None and stored.messages == [user("other")]
+
+
+# --- the store ends first ---
+
+
+class Sleeper:
+    """A conversation whose run stays in a tool until it is cancelled."""
+
+    def __init__(self, store: SQLiteStore) -> None:
+        self._began = anyio.Event()
+        self._chat = chat_of(store, Agent(functions=[self.sleep]), call("sleep"))
+        self.scope = anyio.CancelScope()
+
+    async def sleep(self) -> None:
+        """Sleep."""
+        self._began.set()
+        await anyio.sleep_forever()
+
+    async def run(self) -> None:
+        """Run it until `scope` is cancelled."""
+        with self.scope:
+            await self._chat.run("Go")
+
+    async def begin(self, group: anyio.abc.TaskGroup) -> None:
+        """Return once it is in the tool."""
+        group.start_soon(self.run)
+        with anyio.fail_after(60):
+            await self._began.wait()
+
+
+async def test_a_store_that_closes_waits_for_the_runs_that_end(path: Path) -> None:
+    """Servers cancel the requests that are left and end the lifespan in one moment: what they leave is written all the same."""
+    async with anyio.create_task_group() as group, SQLiteStore(path) as store:
+        sleeper = Sleeper(store)
+        await sleeper.begin(group)
+        sleeper.scope.cancel()
+    async with SQLiteStore(path) as store:
+        stored = await store.load("a")
+        assert stored is not None
+        assert (stored.stop, await answers(store)) == ("cancelled", [UNKNOWN])
+
+
+async def test_a_store_that_closes_does_not_wait_for_a_run_without_end(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After some seconds it is closed. The history is valid, as after a process that died."""
+    monkeypatch.setattr("aswarm.conversations._base.CLOSING_SECONDS", 0.01)
+    async with anyio.create_task_group() as group:
+        async with SQLiteStore(path) as store:
+            sleeper = Sleeper(store)
+            await sleeper.begin(group)
+        async with SQLiteStore(path) as reader:
+            stored = await reader.load("a")
+            assert stored is not None
+            assert (stored.stop, await answers(reader)) == (None, [UNKNOWN])
+        group.cancel_scope.cancel()

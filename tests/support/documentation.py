@@ -19,7 +19,8 @@ loopback, which OPENAI_BASE_URL names. HTML comments directly above a block say 
 A `text` block directly below a Python or console block is its output, word for word; only the seconds that pytest took may
 differ. A file whose name begins with `test_` is run by pytest. Of a console block, `aswarm`, `python file.py`, `pytest file.py`
 and `export NAME=value` are run, all in this process but pytest; other commands must be in `NOT_RUN`. A file that a command of
-the page runs does not run where it stands.
+the page runs does not run where it stands. A command that starts a server (`SERVERS`) is read and not run: its options must
+exist, and what it serves must be in a file of the page.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import importlib
 import inspect
 import io
 import json
@@ -57,11 +59,8 @@ DATA = {"html", "js", "json", "jsonl", "yaml", "csv", "mermaid", "toml"}
 # `aswarm demo` has a test of its own, and changes orders that stay changed in this process.
 NOT_RUN = (
     "aswarm demo",
-    "aswarm serve",
-    "aswarm mcp",
     "llm ",
     "aider ",
-    "uvicorn ",
     "python -m pip ",
     "python -m venv ",
     ". ",
@@ -73,6 +72,8 @@ NOT_RUN = (
     "python examples/",
     "python benchmarks/",
 )
+# Tests of the command line, of the service and of the examples start them as processes.
+SERVERS = ("aswarm serve", "aswarm mcp", "uvicorn ")
 
 _FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>\S*)[^\n]*\n(?P<code>.*?)^(?P=fence)$\n?", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(
@@ -306,7 +307,9 @@ def _commands(block: Block) -> Iterator[list[str]]:
     for line in block.code.splitlines():
         words = shlex.split(line, comments=True)
         if words and not line.startswith(NOT_RUN):
-            assert words[0] in ("aswarm", "export", *_RUN_FILES), f"{line!r} is neither run nor known as not to be run"
+            assert words[0] in ("aswarm", "uvicorn", "export", *_RUN_FILES), (
+                f"{line!r} is neither run nor known as not to be run"
+            )
             yield words
 
 
@@ -321,8 +324,33 @@ def _run_command(words: list[str], block: Block) -> str:
             return _run_pytest(words[-1])
         case "python":
             return run_script(words[1:], block.notes.get("input", ""))
+        case _ if " ".join(words).startswith(SERVERS):
+            _check_server(words)
+            return ""
         case _:
             return _run_aswarm(words, int(block.notes.get("exit", 0)))
+
+
+def _check_server(words: list[str]) -> None:
+    """Raise an error for an option that the command does not have, and for an application or agent that is not there."""
+    import click  # an extra, as below
+    import uvicorn
+
+    from aswarm.cli._app import app
+
+    if words[0] == "uvicorn":
+        context = uvicorn.main.make_context("uvicorn", words[1:])
+        served = [context.params["app"]]
+    else:
+        command = app.get_command(click.Context(app), words[1])
+        assert command is not None
+        context = command.make_context(words[1], words[2:])
+        served = [word for word in words[2:] if re.fullmatch(r"\w+:\w+", word)]
+    for name in served:
+        module, _, attribute = name.partition(":")
+        if module != "agents":  # those of the reader; a page about the command line has such a file
+            assert Path(f"{module}.py").exists(), f"no block of the page is saved as {module}.py"
+            assert hasattr(importlib.import_module(module), attribute), name
 
 
 def _run_aswarm(words: list[str], exit_code: int) -> str:

@@ -31,7 +31,7 @@ _AFTER = """
 Now with a model of your own. Any server that speaks Chat Completions will do:
 
   export OPENAI_API_KEY=...        or, for a server of your own: export OPENAI_BASE_URL=http://127.0.0.1:8080/v1
-  aswarm chat --model gpt-6-luna-mini aswarm.cli.demo_agents:triage
+  aswarm chat --model gpt-6-luna aswarm.cli.demo_agents:triage
   aswarm graph aswarm.cli.demo_agents:triage
 
 The agents are in the module aswarm.cli.demo_agents.

@@ -15,11 +15,14 @@ from aswarm._swarm import AsyncSwarm
 
 from . import _statements
 from ._conversation import Conversation
+from ._queue import wait_for_runs
 from ._records import checked_id
 from ._statements import Transaction
 from ._store import Change, ConversationSummary, Store, Stored
 
 T = TypeVar("T")
+# A server that stops cancels its requests, and ends the lifespan in the same moment.
+CLOSING_SECONDS = 5.0  # for runs that are about to write what they leave
 
 
 class SQLStore(Store):
@@ -75,7 +78,10 @@ class SQLStore(Store):
         return await self._transact(_statements.purge(time.time() - older_than))
 
     async def aclose(self) -> None:
-        """Close the store. Nothing can be read or written after it."""
+        """Close the store at once. Nothing can be read or written after it.
+
+        The end of `async with` waits before it, up to five seconds, for runs of this event loop that have not ended.
+        """
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,4 +89,5 @@ class SQLStore(Store):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        await wait_for_runs(self, CLOSING_SECONDS)
         await self.aclose()

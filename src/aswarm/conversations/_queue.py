@@ -70,3 +70,13 @@ def queue_of(store: Store, conversation_id: str) -> RunQueue:
     if queue is None:
         queue = _queues[key] = RunQueue(conversation_id, loop, store)
     return queue
+
+
+async def wait_for_runs(store: Store, seconds: float) -> None:
+    """Wait until the runs of a store in the running event loop have ended, for so long at most, even if it is cancelled."""
+    place = id(current_loop()), id(store)
+    queues = [queue for key, queue in list(_queues.items()) if key[:2] == place]
+    with anyio.move_on_after(seconds, shield=True):
+        for queue in queues:
+            async with queue.free:
+                pass
