@@ -36,6 +36,7 @@ from .source import (
 
 FOLDER = Path(__file__).resolve().parents[1] / "reference"
 MARK = re.compile(r"^<!-- names(?:: (?P<names>[^>]*?))? -->$", re.MULTILINE)
+SINCE = "*Since version 0.1.0. An entry that came later names its version.*"
 USES = {
     "__aenter__": "`async with`",
     "__enter__": "`with`",
@@ -126,6 +127,7 @@ def expand(page: Path, text: str) -> str:
     module = module_of(page)
     if module not in MODULES:
         return text
+    text = re.sub(r"\A(# .*\n)", rf"\1\n{SINCE}\n", text)
     intro = _with_links(ast.get_docstring(tree_of(module)) or "", module, "")
     text = text.replace("<!-- module -->", intro)
     return MARK.sub(lambda match: _entries(module, (match["names"] or "").split()), text)

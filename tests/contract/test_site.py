@@ -149,12 +149,30 @@ def test_assistants_get_a_copy_of_each_page_and_a_list(project: Path, tmp_path: 
     assert "figure" not in copy and "<!-- x -->" in copy
 
 
+def test_the_copy_of_a_page_has_its_pictures(project: Path, tmp_path: Path) -> None:
+    """The link in the copy leads to a file of the site; without the file, the check of the site fails."""
+    (project / "docs/guides/tools.md").write_text("# Tools\n\n![Boxes](boxes.svg)\n", encoding="utf-8")
+    (project / "docs/guides/boxes.svg").write_text("<svg/>", encoding="utf-8")
+    pages.write_copy(tmp_path / "copy")
+    copies.write_copies(tmp_path / "copy", tmp_path / "site")
+    assert checks.check(tmp_path / "site") == []
+    (tmp_path / "site/pictures/boxes.svg").unlink()
+    assert checks.check(tmp_path / "site") == ["guides/tools.md shows ../pictures/boxes.svg, which is not there"]
+
+
+def test_a_page_of_the_reference_says_since_when_its_names_are_there() -> None:
+    """Below its title, also in the copy for assistants."""
+    assert pages.text_of(reference.page_of("aswarm.guards")).splitlines()[2] == reference.SINCE
+
+
 @pytest.mark.parametrize(
     "loads",
     [
         '<script src="https://unpkg.com/x.js"></script>',
         '<link rel="stylesheet" href="//fonts.example/x.css">',
         '<img src="http://x.example/pixel.gif">',
+        '<style>@import "https://fonts.example/x.css";</style>',
+        '<p style="background: url(https://x.example/pixel.gif)"></p>',
     ],
 )
 def test_a_page_that_loads_from_another_host_is_found(loads: str, tmp_path: Path) -> None:
