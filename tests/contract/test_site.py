@@ -136,6 +136,20 @@ def test_a_docstring_becomes_markdown() -> None:
     assert "### exception `CompletionError`" in entry
     assert "- `retryable`: whether the same request may well succeed later" in entry
     assert "[`Response`](aswarm.md#class-response)" in reference.entry("aswarm", "AswarmError")
+    assert "Raises [`AnswersRefused`](serve.md#exception-answersrefused)." in reference.entry(
+        "aswarm.durable", "DurableRun"
+    )
+
+
+def test_errors_stand_below_the_list_of_arguments() -> None:
+    """They are no part of the last argument."""
+    assert "\n\nRaises [`ConfigurationError`]" in reference.entry("aswarm.guards", "hold_answer")
+
+
+def test_an_entry_shows_public_bases_alone() -> None:
+    """A private base is replaced by its own public ones."""
+    assert "class Blocked(RunError)" in reference.entry("aswarm.guards", "Blocked")
+    assert "class MemoryStore(Store)" in reference.entry("aswarm.conversations", "MemoryStore")
 
 
 def test_assistants_get_a_copy_of_each_page_and_a_list(project: Path, tmp_path: Path) -> None:
