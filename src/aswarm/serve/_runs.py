@@ -38,11 +38,12 @@ WhileRunning: TypeAlias = Literal["refuse", "wait", "replace"]
 class Limits:
     """How much clients may use.
 
-    `body`: bytes of a request. `runs_per_user`, `runs`: runs at once, of a user and of the service. As many messages of a
-    user as `runs_per_user` says may wait for an active run. `seconds`: of one run. `max_turns`: completions of one run.
-    `log_bytes`: of the log of one run; a run that writes more is stopped. `kept_seconds`, `kept_runs`, `kept_bytes`: for
-    how long, and of how many ended runs with how many bytes together, the logs can be read; the newest ones stay. `text`:
-    characters of one message.
+    `body`: bytes of a request. `text`: characters of one message. `runs_per_user`, `runs`: how many runs a user, and the
+    service, may have at once. As many further messages of a user may wait for an active run. `seconds`: how long one run may
+    take. `max_turns`: completions of one run. `log_bytes`: bytes of the log of one run; a run that writes more is stopped.
+
+    The logs of ended runs can be read for `kept_seconds`. Of them stay the newest, at most `kept_runs` with at most
+    `kept_bytes` together.
     """
 
     body: int = 1_000_000
@@ -59,17 +60,23 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """What a run begins with. It has `messages` or `answers`, or is `regenerate` or `continues`.
+    """What a run begins with: `messages`, `answers`, or one of `regenerate` and `continues`.
 
-    `user` owns the run and the conversation. `messages`: the new user messages; for a run without a conversation the
-    whole history. `answers`: about the calls that the conversation has left open. `must_fit`: an answer about a call that is
-    not open is refused; otherwise it is left out, and messages that the conversation ends with already are left out too.
+    `user`: the id of the user, who owns the run and the conversation. `conversation`: the id of the conversation, or None for
+    a run without one. `messages`: the new messages of the user; for a run without a conversation the whole history.
+    `answers`: what the user says about the calls that the conversation has left open. `must_fit`: True refuses an answer about
+    a call that is not open. False leaves such an answer out, and also messages that the conversation ends with already.
     `regenerate`: the answer to the last message of the user is made again. `continues`: the model is asked with the history as it
     is, which ends with a message of the user or with the answer of a tool. `open_calls_first`: a new message is refused while a
-    call waits for a decision, and beside `answers` that must fit, where messages that the conversation has are left out.
-    `agent`: the name of the agent that a new conversation begins with, or None for the first one.
-    `run_id`: the id of the run, or None for a new one. `key`: an idempotency key of the user. `context_variables`: of a
-    new conversation. `client_context`: set before the run. `tools`: those of the client.
+    call waits for a decision, and also beside `answers` that must fit. Beside those, messages that the conversation has
+    already are left out.
+
+    `agent`: the name of the agent that a new conversation begins with, or None for the first one of the service.
+    `run_id`: the id of the run, or None for a new one. `key`: an idempotency key of the user. `context_variables`: those of
+    a new conversation. `client_context`: context variables that are set before the run. `tools`: the tools of the client.
+    `on_disconnect` and `while_running`: as of `Service`.
+
+    Raises `ConfigurationError` for a combination that says nothing to do.
     """
 
     user: str
