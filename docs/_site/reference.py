@@ -366,7 +366,7 @@ def _code_block(text: str) -> str:
     return _fenced(code)
 
 
-_DESCRIBED = re.compile(r"(?:^|(?<=[.);]\s))(?=`[^`]+`(?:(?:,| and) `[^`]+`)*:\s)")
+_DESCRIBED = re.compile(r"(?:^|(?<=[.);]\s))(?=`[^`]+`(?:(?:,| and)\s`[^`]+`)*:\s)")
 
 
 def _as_list(paragraph: str) -> str:

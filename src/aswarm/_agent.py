@@ -52,8 +52,9 @@ class Agent(BaseModel):
         orders = Agent(name="Orders", instructions="Help with orders.", functions=[look_up_order])
         triage = Agent(name="Triage", instructions="Hand over to the right agent.", functions=[orders])
 
-    `name`: for events, and for handoffs to it. `model`: by default that of the swarm. `instructions`: a str, or a plain or async callable; one that accepts an argument gets, positionally, a
-    `defaultdict(str)` copy of the context variables. A plain callable runs in a worker thread.
+    `name`: the name in events, and in a handoff to it (`transfer_to_<name>`). `model`: by default that of the swarm.
+    `instructions`: a str, or a plain or async callable that returns one. A callable that accepts an argument gets, by
+    position, a `defaultdict(str)` copy of the context variables. A plain callable runs in a worker thread.
     `functions`: functions, coroutine functions, bound methods, partials, callables, what `@tool` made, and other agents
     (a ready handoff named `transfer_to_<name>`). May be changed after construction.
     `tool_choice`: as in the API; one that forces a call relaxes to "auto" once the agent has a tool result since the
@@ -223,10 +224,11 @@ class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - not hashable, as any m
 
     `messages`: the messages made in this run, as plain dicts; append them to those passed in to continue.
     `agent`: the active agent, which every run sets. Its type says that it is an Agent, but in a `Response` that code made
-    without an agent it is None: type checkers do not find `Response().agent.name`. `context_variables`: the context as it is now. `usage`: tokens, summed over the run.
+    without an agent it is None: type checkers do not find `Response().agent.name`. `context_variables`: the context
+    variables as they are now. `usage`: tokens, summed over the run.
     `stop`: why it ended: "answer", "max_turns", "tool_calls" (`execute_tools=False` left calls open), "waiting" (a call
-    waits for a decision), "budget" (a limit of its `Budget` was reached, and `spent` names it: "tool_calls"), "cancelled"
-    (left early), "error". `run_id`: the id of the run; empty for a `Response` that no run made.
+    waits for a decision), "budget" (a limit of its `Budget` was reached), "cancelled" (left early), "error". `spent`: the
+    limit that was reached, for example "tool_calls", or None. `run_id`: the id of the run; empty for a `Response` that no run made.
     `unknown_calls`: the calls of this run whose function began and that have no outcome, also if they are repeatable. They
     were cancelled in the middle, a journal has their start and not their end, or their function could not be stopped and
     may still be running. `waiting`: the open calls, which `run(..., resume={id: decision})` decides on.

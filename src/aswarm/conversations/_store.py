@@ -103,11 +103,11 @@ class Store(Protocol):
         ...
 
     async def write(self, conversation_id: str, change: Change, /) -> None:
-        """Write. Raises Conflict if the store has neither the revision `change.base` nor `change.revision`."""
+        """Write a change. Raises `Conflict` if the store has neither the revision `change.base` nor `change.revision`."""
         ...
 
     async def fork(self, conversation_id: str, new_id: str, /, *, until: int | None = None) -> None:
-        """Copy the conversation, or its first messages. Raises Conflict if `new_id` exists, ConfigurationError for an unknown id."""
+        """Copy the conversation, or its first messages. Raises `Conflict` if `new_id` exists, ConfigurationError for an unknown id."""
         ...
 
     async def list(

@@ -70,7 +70,9 @@ class MCPServer:
     function that answers the questions of the server to the user. It gets the message, and the request as a dict, and returns
     the fields as a dict, True, or None to decline. Without it, the call waits for an `Answer`; for a server older than
     2026-07-28, whose calls cannot wait, the user declines. `headers`: sent with each
-    request to a URL, such as `{"Authorization": "Bearer ..."}`. The attribute `name` is the server in error texts.
+    request to a URL, such as `{"Authorization": "Bearer ..."}`.
+
+    Attributes: `functions`, and `name`, which stands for the server in error texts.
 
     The next call opens a session again that was lost. A lost call is made again only if the server marks its tool with
     `readOnlyHint` or `idempotentHint`; otherwise the model is told that the outcome is unknown. Any task of its event loop may
