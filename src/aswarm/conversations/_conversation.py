@@ -33,7 +33,8 @@ T = TypeVar("T")
 class Conversation:
     """One conversation in a store. Cheap to make; `store.conversation(...)` makes one too.
 
-    `agent`: the one that a new conversation begins with. `agents`: others that it may be with; those that can be found
+    `conversation_id`: any text that is not empty. `swarm`: runs the agents. `agent`: the one that a new conversation begins
+    with. `agents`: others that it may be with; those that can be found
     from them need not be listed (`aswarm.graph` shows which). `context_variables`: those of a new conversation.
 
     Each run loads the conversation, writes the new message first, then what happens, and on every exit what

@@ -113,7 +113,10 @@ class Store(Protocol):
     async def list(
         self, *, prefix: str = "", limit: int = 100, before: float | None = None
     ) -> Sequence[ConversationSummary]:
-        """Conversations whose id begins with `prefix`, the last updated first; `before`: only those updated before it."""
+        """Conversations whose id begins with `prefix`: at most `limit`, the last updated first.
+
+        `before`: seconds since the epoch; only those that were updated earlier.
+        """
         ...
 
     async def delete(self, conversation_id: str, /) -> bool:

@@ -55,7 +55,8 @@ def respond(
     """The response that streams a run of a service, in a route of Starlette or FastAPI.
 
     On the native wire a client that comes back continues after its `Last-Event-ID`; on the others it gets the whole run. A
-    client that has all of an ended run gets 204. `show`: what readers get of an entry; None for all.
+    client that has all of an ended run gets 204. `show`: what readers get of an entry; None for all. `heartbeat`: seconds of
+    silence after which a comment is sent.
     """
     try:
         after = position_of(request) if isinstance(wire, NativeWire) else -1
@@ -88,7 +89,8 @@ def stream_response(
     """A response that runs `swarm.stream(...)`, or a stream of a conversation, for as long as its client is there.
 
     There is no service, and no way back to the run. `on_end` gets what the run has left, however it ends: store it there.
-    `history`: the messages that the run begins with.
+    `history`: the messages that the run begins with. `wire`, `heartbeat`, `show`: as for `respond`. `error_text`: as of
+    `Service`.
     """
     return _BoundStream(run, wire, on_end, EntryMaker(history, error_text=error_text), heartbeat, show)
 

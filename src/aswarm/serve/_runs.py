@@ -112,12 +112,14 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What is known about a run. Times are milliseconds since the epoch.
+    """What is known about a run.
 
-    `reason`: why a stopped run was stopped, as a code such as "cancelled"; of a run that has failed, the name of the error;
+    `conversation`: the id of its conversation, or None. `agent`: the name of the agent that was asked for, or None. `status`: whether
+    it runs, and how it ended. `started`, `ended`: milliseconds since the epoch; `ended` is None while it runs. `reason`: why a stopped run was stopped, as a code such as "cancelled"; of a run that has failed, the name of the error;
     of one that has finished without an answer, the `stop` of its response, such as "waiting".
-    `last`: the number of its last entry so far, -1 if it has none yet.
-    `is_new` is True in the answer to the call of `start` that has begun it.
+    `last`: the number of its last entry so far, -1 if it has none yet. `digest`: the hash of what it was asked to do, see
+    `NewRun.digest`. `key`: the idempotency key that it was started with. `is_new`: True in the answer to the call of `start`
+    that has begun it.
     """
 
     id: str
@@ -169,7 +171,7 @@ class Runs(Protocol):
         ...
 
     async def list(self, *, user: str, conversation: str | None = None, limit: int = 100) -> list[RunRecord]:
-        """The runs of a user, or of one conversation of the user; the newest first."""
+        """The runs of a user, or of one conversation of the user: at most `limit`, the newest first."""
         ...
 
     async def read(self, run_id: str, after: int = -1, *, user: str) -> Sequence[Entry]:
@@ -180,7 +182,10 @@ class Runs(Protocol):
         ...
 
     async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
-        """Stop a run, and return once it has ended. A run that has ended stays as it is."""
+        """Stop a run, and return once it has ended. A run that has ended stays as it is.
+
+        `reason`: a code that the record and the log have, such as "cancelled".
+        """
         ...
 
     async def forget(self, conversation: str, *, user: str) -> None:
@@ -197,7 +202,7 @@ class Runs(Protocol):
         ...
 
     def reading(self, record: RunRecord) -> AbstractContextManager[None]:
-        """Count a reader of the run while the block lasts; `on_disconnect` decides on readers."""
+        """Count a reader of the run while the block lasts. `on_disconnect` says what happens when no reader is left."""
         ...
 
 
@@ -314,7 +319,7 @@ class RunActive(RunsError):  # noqa: N818 - as above
 
 
 class RunLimit(RunsError):  # noqa: N818 - as above
-    """The user, or the service, has as many runs as `Limits` allows. `retry_after`: seconds to wait."""
+    """The user, or the service (`whose`), has as many runs as `Limits` allows. `retry_after`: seconds to wait."""
 
     def __init__(self, whose: Literal["user", "service"], retry_after: float = 5) -> None:
         super().__init__(f"the {whose} has as many runs at once as the service allows; wait until one has ended")

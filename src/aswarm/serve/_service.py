@@ -217,7 +217,11 @@ class Service:
     ) -> Run:
         """Start a run of a conversation with a message of the user, or with answers to its open calls.
 
-        `key`: a second call with the same key returns the same run. Raises what `Runs.start` raises.
+        `text`: the message. `conversation`: the id of a conversation of the user, new or not. `agent`: the name of the agent
+        that a new conversation begins with. `context_variables`: those of a new conversation. `key`: a second call with the
+        same key returns the same run. `on_disconnect`: by default that of the service.
+
+        Raises what `Runs.start` raises.
         """
         new = NewRun(
             user,

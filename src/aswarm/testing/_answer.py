@@ -32,7 +32,10 @@ class ScriptedCall:
 
 
 def call(name: str, /, arguments: str | None = None, *, call_id: str | None = None, **named: Any) -> ScriptedCall:
-    """A tool call with arguments given by name, or as raw text in `arguments` (which need not be JSON)."""
+    """A tool call with arguments given by name, or as raw text in `arguments` (which need not be JSON).
+
+    `call_id`: by default "call_1", "call_2", ... in this process.
+    """
     text = json.dumps(named, ensure_ascii=False) if arguments is None else arguments
     return ScriptedCall(name, text, call_id or f"call_{next(_ids)}")
 

@@ -23,7 +23,11 @@ _BASE_URLS = {"chat": "http://scripted.test/v1", "responses": "https://api.opena
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An HTTP error instead of a completion, after `delay` seconds."""
+    """An HTTP error in place of a completion, after `delay` seconds.
+
+    `status`: the HTTP status. `message` and `code`: those of the error in the body, in the form of OpenAI's API. `headers`:
+    such as `{"retry-after": "2"}`.
+    """
 
     status: int
     message: str = "scripted failure"
@@ -34,7 +38,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
-    """Bytes that are sent as they are, piece by piece: for everything that a correct server would not send."""
+    """Bytes that are sent as they are, piece by piece: for everything that a correct server would not send.
+
+    `content_type`: the header of the response. `pause`: seconds before each piece.
+    """
 
     pieces: Sequence[bytes]
     content_type: str = "text/event-stream"
