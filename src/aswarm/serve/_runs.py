@@ -114,10 +114,10 @@ class NewRun:
 class RunRecord:
     """What is known about a run.
 
-    `conversation`: the id of its conversation, or None. `agent`: the name of the agent that was asked for, or None. `status`: whether
-    it runs, and how it ended. `started`, `ended`: milliseconds since the epoch; `ended` is None while it runs. `reason`: why a stopped run was stopped, as a code such as "cancelled"; of a run that has failed, the name of the error;
-    of one that has finished without an answer, the `stop` of its response, such as "waiting".
-    `last`: the number of its last entry so far, -1 if it has none yet. `digest`: the hash of what it was asked to do, see
+    `conversation`: the id of its conversation, or None. `agent`: the name of the agent that was asked for, or None.
+    `status`: whether it runs, and how it ended. `started`, `ended`: milliseconds since the epoch; `ended` is None while it
+    runs. `reason`: why a stopped run was stopped, as a code such as "cancelled"; of a run that has failed, the name of the
+    error; of one that has finished without an answer, the `stop` of its response, such as "waiting". `last`: the number of its last entry so far, -1 if it has none yet. `digest`: the hash of what it was asked to do, see
     `NewRun.digest`. `key`: the idempotency key that it was started with. `is_new`: True in the answer to the call of `start`
     that has begun it.
     """
