@@ -17,10 +17,10 @@ class OpenCall:
     """A tool call without an answer, which `resume=` decides on.
 
     `index`: its position in the assistant message. `id` and `name`: those of the call. `arguments`: JSON text as the model
-    sent it, or as a user has changed it. `agent`: the name of the agent that made the call. `reason`: what the user is asked.
-    It is None for a call that only stands behind another one that waits, or that the run was told not to execute. `data`: the
-    JSON data of its `Hold`, or None. `answer`: what a user has answered to the question of a call that waits for an approval
-    now; None without an answer.
+    sent it, or as a user has changed it. `agent`: the name of the agent that made the call. `reason`: what the user is
+    asked. It is None for a call that only stands behind another one that waits, or that the run was told not to execute.
+    `data`: the JSON data of its `Hold`, or None. `answer`: what a user has answered to the question of a call that waits
+    for an approval now; None without an answer.
     """
 
     index: int
@@ -37,8 +37,8 @@ class OpenCall:
 class Approve:
     """The decision to run the call.
 
-    `arguments`: run it with these in place of the model's; the model is told of the change. `expected`: the arguments that the user has seen, as a dict. If the call has others, the run raises
-    ConfigurationError and nothing runs.
+    `arguments`: run it with these in place of the model's; the model is told of the change. `expected`: the arguments that
+    the user has seen, as a dict. If the call has others, the run raises ConfigurationError and nothing runs.
     """
 
     arguments: Mapping[str, Any] | None = None

@@ -35,8 +35,8 @@ def retry(attempts: int = 3) -> Middleware:
 
     `attempts`: how many requests are sent for one completion at most. The client's own retries are switched off.
 
-    Waits are about 1, 2, 4... up to 60 seconds, and at least as long as a `Retry-After` says. A streamed completion is retried only while none
-    of its chunks has been passed on; a whole one also if its answer was incomplete.
+    Waits are about 1, 2, 4... up to 60 seconds, and at least as long as a `Retry-After` says. A streamed completion is
+    retried only while none of its chunks has been passed on; a whole one also if its answer was incomplete.
 
     Retries do not multiply. With limits, or in a batch, the swarm itself waits after a 429; when it gives up, `retry` gives
     up too. A `retry` around another one, such as the `attempts` of a batch, does not begin again after the inner one has

@@ -51,8 +51,8 @@ class CallAnswer:
     """What a client says about a call.
 
     `call`: the public id of the call. `approve`: True or False for a decision, None for an answer, which is `content`.
-    `arguments`: run the call with these. `reason`: the text that the model is told about a call that is denied. `run`: the id
-    of the run that asked, or None if the client does not say.
+    `arguments`: run the call with these. `reason`: the text that the model is told about a call that is denied. `run`: the
+    id of the run that asked, or None if the client does not say.
     """
 
     call: str

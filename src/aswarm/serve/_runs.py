@@ -39,8 +39,9 @@ class Limits:
     """How much clients may use.
 
     `body`: bytes of a request. `text`: characters of one message. `runs_per_user`, `runs`: how many runs a user, and the
-    service, may have at once. As many further messages of a user may wait for an active run. `seconds`: how long one run may
-    take. `max_turns`: completions of one run. `log_bytes`: bytes of the log of one run; a run that writes more is stopped.
+    service, may have at once. As many further messages of a user may wait for an active run. `seconds`: how long one run
+    may take. `max_turns`: completions of one run. `log_bytes`: bytes of the log of one run; a run that writes more is
+    stopped.
 
     The logs of ended runs can be read for `kept_seconds`. Of them stay the newest, at most `kept_runs` with at most
     `kept_bytes` together.
@@ -62,14 +63,14 @@ class Limits:
 class NewRun:
     """What a run begins with: `messages`, `answers`, or one of `regenerate` and `continues`.
 
-    `user`: the id of the user, who owns the run and the conversation. `conversation`: the id of the conversation, or None for
-    a run without one. `messages`: the new messages of the user; for a run without a conversation the whole history.
-    `answers`: what the user says about the calls that the conversation has left open. `must_fit`: True refuses an answer about
-    a call that is not open. False leaves such an answer out, and also messages that the conversation ends with already.
-    `regenerate`: the answer to the last message of the user is made again. `continues`: the model is asked with the history as it
-    is, which ends with a message of the user or with the answer of a tool. `open_calls_first`: a new message is refused while a
-    call waits for a decision, and also beside `answers` that must fit. Beside those, messages that the conversation has
-    already are left out.
+    `user`: the id of the user, who owns the run and the conversation. `conversation`: the id of the conversation, or None
+    for a run without one. `messages`: the new messages of the user; for a run without a conversation the whole history.
+    `answers`: what the user says about the calls that the conversation has left open. `must_fit`: True refuses an answer
+    about a call that is not open. False leaves such an answer out, and also messages that the conversation ends with
+    already. `regenerate`: the answer to the last message of the user is made again. `continues`: the model is asked with
+    the history as it is, which ends with a message of the user or with the answer of a tool. `open_calls_first`: a new
+    message is refused while a call waits for a decision, and also beside `answers` that must fit. Beside those, messages
+    that the conversation has already are left out.
 
     `agent`: the name of the agent that a new conversation begins with, or None for the first one of the service.
     `run_id`: the id of the run, or None for a new one. `key`: an idempotency key of the user. `context_variables`: those of
@@ -117,9 +118,9 @@ class RunRecord:
     `conversation`: the id of its conversation, or None. `agent`: the name of the agent that was asked for, or None.
     `status`: whether it runs, and how it ended. `started`, `ended`: milliseconds since the epoch; `ended` is None while it
     runs. `reason`: why a stopped run was stopped, as a code such as "cancelled"; of a run that has failed, the name of the
-    error; of one that has finished without an answer, the `stop` of its response, such as "waiting". `last`: the number of its last entry so far, -1 if it has none yet. `digest`: the hash of what it was asked to do, see
-    `NewRun.digest`. `key`: the idempotency key that it was started with. `is_new`: True in the answer to the call of `start`
-    that has begun it.
+    error; of one that has finished without an answer, the `stop` of its response, such as "waiting". `last`: the number of
+    its last entry so far, -1 if it has none yet. `digest`: the hash of what it was asked to do, see `NewRun.digest`. `key`:
+    the idempotency key that it was started with. `is_new`: True in the answer to the call of `start` that has begun it.
     """
 
     id: str

@@ -46,7 +46,8 @@ class Service:
     `agents`: those that clients may name; a conversation begins with the first one. `swarm`: by default an `AsyncSwarm()`
     of the service's own. `auth`: a plain or async function that gets a request and returns the id of its user, or None,
     which refuses it with 401; `bearer(...)` and `local_only` are ready-made. `store`: where conversations are kept: a
-    `Store`, the path of a SQLite file, or None for memory. `runs`: what executes and keeps the runs, by default `LocalRuns`.
+    `Store`, the path of a SQLite file, or None for memory. `runs`: what executes and keeps the runs, by default
+    `LocalRuns`.
 
     `wires`: the other protocols that are served beside the native routes: "agui", "vercel", "openai". `page`: whether
     the page to try the agents is served at the root. It is for developers: `show` is then `everything` by default.
@@ -67,9 +68,9 @@ class Service:
 
     `limits`: the size of a request, the runs at once, and how long runs and their logs may be.
 
-    `task_agent`: an agent for titles and the like, which the OpenAI wire offers as a model "helper". `activity`: whether the
-    OpenAI wire shows calls and handoffs as reasoning. `client_tools`: what the OpenAI and AG-UI wires do with functions that
-    a client sends, "ignore" or "offer" (the model may call them, and the client answers). `client_system`: whether the
+    `task_agent`: an agent for titles and the like, which the OpenAI wire offers as a model "helper". `activity`: whether
+    the OpenAI wire shows calls and handoffs as reasoning. `client_tools`: what the OpenAI and AG-UI wires do with functions
+    that a client sends, "ignore" or "offer" (the model may call them, and the client answers). `client_system`: whether the
     OpenAI wire takes the system text of a client into the history of a request without a conversation.
 
     Raises `ConfigurationError` for an argument that cannot be used.
@@ -217,9 +218,9 @@ class Service:
     ) -> Run:
         """Start a run of a conversation with a message of the user, or with answers to its open calls.
 
-        `text`: the message. `conversation`: the id of a conversation of the user, new or not. `agent`: the name of the agent
-        that a new conversation begins with. `context_variables`: those of a new conversation. `key`: a second call with the
-        same key returns the same run. `on_disconnect`: by default that of the service.
+        `text`: the message. `conversation`: the id of a conversation of the user, new or not. `agent`: the name of the
+        agent that a new conversation begins with. `context_variables`: those of a new conversation. `key`: a second call
+        with the same key returns the same run. `on_disconnect`: by default that of the service.
 
         Raises what `Runs.start` raises.
         """

@@ -44,11 +44,11 @@ def call(name: str, /, arguments: str | None = None, *, call_id: str | None = No
 class Answer:
     """One scripted completion.
 
-    `text` and `calls`: what the message has. `extra`: further keys of the message, such as `{"reasoning_content": "..."}`. The Responses API has that one,
-    "refusal", and "responses_output": items such as those of hosted tools, which stand before the text.
-    `finish_reason`: None for the one that the API would send. `usage`: what the server reports; None reports nothing.
-    `delay` and `pause`: seconds before the first byte, and before every chunk. `break_after`: how many chunks or events are
-    sent before the connection breaks (a whole answer breaks too).
+    `text` and `calls`: what the message has. `extra`: further keys of the message, such as `{"reasoning_content": "..."}`.
+    The Responses API has that one, "refusal", and "responses_output": items such as those of hosted tools, which stand
+    before the text. `finish_reason`: None for the one that the API would send. `usage`: what the server reports; None
+    reports nothing. `delay` and `pause`: seconds before the first byte, and before every chunk. `break_after`: how many
+    chunks or events are sent before the connection breaks (a whole answer breaks too).
     """
 
     text: str | None = None

@@ -65,8 +65,8 @@ def check_middleware(
     `backends`: the event loops to run on; trio is left out if it is not installed. A middleware that uses asyncio itself
     is checked with `backends=["asyncio"]`. `patience`: the seconds that one of these runs may take.
 
-    The check blocks for about a second, and may be called inside an event loop. It does not find a task that outlives its run
-    on trio, and an `asyncio.timeout(None)` across a `yield`.
+    The check blocks for about a second, and may be called inside an event loop. It does not find a task that outlives its
+    run on trio, and an `asyncio.timeout(None)` across a `yield`.
     """
     broken: dict[str, list[str]] = {}
     with quiet():

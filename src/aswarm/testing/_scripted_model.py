@@ -82,11 +82,11 @@ class Request:
 class ScriptedModel:
     """A model that answers from a script.
 
-    `script`: the steps in order, or a function from `Request` to a step. A step is a str (an answer), a `call` or a
-    list of them, an `Answer`, a `Failure`, a `RawAnswer`, an exception that the transport raises, or a function from
-    `Request` to one of these. `cut`: how streamed text and arguments are cut: into pieces of so many characters, by a
-    function that returns the pieces of a text, or not at all. `api`: the API that aswarm chooses for its `client`; the model
-    answers requests of both.
+    `script`: the steps in order, or a function from `Request` to a step. A step is a str (an answer), a `call` or a list of
+    them, an `Answer`, a `Failure`, a `RawAnswer`, an exception that the transport raises, or a function from `Request` to
+    one of these. `cut`: how streamed text and arguments are cut: into pieces of so many characters, by a function that
+    returns the pieces of a text, or not at all. `api`: the API that aswarm chooses for its `client`; the model answers
+    requests of both.
 
     Attributes: `requests` are the requests that were received, `open_streams` is how many response bodies are open now.
     """
