@@ -47,13 +47,13 @@ def build(folder: Path) -> int:
 
 def serve(folder: Path) -> None:
     """Show the site on loopback, and build it again when a page or a docstring changes. Until Ctrl-C."""
-    _build_apart(folder)
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=os.fspath(folder))
-    server = ThreadingHTTPServer(("127.0.0.1", PORT), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(f"http://127.0.0.1:{PORT}")
-    before = _times()
     with suppress(KeyboardInterrupt):
+        _build_apart(folder)
+        handler = functools.partial(SimpleHTTPRequestHandler, directory=os.fspath(folder))
+        server = ThreadingHTTPServer(("127.0.0.1", PORT), handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        print(f"http://127.0.0.1:{PORT}")
+        before = _times()
         while True:
             time.sleep(1)
             if (now := _times()) != before:
