@@ -244,7 +244,10 @@ class Run:
             after = batch[-1].seq
 
     async def result(self) -> Entry:
-        """Wait for the end. Returns the last entry: RunFinished, RunFailed or RunStopped."""
+        """Wait for the end. Returns the last entry: RunFinished, RunFailed or RunStopped.
+
+        Raises RunNotFound if the log has been deleted.
+        """
         after = max(-1, (await self._runs.get(self.id, user=self.record.user)).last - 1)
         while batch := await self.read(after):
             if batch[-1].is_last:
