@@ -39,6 +39,8 @@ def build(folder: Path) -> int:
         done = subprocess.run([*command, "-c", HERE, "-d", f"{source}-state", source, folder], check=False)  # noqa: S603
         if done.returncode:
             wrong.append("Sphinx found mistakes, see above")
+        unknown = reference.places().keys() - checks.searchable(folder)
+        wrong += [f"the search does not know the name {name}" for name in sorted(unknown)]
         wrong += checks.check(folder)
     for line in wrong:
         print(line, file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -47,6 +48,12 @@ class _Page(HTMLParser):
         """Note what a style sheet inside of the page loads."""
         if self._in_style:
             self.loads += _STYLE.findall(data)
+
+
+def searchable(site: Path) -> set[str]:
+    """The names whose entries the search knows: those of the inventory, which is compressed below four lines."""
+    inventory = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
+    return {line.split(" ")[0] for line in zlib.decompress(inventory).decode().splitlines()}
 
 
 def check(site: Path) -> list[str]:

@@ -82,7 +82,7 @@ def places() -> dict[str, tuple[Path, str]]:
         for name in public_names(module):
             defined = definition(module, name)
             found[f"{module}.{name}"] = (page_of(module), slug(_heading(name, defined)))
-            if isinstance(defined.node, ast.ClassDef):
+            if isinstance(defined.node, ast.ClassDef) and home_of(defined) == module:
                 for member, is_inherited in members(defined):
                     if not is_inherited:
                         heading = _member_heading(name, member)
