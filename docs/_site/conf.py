@@ -9,6 +9,7 @@ from typing import Any
 
 from docutils import nodes
 from pygments.lexers.data import JsonLexer
+from pygments.lexers.javascript import JavascriptLexer
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
@@ -71,4 +72,5 @@ def setup(app: Sphinx) -> None:
     app.connect("html-page-context", name_copy)
     app.connect("doctree-read", note_names)
     app.add_lexer("jsonl", JsonLexer)
+    app.add_lexer("jsx", JavascriptLexer)
     app.add_lexer("mermaid", TextLexer)

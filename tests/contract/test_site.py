@@ -90,6 +90,21 @@ def test_a_link_out_of_the_pages_leads_to_the_source(project: Path, tmp_path: Pa
     assert f"[It]({pages.HOME}/blob/main/program.py)" in (tmp_path / "copy/guides/tools.md").read_text("utf-8")
 
 
+def test_the_page_of_an_example_shows_its_code(project: Path, tmp_path: Path) -> None:
+    """A link to a shown file leads to its place on the page; the scripted model is left out."""
+    example = project / "examples/shop"
+    example.mkdir(parents=True)
+    (example / "README.md").write_text("# Shop\n\n[Agents](agents.py), [script](script.py)\n", encoding="utf-8")
+    (example / "agents.py").write_text('"""Agents.\n\n```text\nx\n```\n"""\n', encoding="utf-8")
+    (example / "script.py").write_text("SCRIPT = 1\n", encoding="utf-8")
+    pages.forget()
+    assert pages.write_copy(tmp_path / "copy") == []
+    copy = (tmp_path / "copy/examples/shop.md").read_text("utf-8")
+    assert f"[Agents](#agentspy), [script]({pages.HOME}/blob/main/examples/shop/script.py)" in copy
+    assert "### `agents.py`\n\n````python\n" in copy
+    assert "SCRIPT" not in copy
+
+
 def test_the_first_mention_of_a_name_leads_to_the_reference() -> None:
     """Of a class, of a member, of a module; not in a heading, and not in a link."""
     text = (
@@ -136,7 +151,7 @@ def test_a_docstring_becomes_markdown() -> None:
     assert "### exception `CompletionError`" in entry
     assert "- `retryable`: whether the same request may well succeed later" in entry
     assert "[`Response`](aswarm.md#class-response)" in reference.entry("aswarm", "AswarmError")
-    assert "Raises [`AnswersRefused`](serve.md#exception-answersrefused)." in reference.entry(
+    assert "Raises [`AnswersRefused`](serve.md#exception-answersrefused)" in reference.entry(
         "aswarm.durable", "DurableRun"
     )
 
