@@ -63,6 +63,7 @@ def _pages_of(project: Path) -> dict[Path, str]:
 def forget() -> None:
     """Look for the pages again."""
     _pages_of.cache_clear()
+    shown_files.cache_clear()
 
 
 def text_of(page: Path) -> str:
@@ -73,13 +74,14 @@ def text_of(page: Path) -> str:
     return _outside_fences(text, lambda part: re.sub(r"<!--.*?-->\n?", "", part, flags=re.DOTALL)) + _code_of(page)
 
 
-def shown_files(page: Path) -> list[Path]:
+@cache
+def shown_files(page: Path) -> tuple[Path, ...]:
     """The files whose code the page of an example shows: all but the scripted model; agents first, then what runs them."""
     if page.name != "README.md" or page.parent.parent != DOCS.parent / "examples":
-        return []
+        return ()
     files = [*page.parent.glob("*"), *page.parent.glob("web/*")]
     shown = [file for file in files if file.suffix in LANGUAGES and file.name != "script.py"]
-    return sorted(shown, key=lambda file: (file.name != "agents.py", file.name != "run.py", file))
+    return tuple(sorted(shown, key=lambda file: (file.name != "agents.py", file.name != "run.py", file)))
 
 
 def _code_of(page: Path) -> str:
