@@ -104,7 +104,7 @@ class PostgresLog(DurableLog):
             yield execute
 
     def _claiming(self) -> AbstractContextManager[Any]:
-        return self._transaction("BEGIN")  # no process is notified: otherwise each attempt would cause the next one
+        return self._transaction("BEGIN")  # it notifies no process: otherwise each attempt would cause the next one
 
     @contextmanager
     def _reading(self) -> Generator[Any]:
