@@ -88,7 +88,7 @@ def environment(port: int) -> dict[str, str]:
         "NO_PROXY": "127.0.0.1",
         "no_proxy": "127.0.0.1",
     }
-    return {key: value for key, value in os.environ.items() if key != "OPENAI_MODEL"} | own
+    return {key: value for key, value in os.environ.items() if key != "OPENAI_DEFAULT_MODEL"} | own
 
 
 async def run_with_model(command: list[str], port: int) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import os
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -37,6 +39,8 @@ def build(folder: Path) -> int:
         done = subprocess.run([*command, "-c", HERE, "-d", f"{source}-state", source, folder], check=False)  # noqa: S603
         if done.returncode:
             wrong.append("Sphinx found mistakes, see above")
+        unknown = reference.places().keys() - checks.searchable(folder)
+        wrong += [f"the search does not know the name {name}" for name in sorted(unknown)]
         wrong += checks.check(folder)
     for line in wrong:
         print(line, file=sys.stderr)
@@ -44,20 +48,28 @@ def build(folder: Path) -> int:
 
 
 def serve(folder: Path) -> None:
-    """Show the site on loopback, and build it again when a page changes. Until Ctrl-C."""
-    build(folder)
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=os.fspath(folder))
-    server = ThreadingHTTPServer(("127.0.0.1", PORT), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(f"http://127.0.0.1:{PORT}")
-    before = _times()
-    while True:
-        time.sleep(1)
-        if (now := _times()) != before:
-            before = now
-            pages.forget()
-            build(folder)
+    """Show the site on loopback, and build it again when a page or a docstring changes. Until Ctrl-C."""
+    with suppress(KeyboardInterrupt):
+        _build_apart(folder)
+        handler = functools.partial(SimpleHTTPRequestHandler, directory=os.fspath(folder))
+        server = ThreadingHTTPServer(("127.0.0.1", PORT), handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        print(f"http://127.0.0.1:{PORT}")
+        before = _times()
+        while True:
+            time.sleep(1)
+            if (now := _times()) != before:
+                before = now
+                _build_apart(folder)
+
+
+def _build_apart(folder: Path) -> None:
+    """Build in a new process, because this one remembers the source that it has read."""
+    process = multiprocessing.get_context("spawn").Process(target=build, args=(folder,))
+    process.start()
+    process.join()
 
 
 def _times() -> dict[Path, float]:
-    return {page: page.stat().st_mtime for page in pages.DOCS.rglob("*.md")}
+    files = [*pages.site_pages(), *HERE.glob("static/*"), *(pages.PROJECT / "src").rglob("*.py")]
+    return {file: file.stat().st_mtime for file in files if file.exists()}

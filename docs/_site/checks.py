@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -15,7 +16,10 @@ LOADS = {
     "source": "src",
     "object": "data",
     "embed": "src",
+    "video": "src",
+    "audio": "src",
 }
+_STYLE = re.compile(r"(?:url\(|@import )[\"']?((?:https?:)?//[^\"')]+)")
 
 
 class _Page(HTMLParser):
@@ -26,6 +30,7 @@ class _Page(HTMLParser):
         self.ids: set[str] = set()
         self.links: list[str] = []
         self.loads: list[str] = []
+        self._in_style = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -36,10 +41,23 @@ class _Page(HTMLParser):
             self.links.append(values["href"])
         if LOADS.get(tag, "") in values:
             self.loads.append(values[LOADS[tag]])
+        self.loads += _STYLE.findall(values.get("style", ""))
+        self._in_style = tag == "style"
+
+    def handle_data(self, data: str) -> None:
+        """Note what a style sheet inside of the page loads."""
+        if self._in_style:
+            self.loads += _STYLE.findall(data)
+
+
+def searchable(site: Path) -> set[str]:
+    """The names whose entries the search knows: those of the inventory, which is compressed below four lines."""
+    inventory = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
+    return {line.split(" ")[0] for line in zlib.decompress(inventory).decode().splitlines()}
 
 
 def check(site: Path) -> list[str]:
-    """What is wrong with the site, one line each."""
+    """What is wrong with the site, one line each: links, what pages load, and the pictures of the copies."""
     found = {page: _Page(page.read_text(encoding="utf-8")) for page in sorted(site.rglob("*.html"))}
     wrong = []
     for page, parsed in found.items():
@@ -52,7 +70,10 @@ def check(site: Path) -> list[str]:
                 continue
             if not target.exists() or (parts.fragment and target in found and parts.fragment not in found[target].ids):
                 wrong.append(f"{name} links to {link}, which is not there")
+    for copy in sorted(site.rglob("*.md")):
+        shown = re.findall(r"(?m)^!\[[^\]]*\]\((?![a-z]+:)([^)\s]+)\)$", copy.read_text(encoding="utf-8"))
+        missing = [picture for picture in shown if not (copy.parent / picture).exists()]
+        wrong += [f"{copy.relative_to(site).as_posix()} shows {picture}, which is not there" for picture in missing]
     for sheet in site.rglob("*.css"):
-        loaded = re.findall(r"(?:url\(|@import )[\"']?((?:https?:)?//[^\"')]+)", sheet.read_text(encoding="utf-8"))
-        wrong += [f"{sheet.name} loads {address}" for address in loaded]
+        wrong += [f"{sheet.name} loads {address}" for address in _STYLE.findall(sheet.read_text(encoding="utf-8"))]
     return wrong

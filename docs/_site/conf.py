@@ -7,12 +7,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
 from pygments.lexers.data import JsonLexer
+from pygments.lexers.javascript import JavascriptLexer
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
 PROJECT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(PROJECT / "docs"))  # for the function that is named below
+sys.path.insert(0, str(PROJECT / "docs"))
+
+from _site import reference  # noqa: E402 - the path is that of the line above
+
+# The first word of the heading of an entry, and what Sphinx calls it.
+KINDS = {"class": "class", "protocol": "class", "exception": "exception", "function": "function", "type": "type"}
 
 (version,) = re.findall(r'^__version__ = "(.+)"$', (PROJECT / "src/aswarm/__init__.py").read_text(), re.MULTILINE)
 release = version
@@ -27,6 +34,7 @@ suppress_warnings = ["misc.highlighting_failure"]
 html_theme = "furo"
 html_title = f"aswarm {version}"
 html_static_path = ["static"]
+html_favicon = "static/icon.svg"
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = True
@@ -47,8 +55,22 @@ def name_copy(app: Sphinx, page: str, template: str, context: dict[str, Any], tr
         context["metatags"] = context.get("metatags", "") + copy
 
 
+def note_names(app: Sphinx, doctree: nodes.document) -> None:
+    """Tell the search, and other projects (intersphinx), where the entry of each public name is."""
+    page = reference.FOLDER.parent / f"{app.env.docname}.md"
+    names = {anchor: name for name, (home, anchor) in reference.places().items() if home == page}
+    for section in doctree.findall(nodes.section) if page.parent == reference.FOLDER else ():
+        title = section[0].astext()
+        if name := names.get(reference.slug(title)):
+            app.env.domains.python_domain.note_object(
+                name, KINDS.get(title.partition(" ")[0], "attribute"), section["ids"][0]
+            )
+
+
 def setup(app: Sphinx) -> None:
     """Languages that Pygments does not know by these names, and the copies."""
     app.connect("html-page-context", name_copy)
+    app.connect("doctree-read", note_names)
     app.add_lexer("jsonl", JsonLexer)
+    app.add_lexer("jsx", JavascriptLexer)
     app.add_lexer("mermaid", TextLexer)

@@ -17,6 +17,8 @@ def write_copies(source: Path, site: Path) -> None:
     for place in order:
         (site / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source / place, site / place)
+    if (source / "pictures").exists():
+        shutil.copytree(source / "pictures", site / "pictures", dirs_exist_ok=True)
     texts = {place: (source / place).read_text(encoding="utf-8") for place in order}
     (site / "llms.txt").write_text(_overview(texts), encoding="utf-8")
     full = "\n\n".join(f"<!-- {place} -->\n\n{text}" for place, text in texts.items())

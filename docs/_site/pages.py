@@ -29,6 +29,8 @@ TITLES = {
     "proof/results.md": "Results",
     "proof/results-of-batches.md": "Results of batches",
 }  # both have the same title
+# What a page of an example shows, and the names of the languages.
+LANGUAGES = {".py": "python", ".html": "html", ".js": "js", ".jsx": "jsx"}
 # Inline code is matched too, without an address, because it may look like a link.
 LINK = re.compile(
     r"(?P<image>!?)\[(?P<text>(?:`[^`]*`|[^\]`])*)\]\((?P<address>[^)\s]+)\)|(`+)(?!`).+?(?<!`)\4(?!`)", re.DOTALL
@@ -61,6 +63,7 @@ def _pages_of(project: Path) -> dict[Path, str]:
 def forget() -> None:
     """Look for the pages again."""
     _pages_of.cache_clear()
+    shown_files.cache_clear()
 
 
 def text_of(page: Path) -> str:
@@ -68,7 +71,26 @@ def text_of(page: Path) -> str:
     text = page.read_text(encoding="utf-8")
     if page.parent == reference.FOLDER:
         text = reference.expand(page, text)
-    return _outside_fences(text, lambda part: re.sub(r"<!--.*?-->\n?", "", part, flags=re.DOTALL))
+    return _outside_fences(text, lambda part: re.sub(r"<!--.*?-->\n?", "", part, flags=re.DOTALL)) + _code_of(page)
+
+
+@cache
+def shown_files(page: Path) -> tuple[Path, ...]:
+    """The files whose code the page of an example shows: all but the scripted model; agents first, then what runs them."""
+    if page.name != "README.md" or page.parent.parent != DOCS.parent / "examples":
+        return ()
+    files = [*page.parent.glob("*"), *page.parent.glob("web/*")]
+    shown = [file for file in files if file.suffix in LANGUAGES and file.name != "script.py"]
+    return tuple(sorted(shown, key=lambda file: (file.name != "agents.py", file.name != "run.py", file)))
+
+
+def _code_of(page: Path) -> str:
+    parts = []
+    for file in shown_files(page):
+        fence = "`" * (4 if "```" in (code := file.read_text(encoding="utf-8")) else 3)
+        name = file.relative_to(page.parent).as_posix()
+        parts.append(f"### `{name}`\n\n{fence}{LANGUAGES[file.suffix]}\n{code.rstrip()}\n{fence}\n")
+    return "\n".join(["\n## The code\n", *parts]) if parts else ""
 
 
 def _outside_fences(text: str, change: Callable[[str], str]) -> str:
@@ -100,6 +122,9 @@ def address_on_site(page: Path, address: str) -> str:
     target, fragment = target_of(page, address)
     if target.parent == reference.FOLDER and fragment:
         fragment = reference.anchor(target, fragment) or fragment
+    readme = next((each for each in site_pages() if target in shown_files(each)), None)
+    if readme is not None:
+        fragment, target = reference.slug(target.relative_to(readme.parent).as_posix()), readme
     mark = f"#{fragment}" if fragment else ""
     if target not in site_pages():
         return f"{HOME}/{'tree' if target.is_dir() else 'blob'}/main/{target.relative_to(DOCS.parent).as_posix()}{mark}"

@@ -27,6 +27,7 @@ from .source import (
     members,
     names_in,
     overloads,
+    private_bases,
     public_names,
     signature,
     tree_of,
@@ -36,6 +37,7 @@ from .source import (
 
 FOLDER = Path(__file__).resolve().parents[1] / "reference"
 MARK = re.compile(r"^<!-- names(?:: (?P<names>[^>]*?))? -->$", re.MULTILINE)
+SINCE = "*Since version 0.1.0. An entry that came later names its version.*"
 USES = {
     "__aenter__": "`async with`",
     "__enter__": "`with`",
@@ -80,7 +82,7 @@ def places() -> dict[str, tuple[Path, str]]:
         for name in public_names(module):
             defined = definition(module, name)
             found[f"{module}.{name}"] = (page_of(module), slug(_heading(name, defined)))
-            if isinstance(defined.node, ast.ClassDef):
+            if isinstance(defined.node, ast.ClassDef) and home_of(defined) == module:
                 for member, is_inherited in members(defined):
                     if not is_inherited:
                         heading = _member_heading(name, member)
@@ -126,6 +128,7 @@ def expand(page: Path, text: str) -> str:
     module = module_of(page)
     if module not in MODULES:
         return text
+    text = re.sub(r"\A(# .*\n)", rf"\1\n{SINCE}\n", text)
     intro = _with_links(ast.get_docstring(tree_of(module)) or "", module, "")
     text = text.replace("<!-- module -->", intro)
     return MARK.sub(lambda match: _entries(module, (match["names"] or "").split()), text)
@@ -214,7 +217,7 @@ def _code(name: str, defined: Definition) -> str:
         return _fenced("\n\n".join(signature(each, name) for each in signatures))
     if not isinstance(node, ast.ClassDef):
         return _fenced(written(node))
-    shown = [base for base in map(written, node.bases) if not base.startswith("_")]
+    shown = public_bases(defined)
     head = f"class {node.name}({', '.join(shown)})" if shown else f"class {node.name}"
     declared = fields(node)
     maker = initializer(defined)
@@ -222,6 +225,18 @@ def _code(name: str, defined: Definition) -> str:
         lines = f"class {signature(maker, node.name, is_method=True)}"
         return _fenced(lines if not shown else f"{head}\n\n{signature(maker, node.name, is_method=True)}")
     return _fenced("\n".join([f"{head}:", *(f"    {each}" for each in declared)]) if declared else head)
+
+
+def public_bases(defined: Definition) -> list[str]:
+    """The bases of a class as they are written, with the public bases of a private one in its place."""
+    assert isinstance(defined.node, ast.ClassDef)  # noqa: S101
+    private = {base.name: base for base in private_bases(defined)}
+    found: list[str] = []
+    for base in map(written, defined.node.bases):
+        name = base.partition("[")[0]
+        inner = public_bases(private[name]) if name in private else [base]
+        found += [each for each in inner if each == base or not each.startswith(("Generic[", "ABC"))]
+    return [base for base in found if not base.startswith("_")]
 
 
 def _is_variable(value: ast.expr) -> bool:
@@ -320,7 +335,7 @@ def _listed(words: list[str]) -> str:
 # --- links ------------------------------------------------------------------------------------------------------------
 
 _NAME = re.compile(
-    r"(?<!\[)`(?P<name>[A-Za-z_][\w.]*)(?P<rest>\([^`]*\))?`|\b(?P<error>[A-Z]\w+(?:Error|Interrupted))\b(?![`\]])"
+    r"(?<!\[)`(?P<name>[A-Za-z_][\w.]*)(?P<rest>\([^`]*\))?`|`[^`]*`|\b(?P<plain>[A-Z][a-z]+[A-Z]\w+)\b(?![`\]])"
 )
 
 
@@ -351,7 +366,7 @@ def _code_block(text: str) -> str:
     return _fenced(code)
 
 
-_DESCRIBED = re.compile(r"(?:^|(?<=[.);]\s))(?=`[^`]+`(?:(?:,| and) `[^`]+`)*: )")
+_DESCRIBED = re.compile(r"(?:^|(?<=[.);]\s))(?=`[^`]+`(?:(?:,| and)\s`[^`]+`)*:\s)")
 
 
 def _as_list(paragraph: str) -> str:
@@ -359,9 +374,10 @@ def _as_list(paragraph: str) -> str:
     head, *described = _DESCRIBED.split(paragraph)
     if not described or (head and len(described) == 1):
         return paragraph
+    described[-1], raises, errors = described[-1].partition(" Raises ")
     lines = (re.sub(r"\n(?! *- ) *", " ", part).strip().replace("\n", "\n  ") for part in described)
     listed = "\n".join(f"- {line}" for line in lines)
-    return f"{head.strip()}\n\n{listed}" if head.strip() else listed
+    return "\n\n".join(part for part in (head.strip(), listed, f"{raises}{errors}".strip()) if part)
 
 
 def _relative(page: Path, place: str) -> str:
@@ -372,10 +388,12 @@ def link_names(text: str, module: str, seen: set[str], address: Callable[[Path, 
     """Make links of the public names in a text, of each once. `address`: from a page and an anchor to the address."""
 
     def linked(match: re.Match[str]) -> str:
-        name = match["name"] or match["error"]
+        name = match["name"] or match["plain"]
+        if name is None:
+            return match[0]  # other code, which may contain names
         is_named = name_is_class(name.rpartition(".")[2]) or "." in name
         place = place_of(name, module) if is_named and name not in seen else None
-        if place is None:
+        if place is None or (match["plain"] and not place[1].startswith("exception-")):
             return match[0]
         seen.add(name)
         return f"[`{name}{match['rest'] or ''}`]({address(*place)})"

@@ -30,6 +30,8 @@ from aswarm import (
 )
 from aswarm import Answer as given  # noqa: N813 - the answer to a call; an `Answer` here is one of the model
 from aswarm.conversations import Conversation, MemoryStore
+from aswarm.guards import Block, guard_tool, hold_answer
+from aswarm.middleware import Middleware
 from aswarm.testing import Answer, Failure, ScriptedModel, Step, call, check_history
 
 USER = {"role": "user", "content": "Go"}
@@ -107,6 +109,11 @@ def exits() -> list[Exit]:
         Exit("the provider refuses or fails", [call("quick"), Failure(400, message="no")]),
         Exit("the stream breaks", [call("quick"), Answer("Hello there", break_after=2)]),
         Exit("`tool_error=` raises", [[call("quick"), call("broken")]], of_swarm={"tool_error": _raise}),
+        Exit(
+            "a guard blocks the answer",
+            [call("quick"), "Hello."],
+            of_swarm={"middleware": [hold_answer(lambda _: Block("no"))]},
+        ),
         Exit("an agent after a handoff cannot be used", [call("transfer_to_other")], agent=twice),
         Exit(
             "cancelled, or a timeout, while calls run",
@@ -330,6 +337,14 @@ async def told() -> list[Told]:
         ),
         Told("`tool_calls` of its budget is reached", *await _asked([quick], repeats, budget=Budget(tool_calls=1))),
         Told("`repeats` of its budget is reached", *await _asked([quick], repeats, budget=Budget(repeats=2))),
+        Told(
+            "a guard blocks the call",
+            *await _asked([quick], [call("quick")], guard=guard_tool(before=lambda _: Block("not now"))),
+        ),
+        Told(
+            "a guard blocks the result",
+            *await _asked([quick], [call("quick")], guard=guard_tool(after=lambda _: Block("not now"))),
+        ),
         Told("its function had begun, and was cancelled", await _cancelled()),
         Told("it was open, and a new message came", await _open_before_a_message()),
     ]
@@ -340,7 +355,11 @@ def _refund() -> Step:
 
 
 async def _asked(
-    functions: list[Any], script: Sequence[Step], decision: Any = None, budget: Budget | None = None
+    functions: list[Any],
+    script: Sequence[Step],
+    decision: Any = None,
+    budget: Budget | None = None,
+    guard: Middleware | None = None,
 ) -> tuple[str, str]:
     """The last tool message of a run of the script, and the type of its error."""
     error = ""
@@ -348,7 +367,9 @@ async def _asked(
     model = ScriptedModel(lambda _: next(steps, "Done."))
     async with (
         model.client() as client,
-        AsyncSwarm(client).stream(Agent(functions=functions), [USER], budget=budget) as run,
+        AsyncSwarm(client, middleware=[guard] if guard else []).stream(
+            Agent(functions=functions), [USER], budget=budget
+        ) as run,
     ):
         async for event in run:
             if isinstance(event, ToolCallFinished):

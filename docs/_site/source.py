@@ -25,7 +25,6 @@ _FIRST = (
     "aswarm.durable",
     "aswarm.mcp",
     "aswarm.otel",
-    "aswarm.durable",
     "aswarm.batch",
     "aswarm.evals",
     "aswarm.testing",

@@ -159,24 +159,82 @@ def routes() -> str:
     return table(["route", "with", "does"], ([f"`{name}`", *ROUTES[name]] for name in found))
 
 
+REFUSALS = {
+    (400, "content_filter"): "a guard has blocked the run (Chat Completions)",
+    (400, "incomplete"): "the request ended before its body did",
+    (400, "invalid_request"): "a fault in the body, whose place is in `param` (Chat Completions)",
+    (400, "invalid_position"): "`Last-Event-ID` or `after` is not the number of an entry",
+    (400, "unsupported"): "a setting that would make the answer wrong, such as `n` above 1 (Chat Completions)",
+    (401, "unauthorized"): "`auth` knows no user of the request",
+    (403, "wrong_origin"): "a page of another origin, which is not in `origins`",
+    (404, "agent_not_found"): "the service has no agent of this name",
+    (404, "conversation_not_found"): "the user has no such conversation",
+    (404, "model_not_found"): "no agent has the name of this model (Chat Completions)",
+    (404, "not_found"): "there is no such route",
+    (404, "run_not_found"): "the user has no such run, or its log has been deleted",
+    (405, "method_not_allowed"): "the route has other methods",
+    (409, "call_not_open"): "an answer to a call that waits for none, perhaps because it was answered already",
+    (409, "exists"): "the id of a fork is that of a conversation",
+    (409, "interrupt_open"): "a new message while a call waits for an answer (AG-UI)",
+    (409, "nothing_new"): "the conversation has everything in the request already",
+    (409, "run_active"): "another run of the conversation is active; `run` has its id",
+    (413, "too_large"): "the request has more bytes, or a message more characters, than `limits` allows",
+    (415, "not_json"): "the content type is not `application/json`",
+    (421, "wrong_host"): "the service was asked under a name that is not in `hosts`",
+    (422, "answers_missing"): "another call waits too, and has no answer in the request",
+    (
+        422,
+        "invalid_request",
+    ): "a fault in the body or in a parameter, whose place is in `param`",
+    (422, "not_an_approval"): "a call asks for an approval, and the answer is not one",
+    (422, "key_reused"): "the `Idempotency-Key` belongs to another request",
+    (429, "rate_limit_exceeded"): "the provider has refused for its limits (Chat Completions)",
+    (429, "too_many_runs"): "the user has as many runs as `limits` allows",
+    (499, "client_gone"): "the client has gone before its run had begun; no run was started",
+    (500, "internal"): "the service has failed; its log says why",
+    (502, "run_failed"): "the run has failed (Chat Completions)",
+    (503, "service_full"): "the service has as many runs as `limits` allows",
+    (503, "shutting_down"): "the service ends, and starts no run",
+    (503, "unavailable"): "the store cannot be used now",
+}
+# The exception of `Runs` where the source does not have status, code and exception in one place.
+COMPUTED = {
+    (400, "content_filter"): "",
+    (404, "not_found"): "",
+    (405, "method_not_allowed"): "",
+    (409, "call_not_open"): "`AnswersRefused`",
+    (422, "answers_missing"): "`AnswersRefused`",
+    (422, "not_an_approval"): "`AnswersRefused`",
+    (429, "rate_limit_exceeded"): "",
+    (429, "too_many_runs"): "`RunLimit`",
+    (502, "run_failed"): "",
+    (503, "service_full"): "`RunLimit`",
+}
+# Where the status and the code stand among the arguments.
+REFUSED_BY = {"Refusal": (0, 1), "RequestError": (0, 1), "ChatRequestError": (0, 1), "AnswersRefused": (2, 1)}
+
+
 def refusals() -> str:
-    """The statuses and codes of requests that are not carried out, from the source."""
-    found: dict[tuple[int, str], str] = {}
+    """The statuses and codes of requests that are not carried out, from the source. REFUSALS must describe each of them."""
+    found = dict(COMPUTED)
     for path in sorted((PROJECT / "src/aswarm/serve").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Refusal":
-                given = [each.value if isinstance(each, ast.Constant) else None for each in node.args[:2]]
-                if isinstance(given[0], int) and isinstance(given[1], str):
-                    found.setdefault((given[0], given[1]), "")
+            if isinstance(node, ast.Call) and (places := REFUSED_BY.get(name := ast.unparse(node.func))):
+                given = {at: each.value for at, each in enumerate(node.args) if isinstance(each, ast.Constant)}
+                status, code = (given.get(at) for at in places)
+                if isinstance(status, int) and isinstance(code, str):
+                    found.setdefault((status, code), f"`{name}`" if name == "AnswersRefused" else "")
             if isinstance(node, ast.ClassDef) and "RunsError" in map(ast.unparse, node.bases):
                 values = {
                     ast.unparse(each.targets[0]): each.value for each in node.body if isinstance(each, ast.Assign)
                 }
                 if values.keys() >= {"status", "code"}:
                     found[ast.literal_eval(values["status"]), ast.literal_eval(values["code"])] = f"`{node.name}`"
+    other = found.keys() ^ REFUSALS.keys()
+    assert not other, f"REFUSALS has too much or too little: {sorted(other)}"  # noqa: S101
     return table(
-        ["status", "`code`", "exception of `Runs`"],
-        ([str(status), f"`{code}`", name] for (status, code), name in sorted(found.items())),
+        ["status", "`code`", "means", "exception of `Runs`"],
+        ([str(status), f"`{code}`", REFUSALS[status, code], name] for (status, code), name in sorted(found.items())),
     )
 
 

@@ -9,7 +9,6 @@ variables and are put into the instructions before every completion, so that the
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from tools import (
 
 from aswarm import Agent
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 POLICIES = Path(__file__).parent / "policies"
 
 CONTEXT: dict[str, Any] = {
@@ -104,13 +102,11 @@ ENDINGS = [escalate_to_human, transfer_to_triage, case_resolved]
 
 triage = Agent(
     name="Triage",
-    model=MODEL,
     instructions=triage_instructions,
     functions=[transfer_to_flight_modification, transfer_to_lost_baggage],
 )
 flight_modification = Agent(
     name="Flight modification",
-    model=MODEL,
     instructions=(
         "A customer of Skylark Air wants to cancel or to change a flight. Find out which of the two from what was said, "
         "and hand over. If it could be both, ask. Do nothing else."
@@ -120,19 +116,16 @@ flight_modification = Agent(
 )
 flight_cancel = Agent(
     name="Flight cancel",
-    model=MODEL,
     instructions=following("flight_cancel"),
     functions=[cancellation_terms, cancel_flight, *ENDINGS],
 )
 flight_change = Agent(
     name="Flight change",
-    model=MODEL,
     instructions=following("flight_change"),
     functions=[change_terms, find_flights, change_flight, *ENDINGS],
 )
 lost_baggage = Agent(
     name="Lost baggage",
-    model=MODEL,
     instructions=following("lost_baggage"),
     functions=[search_baggage, deliver_baggage, open_claim, *ENDINGS],
 )

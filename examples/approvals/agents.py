@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from aswarm import Agent, Hold, current_call, tool
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 LIMIT = 100
 COLOURS = ["white", "blue", "green"]
 
@@ -32,7 +30,6 @@ async def replace_lamp(order: int) -> str:
 
 cashier = Agent(
     name="Cashier",
-    model=MODEL,
     instructions="You are the cashier of a lamp shop. Refund an order, or replace its lamp, when a customer asks for it. Say "
     "what has been done, with the amount that was really refunded.",
     functions=[refund, replace_lamp],

@@ -1,13 +1,10 @@
 """The least there is: an agent, a question, an answer."""
 
 import asyncio
-import os
 
 from aswarm import Agent, AsyncSwarm
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
-
-clerk = Agent(name="Clerk", model=MODEL, instructions="You work in a bicycle shop. Answer in one sentence.")
+clerk = Agent(name="Clerk", instructions="You work in a bicycle shop. Answer in one sentence.")
 
 
 async def main() -> None:

@@ -4,11 +4,9 @@ Both are `async def` and take no context: nothing could tell that they did not r
 """
 
 import asyncio
-import os
 
 from aswarm import Agent, AsyncSwarm, ToolCallFinished, ToolCallStarted
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 PRICES = {"Rome": (35, 0.4), "Oslo": (52, 0.2)}  # EUR, and the seconds that the price service takes
 
 
@@ -19,7 +17,7 @@ async def shipping_cost(city: str) -> str:
     return f"{city}: {euros} EUR"
 
 
-clerk = Agent(name="Clerk", model=MODEL, instructions="You work in a bicycle shop.", functions=[shipping_cost])
+clerk = Agent(name="Clerk", instructions="You work in a bicycle shop.", functions=[shipping_cost])
 
 
 async def main() -> None:

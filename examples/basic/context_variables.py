@@ -1,12 +1,9 @@
 """Context variables: what functions and instructions know and the model is not told, unless they tell it."""
 
 import asyncio
-import os
 from typing import Any
 
 from aswarm import Agent, AsyncSwarm, Result
-
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 
 
 def instructions(context_variables: dict[str, Any]) -> str:
@@ -21,7 +18,7 @@ async def reserve(context_variables: dict[str, Any], article: str) -> Result:
     return Result(value=f"{article} reserved for customer {number}", context_variables={"reserved": reserved})
 
 
-clerk = Agent(name="Clerk", model=MODEL, instructions=instructions, functions=[reserve])
+clerk = Agent(name="Clerk", instructions=instructions, functions=[reserve])
 
 
 async def main() -> None:

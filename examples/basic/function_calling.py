@@ -1,12 +1,10 @@
 """The model calls a function: its schema comes from the hints and the docstring, its arguments are checked."""
 
 import asyncio
-import os
 from typing import Literal
 
 from aswarm import Agent, AsyncSwarm
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 STOCK = {("bell", "black"): 12, ("bell", "silver"): 0, ("saddle", "black"): 3}
 
 
@@ -15,9 +13,7 @@ async def count_stock(article: str, colour: Literal["black", "silver"]) -> int:
     return STOCK.get((article, colour), 0)
 
 
-clerk = Agent(
-    name="Clerk", model=MODEL, instructions="You work in a bicycle shop. Look into the stock.", functions=[count_stock]
-)
+clerk = Agent(name="Clerk", instructions="You work in a bicycle shop. Look into the stock.", functions=[count_stock])
 
 
 async def main() -> None:

@@ -1,16 +1,11 @@
 """One agent hands the conversation over to another: by a function that returns it, or by standing in `functions`."""
 
 import asyncio
-import os
 
 from aswarm import Agent, AsyncSwarm
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
-
-workshop = Agent(
-    name="Workshop", model=MODEL, instructions="You repair bicycles. Ask what you need to know, in one sentence."
-)
-sales = Agent(name="Sales", model=MODEL, instructions="You sell bicycles.")
+workshop = Agent(name="Workshop", instructions="You repair bicycles. Ask what you need to know, in one sentence.")
+sales = Agent(name="Sales", instructions="You sell bicycles.")
 
 
 async def send_to_workshop() -> Agent:
@@ -21,7 +16,6 @@ async def send_to_workshop() -> Agent:
 # An agent among the functions is a ready handoff: the model sees `transfer_to_sales`.
 reception = Agent(
     name="Reception",
-    model=MODEL,
     instructions="You are the reception of a bicycle shop. Send the customer on.",
     functions=[send_to_workshop, sales],
 )

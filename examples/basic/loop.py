@@ -3,20 +3,16 @@
 For a good terminal chat there is `aswarm.repl.run_demo_loop`; this is what it comes down to.
 """
 
-import os
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 from aswarm import Agent, Swarm
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 CONVERSATION = ["My name is Ada. My brakes squeal.", "The front one.", "What was my name?"]
 
-workshop = Agent(name="Workshop", model=MODEL, instructions="You repair bicycles. Answer in one sentence.")
-reception = Agent(
-    name="Reception", model=MODEL, instructions="You are the reception of a bicycle shop.", functions=[workshop]
-)
+workshop = Agent(name="Workshop", instructions="You repair bicycles. Answer in one sentence.")
+reception = Agent(name="Reception", instructions="You are the reception of a bicycle shop.", functions=[workshop])
 
 
 def ask(conversation: Iterator[str]) -> str:

@@ -4,7 +4,6 @@ Nothing is shared between runs, so there is nothing to lock. A limit stands wher
 """
 
 import asyncio
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +11,6 @@ import anyio
 
 from aswarm import Agent, AsyncSwarm, tool
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 ORDERS = {"Ada": "is being packed", "Grace": "is on its way", "Alan": "was delivered"}
 warehouse = anyio.CapacityLimiter(2)  # it answers two questions at a time, however many conversations there are
 
@@ -24,7 +22,7 @@ async def order_state(context_variables: Mapping[str, Any]) -> str:
     return f"The order of {context_variables['name']} {ORDERS[context_variables['name']]}."
 
 
-clerk = Agent(name="Clerk", model=MODEL, instructions="You tell customers about their order.", functions=[order_state])
+clerk = Agent(name="Clerk", instructions="You tell customers about their order.", functions=[order_state])
 
 
 async def converse(swarm: AsyncSwarm, name: str) -> list[str]:

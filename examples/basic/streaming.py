@@ -1,11 +1,8 @@
 """The answer while it is being written: as typed events, and as the dicts that Swarm yields."""
 
 import asyncio
-import os
 
 from aswarm import Agent, AsyncSwarm, TextDelta, ToolCallFinished, ToolCallStarted
-
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 
 
 async def opening_hours(day: str) -> str:
@@ -13,7 +10,7 @@ async def opening_hours(day: str) -> str:
     return "closed" if day.lower() == "sunday" else "9:00 to 18:00"
 
 
-clerk = Agent(name="Clerk", model=MODEL, instructions="You work in a bicycle shop.", functions=[opening_hours])
+clerk = Agent(name="Clerk", instructions="You work in a bicycle shop.", functions=[opening_hours])
 
 
 async def typed_events(swarm: AsyncSwarm, question: str) -> None:

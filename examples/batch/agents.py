@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Literal
 
 from aswarm import Agent, Result
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 Queue = Literal["billing", "delivery", "technical", "plants", "account", "human"]
 Urgency = Literal["low", "normal", "high"]
 
@@ -26,7 +24,6 @@ async def route(
 
 router = Agent(
     name="Night Desk",
-    model=MODEL,
     instructions="You read support tickets about self-watering planters and route each to a queue.\n"
     "billing: payments, invoices, refunds, subscriptions. delivery: parcels. technical: planter, lamp, pump and app. "
     "plants: what grows, or does not. account: log-in, personal data. human: threats, complaints, anything else.\n"

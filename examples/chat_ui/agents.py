@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 from aswarm import Agent, tool
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 PLANTS = {"basil": "dry", "fig": "well", "rose": "full of aphids"}
 
 
@@ -32,7 +30,6 @@ async def cut_down(plant: str) -> str:
 
 gardener = Agent(
     name="Gardener",
-    model=MODEL,
     instructions="You look after the plants of the user. Look at a plant before you do something to it.",
     functions=[look_at, water, cut_down],
 )

@@ -1,6 +1,6 @@
 """What both clients get: one conversation on the wire of `useChat`, and one on AG-UI. With `--serve`, only the service.
 
-Model and server come from the environment: OPENAI_API_KEY, OPENAI_BASE_URL, OPENAI_MODEL.
+Model and server come from the environment: OPENAI_API_KEY, OPENAI_BASE_URL, OPENAI_DEFAULT_MODEL.
 """
 
 from __future__ import annotations

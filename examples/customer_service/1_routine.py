@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from agents import MODEL, REPAIRS
+from agents import REPAIRS
 from customer import ROUTINE
 from terminal import converse
 
 from aswarm import Agent
 
-agent = Agent(name="Issues and Repairs Agent", model=MODEL, instructions=REPAIRS)
+agent = Agent(name="Issues and Repairs Agent", instructions=REPAIRS)
 
 if __name__ == "__main__":
     converse(agent, ROUTINE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agents import MODEL, REPAIRS, SALES
+from agents import REPAIRS, SALES
 from customer import HANDOFF
 from shop import execute_order, execute_refund, look_up_item
 from terminal import ask, converse
@@ -20,12 +20,9 @@ def transfer_to_sales() -> Agent:
     return sales
 
 
-sales = Agent(
-    name="Sales Agent", model=MODEL, instructions=SALES, functions=[look_up_item, execute_order, transfer_to_repairs]
-)
+sales = Agent(name="Sales Agent", instructions=SALES, functions=[look_up_item, execute_order, transfer_to_repairs])
 repairs = Agent(
     name="Issues and Repairs Agent",
-    model=MODEL,
     instructions=REPAIRS,
     functions=[look_up_item, execute_refund, transfer_to_sales],
 )

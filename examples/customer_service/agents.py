@@ -5,13 +5,10 @@ A routine is all that makes an agent a specialist: the steps to go through, in p
 
 from __future__ import annotations
 
-import os
-
 from shop import escalate_to_human, execute_order, execute_refund, look_up_item
 
 from aswarm import Agent, create_triage_agent
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 MANNERS = "You work for Kettle & Lamp, a shop for household goods. Answer in one or two sentences.\n"
 TRIAGE = f"""{MANNERS}You receive the customers.
 Find out what they want and put them through: who wants to buy to sales, who has trouble with an item to repairs.
@@ -28,13 +25,11 @@ REPAIRS = f"""{MANNERS}You help with items that give trouble. Go through these s
 4. Where the customer wants it, look up the id of the item, refund it, and tell the amount."""
 HAND_BACK = "\nFor anything else, put the customer back to triage."
 
-sales = Agent(name="Sales Agent", model=MODEL, instructions=SALES + HAND_BACK, functions=[look_up_item, execute_order])
+sales = Agent(name="Sales Agent", instructions=SALES + HAND_BACK, functions=[look_up_item, execute_order])
 repairs = Agent(
     name="Issues and Repairs Agent",
-    model=MODEL,
     instructions=REPAIRS + HAND_BACK,
     functions=[look_up_item, execute_refund],
 )
 triage = create_triage_agent("Triage Agent", TRIAGE, [sales, repairs], add_backlinks=True)
-triage.model = MODEL
 triage.functions.append(escalate_to_human)

@@ -8,29 +8,23 @@ sees as `transfer_to_spanish_agent` and so on.
 
 from __future__ import annotations
 
-import os
-
 from aswarm import Agent
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 FACTS = "The museum is open from 10 to 18, not on Mondays. A ticket is 8 EUR, for children nothing. Dogs wait outside."
 
 english_agent = Agent(
     name="English Agent",
-    model=MODEL,
     instructions=f"You answer the visitors of a museum in English, in one or two sentences. {FACTS} "
     "Visitors who write in Spanish or in Chinese you hand over at once to the agent for their language.",
 )
 spanish_agent = Agent(
     name="Spanish Agent",
-    model=MODEL,
     instructions="Atiendes a los visitantes de un museo en español, con una o dos frases. "
     f"Lo que sabes: {FACTS} "
     "Si escriben en inglés o en chino, los pasas enseguida al agente de su idioma.",
 )
 chinese_agent = Agent(
     name="Chinese Agent",
-    model=MODEL,
     instructions=f"你在博物馆问讯处用中文回答参观者的问题，每次一两句话。你知道的情况：{FACTS}"
     "如果参观者用英语或西班牙语提问，请马上转给相应语言的同事。",
 )

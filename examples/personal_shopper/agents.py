@@ -12,14 +12,12 @@ is a fault of the program: it is logged with its traceback.
 
 from __future__ import annotations
 
-import os
 from typing import Any, Literal
 
 import database
 
 from aswarm import Agent, create_triage_agent
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 Context = dict[str, Any]
 
 
@@ -67,7 +65,6 @@ def notify_customer(method: Literal["email", "phone"], text: str, context_variab
 
 refunds = Agent(
     name="Refunds Agent",
-    model=MODEL,
     instructions="You give customers of a clothes shop their money back. "
     "Look at their purchases first, and refund only a purchase that is listed there and that the customer clearly means; "
     "ask if two could be meant. Tell the amount in euros. "
@@ -77,7 +74,6 @@ refunds = Agent(
 )
 sales = Agent(
     name="Sales Agent",
-    model=MODEL,
     instructions="You take orders for a clothes shop. "
     "Look at the products first, and order only what is listed there. Tell the price in euros. "
     "If the customer wants a note about it, ask whether by email or phone. "
@@ -91,4 +87,3 @@ triage = create_triage_agent(
     agents=[sales, refunds],
     add_backlinks=True,
 )
-triage.model = MODEL

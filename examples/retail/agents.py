@@ -7,16 +7,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from shop import BOOKS, ORDERS, Subject, ask_carrier, why_not_returned
 
 from aswarm import Agent, Result
-
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
-
 
 # --- recommendation ---
 
@@ -89,24 +85,20 @@ def instructions(task: str) -> Callable[[dict[str, Any]], str]:
 HAND_BACK = "For anything else, hand back to the assistant."
 assistant = Agent(
     name="Assistant",
-    model=MODEL,
     instructions=instructions("Find out what the customer wants, and hand over to the agent for it at once."),
 )
 recommendation_agent = Agent(
     name="Recommendation Agent",
-    model=MODEL,
     instructions=instructions(f"Recommend one book, only of those that find_books gives. {HAND_BACK}"),
     functions=[find_books, assistant],
 )
 order_status_agent = Agent(
     name="Order Status Agent",
-    model=MODEL,
     instructions=instructions(f"Tell customers where their orders are. {HAND_BACK}"),
     functions=[order_status, assistant],
 )
 returns_agent = Agent(
     name="Returns Agent",
-    model=MODEL,
     instructions=instructions(
         "Accept returns. Ask for the reason if there is none. Whether an order may be sent back is decided by "
         f"start_return; tell the customer why not, and do not promise anything. {HAND_BACK}"

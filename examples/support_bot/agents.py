@@ -9,13 +9,11 @@ What the functions work with comes from the program, in the context variables:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from aswarm import Agent
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 Context = Mapping[str, Any]
 
 
@@ -40,7 +38,6 @@ def send_email(subject: str, text: str, context_variables: Context) -> str:
 
 help_centre = Agent(
     name="Help Centre",
-    model=MODEL,
     instructions="You answer questions about Fernsprout's self-watering planters.\n"
     "Look into the help articles before you answer, and say only what they say. Search again in other words when the "
     "articles that came back do not fit.\n"
@@ -52,7 +49,6 @@ help_centre = Agent(
 
 user_interface = Agent(
     name="User Interface",
-    model=MODEL,
     instructions="You are the first to speak to Fernsprout's customers. Greet them, find out what they need, and pass "
     "every question about planters, orders, accounts or money on to the help centre. Do not answer those yourself.",
     functions=[help_centre],

@@ -1,6 +1,6 @@
 """The support bot: a short conversation, or with `--chat` your own. Shows the outbox at the end.
 
-Model and server come from the environment: OPENAI_API_KEY, OPENAI_BASE_URL, OPENAI_MODEL.
+Model and server come from the environment: OPENAI_API_KEY, OPENAI_BASE_URL, OPENAI_DEFAULT_MODEL.
 """
 
 from __future__ import annotations

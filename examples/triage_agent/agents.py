@@ -5,12 +5,10 @@ Every handoff is a function with a docstring: that is all the model knows of whe
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from aswarm import Agent, Result
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 TEAS = {"assam": 780, "darjeeling": 1120, "sencha": 940}  # euro cents for 100 g
 
 # What the shop knows of the customer who is talking; the model sees what the functions tell of it.
@@ -88,7 +86,6 @@ async def transfer_back_to_triage() -> Agent:
 
 triage_agent = Agent(
     name="Triage",
-    model=MODEL,
     instructions=(
         "You receive the customers of a tea shop. Find out what they want and hand them over to the agent for it. "
         "If it is not clear, ask one short question. Never answer for the other agents."
@@ -97,13 +94,11 @@ triage_agent = Agent(
 )
 sales_agent = Agent(
     name="Sales",
-    model=MODEL,
     instructions="You sell tea, and you love it. Recommend what fits in two sentences at most, with its price.",
     functions=[list_teas, transfer_back_to_triage],
 )
 refunds_agent = Agent(
     name="Refunds",
-    model=MODEL,
     instructions=(
         "You handle refunds. Ask for the order number and the reason if you do not have them, and look the order up. "
         "If the customer only finds the price too high, offer a discount first. "

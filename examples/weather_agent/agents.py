@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from aswarm import Agent, Result
-
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,6 @@ async def send_email(context_variables: dict[str, Any], recipient: str, subject:
 
 weather_agent = Agent(
     name="Weather",
-    model=MODEL,
     instructions="Answer questions about the weather in one sentence. Never guess it: look it up.",
     functions=[get_weather, send_email],
 )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Literal
 
 from aswarm import Agent, tool
 
-MODEL = os.environ.get("OPENAI_MODEL", "gpt-6-luna")
 HOURS = {"breakfast": "7:00 to 10:30", "pool": "6:00 to 22:00", "sauna": "15:00 to 21:00"}
 TAXI_SECONDS = 5
 
@@ -27,7 +25,6 @@ async def order_taxi(destination: str) -> str:
 
 concierge = Agent(
     name="Concierge",
-    model=MODEL,
     instructions="You are the concierge of the Hotel Linden. Look up the hours before you name them. When you do not know "
     "whether a taxi has been ordered, say so and ask before you order one: two taxis are as bad as none.",
     functions=[opening_hours, order_taxi],

@@ -1,7 +1,7 @@
 """The web service with real sockets: a guest who closes the page, comes back, and stops an answer.
 
 With `--serve`, only the service, until Ctrl-C, for a browser. Model and server come from the environment:
-OPENAI_API_KEY, OPENAI_BASE_URL, OPENAI_MODEL.
+OPENAI_API_KEY, OPENAI_BASE_URL, OPENAI_DEFAULT_MODEL.
 """
 
 from __future__ import annotations

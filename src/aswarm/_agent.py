@@ -52,16 +52,16 @@ class Agent(BaseModel):
         orders = Agent(name="Orders", instructions="Help with orders.", functions=[look_up_order])
         triage = Agent(name="Triage", instructions="Hand over to the right agent.", functions=[orders])
 
-    `name`: for events, and for handoffs to it. `model`: by default that of the swarm. `instructions`: a str, or a plain or async callable; one that accepts an argument gets, positionally, a
-    `defaultdict(str)` copy of the context variables. A plain callable runs in a worker thread.
-    `functions`: functions, coroutine functions, bound methods, partials, callables, what `@tool` made, and other agents
-    (a ready handoff named `transfer_to_<name>`). May be changed after construction.
-    `tool_choice`: as in the API; one that forces a call relaxes to "auto" once the agent has a tool result since the
-    last user message. `parallel_tool_calls`: whether the model may call several functions in one turn; sent only with
-    functions. `model_settings`: passed through to the request (`temperature`, `extra_headers`, `timeout`, …).
-    `output`: the type of this agent's answers, or an `Output`; None for a text. `run(output=...)` wins over it.
-    `history`: what this agent is sent of the history, a plain function of its blocks and the agent that returns the blocks to
-    send; see `aswarm.conversations`. The record of a run stays whole.
+    `name`: the name in events, and in a handoff to it (`transfer_to_<name>`). `model`: by default that of the swarm.
+    `instructions`: a str, or a plain or async callable that returns one. A callable that accepts an argument gets, by
+    position, a `defaultdict(str)` copy of the context variables. A plain callable runs in a worker thread. `functions`:
+    functions, coroutine functions, bound methods, partials, callables, what `@tool` made, and other agents (a ready handoff
+    named `transfer_to_<name>`). May be changed after construction. `tool_choice`: as in the API; one that forces a call
+    relaxes to "auto" once the agent has a tool result since the last user message. `parallel_tool_calls`: whether the model
+    may call several functions in one turn; sent only with functions. `model_settings`: passed through to the request
+    (`temperature`, `extra_headers`, `timeout`, …). `output`: the type of this agent's answers, or an `Output`; None for a
+    text. `run(output=...)` wins over it. `history`: what this agent is sent of the history, a plain function of its blocks
+    and the agent that returns the blocks to send; see `aswarm.conversations`. The record of a run stays whole.
 
     An unknown field is ignored, as in Swarm, with a warning that names the nearest field. A word of another library
     (`tools`, `handoffs`, `prompt`, `output_type`, …) is a ConfigurationError that names the word of this one.
@@ -221,15 +221,16 @@ def _agent_or_none(given: Any, validate: ValidatorFunctionWrapHandler) -> Any:
 class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - not hashable, as any model that may change
     """What a run left: always a valid history, however the run ended.
 
-    `messages`: the messages made in this run, as plain dicts; append them to those passed in to continue.
-    `agent`: the active agent, which every run sets. Its type says that it is an Agent, but in a `Response` that code made
-    without an agent it is None: type checkers do not find `Response().agent.name`. `context_variables`: the context as it is now. `usage`: tokens, summed over the run.
-    `stop`: why it ended: "answer", "max_turns", "tool_calls" (`execute_tools=False` left calls open), "waiting" (a call
-    waits for a decision), "budget" (a limit of its `Budget` was reached, and `spent` names it: "tool_calls"), "cancelled"
-    (left early), "error". `run_id`: the id of the run; empty for a `Response` that no run made.
-    `unknown_calls`: the calls of this run whose function began and that have no outcome, also if they are repeatable. They
-    were cancelled in the middle, a journal has their start and not their end, or their function could not be stopped and
-    may still be running. `waiting`: the open calls, which `run(..., resume={id: decision})` decides on.
+    `messages`: the messages made in this run, as plain dicts; append them to those passed in to continue. `agent`: the
+    active agent, which every run sets. Its type says that it is an Agent, but in a `Response` that code made without an
+    agent it is None: type checkers do not find `Response().agent.name`. `context_variables`: the context variables as they
+    are now. `usage`: tokens, summed over the run. `stop`: why it ended: "answer", "max_turns", "tool_calls"
+    (`execute_tools=False` left calls open), "waiting" (a call waits for a decision), "budget" (a limit of its `Budget` was
+    reached), "cancelled" (left early), "error". `spent`: the limit that was reached, for example "tool_calls", or None.
+    `run_id`: the id of the run; empty for a `Response` that no run made. `unknown_calls`: the calls of this run whose
+    function began and that have no outcome, also if they are repeatable. They were cancelled in the middle, a journal has
+    their start and not their end, or their function could not be stopped and may still be running. `waiting`: the open
+    calls, which `run(..., resume={id: decision})` decides on.
 
     `model_dump()` has all fields but the `run_id`. In `model_dump_json()` and `model_dump(mode="json")` the agent is its
     name, bytes are base64, and any other value that JSON lacks is text. So no `Response` can be made from them, except without the agent: `model_dump_json(exclude={"agent"})`.

@@ -31,7 +31,9 @@ class Budget:
 
     `repeats`: how often the same function may have the same result from the same arguments while nothing new comes from
     any other call. `handoffs`: how often agents may hand back to one that was active before, with nothing but handoffs
-    between. A call above either limit does not run and the model is told so; if it insists, the run stops.
+    between.
+
+    A call above `repeats` or `handoffs` does not run, and the model is told so; if it insists, the run stops.
 
     `then`: at a limit, "stop" ends the run with `response.stop == "budget"`; "answer" asks for one more completion first,
     in which no tool may be called, and which may exceed the budget; "raise" raises BudgetError. `response.spent` names the limit.

@@ -49,9 +49,11 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file. `data`: its bytes, or a URL: "data:...", or "https:..." for servers that take one, as the Responses API does.
+    """A file for a model that reads it, such as a PDF. It is used as an `Image` is.
 
-    `name`: the name that the model sees. `media_type` is that of the bytes.
+    `data`: its bytes, or a URL: "data:...", or "https:..." for servers that take one, as the Responses API does. `name`:
+    the name that the model sees. `media_type`: that of the bytes.
+
     Raises ConfigurationError for data of another kind, such as the path of a file.
     """
 

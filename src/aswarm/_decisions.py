@@ -16,10 +16,11 @@ from ._messages import WAITING, Message, call_arguments, call_name, last_head, n
 class OpenCall:
     """A tool call without an answer, which `resume=` decides on.
 
-    `index`: its position in the assistant message. `arguments`: JSON text as the model sent it, or as a user has changed it.
-    `agent`: the name of the agent that made the call. `reason`: what the user is asked, or None for a call that only stands behind another one
-    that waits, or that the run was told not to execute. `data`: the JSON data of its `Hold`, or None. `answer`: what a user has answered
-    to the question of a call that waits for an approval now; None without one.
+    `index`: its position in the assistant message. `id` and `name`: those of the call. `arguments`: JSON text as the model
+    sent it, or as a user has changed it. `agent`: the name of the agent that made the call. `reason`: what the user is
+    asked. It is None for a call that only stands behind another one that waits, or that the run was told not to execute.
+    `data`: the JSON data of its `Hold`, or None. `answer`: what a user has answered to the question of a call that waits
+    for an approval now; None without an answer.
     """
 
     index: int
@@ -34,10 +35,10 @@ class OpenCall:
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """Run the call. `arguments`: run it with these in place of the model's; the model is told of the change.
+    """The decision to run the call.
 
-    `expected`: the arguments that the user has seen, as a dict. If the call has others, the run raises
-    ConfigurationError and nothing runs.
+    `arguments`: run it with these in place of the model's; the model is told of the change. `expected`: the arguments that
+    the user has seen, as a dict. If the call has others, the run raises ConfigurationError and nothing runs.
     """
 
     arguments: Mapping[str, Any] | None = None
@@ -46,7 +47,7 @@ class Approve:
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """Do not run the call. `reason` is told to the model."""
+    """The decision not to run the call. The model is told the `reason`."""
 
     reason: str = ""
 
@@ -56,10 +57,10 @@ class Answer:
     """The answer to what the call asked for, as JSON data.
 
     A function that raised `Hold` runs again and finds it in `current_call().answer`. If its tool has `approve`, the call
-    first waits for the approval of what it would do now. For an external tool it is the
-    result. For an agent as a tool it is the decisions about the calls of that agent.
+    first waits for the approval of what it would do now. For an external tool the answer is the result. For an agent as a
+    tool it is the decisions about the calls of that agent.
 
-    `expected`: as of `Approve`.
+    `data`: the answer. `expected`: as of `Approve`.
     """
 
     data: Any

@@ -105,7 +105,10 @@ class CompletionError(RunError):
 
 
 class StreamInterrupted(CompletionError):  # noqa: N818 - reads as what happened
-    """The answer began and did not end: the stream broke, stalled, or closed without a finish reason."""
+    """The answer began and did not end: the stream broke, stalled, or closed without a finish reason.
+
+    `status_code` and `retryable`: as of `CompletionError`.
+    """
 
     def __init__(self, message: str, *, status_code: int | None = None, retryable: bool = True) -> None:
         super().__init__(message, status_code=status_code, retryable=retryable)

@@ -72,7 +72,11 @@ class RefusalDelta(_Event):
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta(_Event):
-    """A piece of a tool call. `index`: the call's position in its message. A field that the piece does not carry is None."""
+    """A piece of a tool call.
+
+    `index`: the position of the call in its message. `arguments`: a piece of the JSON text. A field that the piece does not
+    have is None.
+    """
 
     index: int
     id: str | None
@@ -82,7 +86,11 @@ class ToolCallDelta(_Event):
 
 @dataclass(frozen=True, slots=True)
 class CompletionFinished(_Event):
-    """A completion is whole. `message` is the assistant message as recorded; `usage` is that of this completion."""
+    """A completion is whole.
+
+    `message`: the assistant message as it is recorded. `finish_reason`: that of the provider. `usage`: the tokens of this
+    completion.
+    """
 
     message: dict[str, Any]
     finish_reason: str | None
@@ -91,7 +99,10 @@ class CompletionFinished(_Event):
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStarted(_Event):
-    """A function begins to run. `index`: the call's position in its message. `arguments`: JSON text."""
+    """A function begins to run.
+
+    `index`: the position of the call in its message. `arguments`: JSON text. `agent`: the agent that made the call.
+    """
 
     index: int
     id: str
@@ -150,7 +161,7 @@ class CallWaiting(_Event):
 
 @dataclass(frozen=True, slots=True)
 class HandedOff(_Event):
-    """The active agent changed at the end of a turn."""
+    """The active agent changed at the end of a turn, from `source` to `target`."""
 
     source: Agent
     target: Agent
@@ -158,7 +169,7 @@ class HandedOff(_Event):
 
 @dataclass(frozen=True, slots=True)
 class RunFinished(_Event):
-    """The run has ended by itself. This is the last event."""
+    """The run has ended by itself, with this `response`. This is the last event."""
 
     response: Response
 

@@ -72,20 +72,24 @@ class AsyncSwarm:
     event loop, and closed by `aclose()`. A client that was passed in is never closed: make it with
     `async with AsyncOpenAI(...) as client`, and run inside the block.
 
-    `model`: of agents that set none; by default OPENAI_DEFAULT_MODEL, or a current OpenAI model.
-    `api`: the API of openai's clients that is used, "chat" or "responses". "auto" is the Responses API where an unpatched
-    client talks to OpenAI itself or to Azure's v1 API, and Chat Completions for every other client and base URL.
+    `model`: the model of agents that set none; by default the environment variable OPENAI_DEFAULT_MODEL, or a current
+    OpenAI model. `api`: the API of openai's clients that is used, "chat" or "responses". "auto" is the Responses API where
+    an unpatched client talks to OpenAI itself or to Azure's v1 API, and Chat Completions for every other client and base
+    URL.
 
     `transport="aiohttp"`: the client that is made uses the SDK's aiohttp transport (extra `aiohttp`, asyncio only), with
     no limit of connections and 60 s to connect. Choose it for a hundred runs in flight and more.
 
-    `concurrent_tools`: False runs all calls one after another. `tool_error`: gets a `ToolFailure` and returns the text
-    that the model is told, or raises to end the run. `max_threads`: plain functions at once, for each event loop and
-    each depth of runs inside tools. `include_usage`: whether streams are asked for usage (`stream_options`); by default
-    clients of openai's are, and others whose `create` names that parameter; True asks every client, False none.
-    `empty_content`: "" for servers that refuse null as the content of a message with tool calls. `limits`: over all runs of this swarm.
-    `middleware`: functions that wrap the handlers of every run, the first outermost; see `aswarm.middleware`.
-    `budget`: how much a run may use that has no budget of its own.
+    `concurrent_tools`: False runs all calls one after another. `tool_error`: a plain or async function that gets a
+    `ToolFailure` and returns the text that the model is told, or raises to end the run. `max_threads`: how many plain
+    functions run at once, for each event loop and each depth of runs inside tools. `include_usage`: whether streams are
+    asked for usage (`stream_options`); by default clients of openai's are, and others whose `create` names that parameter;
+    True asks every client, False none. `empty_content`: "" for servers that refuse null as the content of a message with
+    tool calls. `limits`: requests and tokens in a minute, over all runs of this swarm. `middleware`: functions that wrap
+    the handlers of every run, the first outermost; see `aswarm.middleware`. `budget`: how much a run may use that has no
+    budget of its own.
+
+    Raises `ConfigurationError` for an argument that cannot be used.
     """
 
     def __init__(
@@ -237,19 +241,22 @@ class AsyncSwarm:
     ) -> Coroutine[Any, Any, Response] | ClassicStream:
         """Run until the model answers. `await` it for the `Response`; with `stream=True`, iterate over Swarm's events.
 
-        `messages`: Chat Completions messages (dicts or SDK objects), or a str as short for one user message.
-        `context_variables`: copied (its dicts, lists and sets, recursively); seen by functions and instructions, never
-        by the model. `max_turns`: completions at most; the tools of the last one still run; 0 sends nothing. A run without
-        a limit is logged once when it has made 100.
-        `execute_tools=False`: return when the model calls something. `resume=True`: run the calls that are open at the
-        end of `messages` first; only for a history that comes from storage you trust. `resume={id: decision}` decides on
-        each of them, see `aswarm.waiting`; a call without a decision stays open. `debug=True`: print and log.
-        `run_id`: the id of this run in `Response`, in middleware and in log records; a new one by default.
-        `output`: the type of the answer, or an `Output`, whichever agent answers; `response.output` is the answer then.
-        `budget`: how much this run may use, with the runs inside its tools; by default that of the swarm.
+        `agent`: the agent that begins. `messages`: Chat Completions messages (dicts or SDK objects), or a str as short for
+        one message of the user. `context_variables`: copied (its dicts, lists and sets, recursively); seen by functions and
+        instructions, never by the model. `model_override`: the model of all agents in this run. `max_turns`: completions at
+        most; the tools of the last one still run; 0 sends nothing. A run without a limit is logged once when it has made
+        100. `stream=True`: yield Swarm's events. `debug=True`: print and log each step.
 
-        Raises ConfigurationError (a mistake of the caller), CompletionError (the provider failed), OutputError (no answer has the type) or RunError. Each has
-        `.response`: what had happened until then. So has the cancellation exception of a plain run that is cancelled.
+        `execute_tools=False`: return when the model calls something, and leave the calls open. `resume=True`: run the calls
+        that are open at the end of `messages` first; only for a history that comes from storage you trust.
+        `resume={id: decision}` decides on each of them, see `aswarm.waiting`; a call without a decision stays open.
+        `run_id`: the id of this run in `Response`, in middleware and in log records; a new one by default. `output`: the
+        type of the answer, or an `Output`, whichever agent answers; `response.output` is the answer then. `budget`: how
+        much this run may use, with the runs inside its tools; by default that of the swarm.
+
+        Raises ConfigurationError (a mistake of the caller), CompletionError (the provider failed), OutputError (no answer
+        has the type), BudgetError (only with `Budget(then="raise")`) or another RunError. Each has `.response`: what had
+        happened until then. So has the cancellation exception of a plain run that is cancelled.
         """
         begin = partial(RunOptions, agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
         options = begin(resume, run_id, budget, as_output(output))
@@ -318,13 +325,14 @@ class AsyncSwarm:
     ) -> Batch:
         """Run many conversations: `async with swarm.batch(...) as outcomes: async for outcome in outcomes: ...`.
 
-        `items`: a plain or async iterable of `Item`s, of messages (a list, or a str) or of pairs of id and messages; it
-        is read only as fast as items may begin. `concurrency`: how many items run, or have an outcome that was not
-        taken; "auto" adapts it to the provider. `ordered`: outcomes come in the order of the items. `on_error="stop"`:
-        no item begins after an outcome with an error. `attempts`: requests at most for one completion that fails
-        retryably; 429s do not count. `journal`: the path of a file that records every step, so that a rerun after a
-        crash continues there. `agents`: agents that the journal looks up by name before it searches `aswarm.graph`. The
-        other arguments are those of `run`, for each item (`budget` and `output` too), but `max_turns` is 100 here. `aswarm.batch` describes the details.
+        `items`: a plain or async iterable of `Item`s, of messages (a list, or a str) or of pairs of id and messages; it is
+        read only as fast as items may begin. `concurrency`: at most so many items run, or have an outcome that was not
+        taken yet; "auto" adapts it to the provider. `ordered`: outcomes come in the order of the items. `on_error="stop"`:
+        no item begins after an outcome with an error. `attempts`: how often one completion is requested at most, if it
+        fails in a way that may pass; a 429 does not count. `journal`: the path of a file that records every step, so that a
+        rerun after a crash continues there. `agents`: agents that the journal looks up by name before it searches
+        `aswarm.graph`. The other arguments are those of `run`, for each item (`budget` and `output` too), but `max_turns`
+        is 100 here. `aswarm.batch` describes the details.
 
         The failure of an item is the `error` of its outcome. An exception from reading the items is raised after all
         outcomes. Raises ConfigurationError for a mistake in the arguments: here, or for the journal when the block is

@@ -18,8 +18,9 @@ _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 class Usage:
     """Tokens used, in the provider's count.
 
-    `requests` is the number of completions received. `details` holds every other number the provider gave, summed
-    under the provider's own keys, for example `details["prompt_tokens_details"]["cached_tokens"]`.
+    `prompt_tokens` are those of requests, `completion_tokens` those of answers. `requests` is the number of completions
+    received. `details` holds every other number the provider gave, summed under the provider's own keys, for example
+    `details["prompt_tokens_details"]["cached_tokens"]`.
     """
 
     prompt_tokens: int = 0

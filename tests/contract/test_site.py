@@ -90,6 +90,21 @@ def test_a_link_out_of_the_pages_leads_to_the_source(project: Path, tmp_path: Pa
     assert f"[It]({pages.HOME}/blob/main/program.py)" in (tmp_path / "copy/guides/tools.md").read_text("utf-8")
 
 
+def test_the_page_of_an_example_shows_its_code(project: Path, tmp_path: Path) -> None:
+    """A link to a shown file leads to its place on the page; the scripted model is left out."""
+    example = project / "examples/shop"
+    example.mkdir(parents=True)
+    (example / "README.md").write_text("# Shop\n\n[Agents](agents.py), [script](script.py)\n", encoding="utf-8")
+    (example / "agents.py").write_text('"""Agents.\n\n```text\nx\n```\n"""\n', encoding="utf-8")
+    (example / "script.py").write_text("SCRIPT = 1\n", encoding="utf-8")
+    pages.forget()
+    assert pages.write_copy(tmp_path / "copy") == []
+    copy = (tmp_path / "copy/examples/shop.md").read_text("utf-8")
+    assert f"[Agents](#agentspy), [script]({pages.HOME}/blob/main/examples/shop/script.py)" in copy
+    assert "### `agents.py`\n\n````python\n" in copy
+    assert "SCRIPT" not in copy
+
+
 def test_the_first_mention_of_a_name_leads_to_the_reference() -> None:
     """Of a class, of a member, of a module; not in a heading, and not in a link."""
     text = (
@@ -136,6 +151,20 @@ def test_a_docstring_becomes_markdown() -> None:
     assert "### exception `CompletionError`" in entry
     assert "- `retryable`: whether the same request may well succeed later" in entry
     assert "[`Response`](aswarm.md#class-response)" in reference.entry("aswarm", "AswarmError")
+    assert "Raises [`AnswersRefused`](serve.md#exception-answersrefused)" in reference.entry(
+        "aswarm.durable", "DurableRun"
+    )
+
+
+def test_errors_stand_below_the_list_of_arguments() -> None:
+    """They are no part of the last argument."""
+    assert "\n\nRaises [`ConfigurationError`]" in reference.entry("aswarm.guards", "hold_answer")
+
+
+def test_an_entry_shows_public_bases_alone() -> None:
+    """A private base is replaced by its own public ones."""
+    assert "class Blocked(RunError)" in reference.entry("aswarm.guards", "Blocked")
+    assert "class MemoryStore(Store)" in reference.entry("aswarm.conversations", "MemoryStore")
 
 
 def test_assistants_get_a_copy_of_each_page_and_a_list(project: Path, tmp_path: Path) -> None:
@@ -149,12 +178,30 @@ def test_assistants_get_a_copy_of_each_page_and_a_list(project: Path, tmp_path: 
     assert "figure" not in copy and "<!-- x -->" in copy
 
 
+def test_the_copy_of_a_page_has_its_pictures(project: Path, tmp_path: Path) -> None:
+    """The link in the copy leads to a file of the site; without the file, the check of the site fails."""
+    (project / "docs/guides/tools.md").write_text("# Tools\n\n![Boxes](boxes.svg)\n", encoding="utf-8")
+    (project / "docs/guides/boxes.svg").write_text("<svg/>", encoding="utf-8")
+    pages.write_copy(tmp_path / "copy")
+    copies.write_copies(tmp_path / "copy", tmp_path / "site")
+    assert checks.check(tmp_path / "site") == []
+    (tmp_path / "site/pictures/boxes.svg").unlink()
+    assert checks.check(tmp_path / "site") == ["guides/tools.md shows ../pictures/boxes.svg, which is not there"]
+
+
+def test_a_page_of_the_reference_says_since_when_its_names_are_there() -> None:
+    """Below its title, also in the copy for assistants."""
+    assert pages.text_of(reference.page_of("aswarm.guards")).splitlines()[2] == reference.SINCE
+
+
 @pytest.mark.parametrize(
     "loads",
     [
         '<script src="https://unpkg.com/x.js"></script>',
         '<link rel="stylesheet" href="//fonts.example/x.css">',
         '<img src="http://x.example/pixel.gif">',
+        '<style>@import "https://fonts.example/x.css";</style>',
+        '<p style="background: url(https://x.example/pixel.gif)"></p>',
     ],
 )
 def test_a_page_that_loads_from_another_host_is_found(loads: str, tmp_path: Path) -> None:

@@ -824,6 +824,11 @@ async def test_a_signal_is_passed_on_to_the_handler_before() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
+def test_runs_can_be_made_where_no_event_loop_runs() -> None:
+    """A module has a service as `app`, and the server may import the module before its loop runs."""
+    assert LocalRuns(AsyncSwarm(), MemoryStore(), agents=Agent()).draining.is_set is False
+
+
 @pytest.mark.anyio
 async def test_a_block_that_is_cancelled_closes_everything() -> None:
     """Closing is not cut, whichever part of it waits."""

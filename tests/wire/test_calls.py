@@ -176,7 +176,7 @@ async def test_row_28_cut_arguments(way: str) -> None:
 @pytest.mark.asyncio
 @ways
 async def test_row_29_a_custom_call(way: str) -> None:
-    """29: a call of type "custom" is answered as unknown, replayed as it came, and the run goes on."""
+    """29: a call of type "custom" is answered as unknown, replayed as it came, and the run continues."""
     custom = {"index": 0, "id": "1", "type": "custom", "custom": {"name": "get_weather", "input": "Paris"}}
     seen = await watch(way, [RawAnswer(sse(*asks(custom), *end("tool_calls"))), LAST])
     assert seen.called == []

@@ -50,6 +50,8 @@ class RateLimits:
     client is not recalled: if it waits for a connection while a 429 arrives, it is still sent. So give the client at
     least as many connections as there are runs: openai's default has 1,000, `AsyncSwarm(transport="aiohttp")` has no
     limit.
+
+    Raises ConfigurationError for a limit that is not a whole number from 1.
     """
 
     requests_per_minute: int | None = None

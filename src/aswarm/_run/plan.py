@@ -17,10 +17,12 @@ from aswarm._tools.tool import Tool, may_return_result, reads_context, runs_toge
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What a call led to. `content` is what the model is told, a text or a list of content parts; `result` holds handoff and context, if any.
+    """What a call led to.
 
-    `error` is what went wrong, or None. `still_running`: the function could not be stopped. `unknown`: the function has
-    begun, in this process or an earlier one, and how it ended is not known; `content` should say so.
+    `content`: what the model is told, a text or a list of content parts. `result`: the handoff and the changes of the
+    context variables, or None for neither. `error`: what went wrong, or None. `still_running`: the function could not be
+    stopped. `unknown`: the function has begun, in this process or an earlier one, and how it ended is not known; `content`
+    should say so.
 
     A call with `still_running` or `unknown` is in `Response.unknown_calls`.
     """
@@ -56,12 +58,16 @@ class Decided:
 class ToolCall:
     """One call of one assistant message. It is this object, never its id, that tells calls apart.
 
-    `message`: the call as it stands in the assistant message; not to be changed. `position` counts within the message.
-    `arguments`: JSON text as the model sent it (empty for no arguments); a middleware may set it before the call runs,
-    the history keeps what the model sent. `agent` made the call. `tool` is None where the agent has no such function.
-    `started` and `outcome` are set while it runs. `decided`: what a user has decided, unless the call stays open or is refused. `hold`: why it stays open,
-    once it is known that it waits for a decision. `emit` takes the events of its progress, on the event loop. The run sets these three, and no
-    middleware should.
+    `message`: the call as it stands in the assistant message; it must not be changed. `position`: its place in that
+    message, from 0. `arguments`: JSON text as the model sent it (empty for no arguments). A middleware may set it before
+    the call runs; the history keeps what the model sent. `agent`: the agent that made the call. `tool`: what is called;
+    None where the agent has no such function. `started`: whether its function has begun. `outcome`: what it led to, once it
+    has ended.
+
+    The run sets the other attributes, and a middleware should not. `decided`: what a user has decided, unless the call
+    stays open or is refused. `hold`: why it stays open, once it is known that it waits for a decision. `emit`: takes the
+    events of its progress, on the event loop. `merged`: whether the run has taken its handoff and its changes of the
+    context.
     """
 
     message: Message

@@ -158,17 +158,18 @@ def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
         @tool(timeout=5, repeatable=True)
         async def search(query: str) -> list[str]: ...
 
-    `concurrent`: True or False overrides the rule of the concurrency table. `limiter`: an `anyio.CapacityLimiter` that
-    bounds the calls of this tool, or of all tools with the same limiter, across all runs. `timeout`: in seconds, from
-    the moment when the limiter admits the call. `thread=False`: a plain function that never blocks runs on the event
-    loop. `abandon_on_cancel=True`: a cancelled run does not wait for the plain function, which then works on a copy of
-    the context. `repeatable=True`: running the function twice does no harm, so a call that was cut in the middle runs
-    again when the run is resumed, or when a batch continues from its journal. `polls=True`: the function is called until
-    something has changed, so `Budget(repeats=...)` does not count its calls. `strict=True`: OpenAI's strict schema.
-    `approve=True`: each call waits until a user has approved it; see `aswarm.waiting`. `approve` may be a plain or async
-    function of the arguments (a dict) and the context variables (to read) that returns whether this call needs an
-    approval; a str is the reason that the user reads. It runs on the event loop; the model is told if it raises.
-    `name`: the name that the model sees instead of the function's.
+    `concurrent`: True runs its calls together with their neighbours, False runs each alone. By default the signature
+    decides: an async function runs together with others unless it can write to the context variables, and a plain function
+    runs alone. `limiter`: an `anyio.CapacityLimiter` that bounds the calls of this tool, or of all tools with the same
+    limiter, across all runs. `timeout`: in seconds, from the moment when the limiter admits the call. `thread=False`: a
+    plain function that never blocks runs on the event loop. `abandon_on_cancel=True`: a cancelled run does not wait for the
+    plain function, which then works on a copy of the context. `repeatable=True`: running the function twice does no harm,
+    so a call that was cut in the middle runs again when the run is resumed, or when a batch continues from its journal.
+    `polls=True`: the function is called until something has changed, so `Budget(repeats=...)` does not count its calls.
+    `strict=True`: OpenAI's strict schema. `approve=True`: each call waits until a user has approved it; see
+    `aswarm.waiting`. `approve` may also be a plain or async function. It gets the arguments (a dict) and the context
+    variables (read-only), and returns whether this call needs an approval; a str is the reason that the user reads. It runs
+    on the event loop, and the model is told if it raises. `name`: the name that the model sees instead of the function's.
 
     Raises ConfigurationError for a timeout that is not a positive number, and for a limiter of another kind.
     """

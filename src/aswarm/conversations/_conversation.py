@@ -33,7 +33,8 @@ T = TypeVar("T")
 class Conversation:
     """One conversation in a store. Cheap to make; `store.conversation(...)` makes one too.
 
-    `agent`: the one that a new conversation begins with. `agents`: others that it may be with; those that can be found
+    `conversation_id`: any text that is not empty. `swarm`: runs the agents. `agent`: the one that a new conversation begins
+    with. `agents`: others that it may be with; those that can be found
     from them need not be listed (`aswarm.graph` shows which). `context_variables`: those of a new conversation.
 
     Each run loads the conversation, writes the new message first, then what happens, and on every exit what
@@ -137,7 +138,7 @@ class Conversation:
         unknown if they had begun; `resume` runs them instead. `context_variables`: added to the stored ones.
         `agent`: takes the conversation over; by default the stored one continues.
 
-        Raises what `AsyncSwarm.run` raises, and Conflict. ConfigurationError also for context variables that are not
+        Raises what `AsyncSwarm.run` raises, and `Conflict`. ConfigurationError also for context variables that are not
         JSON, for a stored agent that cannot be found, and for a run inside a tool of the same conversation.
         """
         options = _options(model_override, debug, max_turns, execute_tools, run_id, budget, output)
@@ -185,7 +186,7 @@ class Conversation:
         """Continue what the last run has left. `decisions`: as `resume=` of `AsyncSwarm.run`; True runs all open calls.
 
         Without open calls, after an error or a crash, it asks the model again. `revision`: that of the `Stored` which the
-        decisions are about. If the store has another one by then, nothing runs, and Conflict is raised.
+        decisions are about. If the store has another one by then, nothing runs, and `Conflict` is raised.
         Raises what `run` raises, and ConfigurationError if the last message is an answer.
         """
         options = _options(model_override, debug, max_turns, execute_tools, run_id, budget, output)
@@ -220,7 +221,7 @@ class Conversation:
     async def fork(self, new_id: str, *, at: int | None = None) -> Conversation:
         """Copy the conversation, or its first `at` messages, to a new id. Returns the new conversation.
 
-        Its agent and its context variables are those from when the conversation had `at` messages. Raises Conflict if
+        Its agent and its context variables are those from when the conversation had `at` messages. Raises `Conflict` if
         the store has `new_id`, ConfigurationError if there are not so many messages.
         """
         target = self._target

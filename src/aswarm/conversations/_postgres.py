@@ -28,9 +28,11 @@ _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"  # all queries of a tr
 class PostgresStore(SQLStore):
     """Conversations in a PostgreSQL database. `async with` connects, and makes the tables in an empty database.
 
-    `conninfo`: a connection string such as "postgresql://user@host/database". `max_connections`: how many transactions go at
-    once. `timeout`: seconds for one transaction, with connecting. Needs the extra `postgres`, and asyncio: psycopg does not
-    run on trio. A store belongs to the event loop that opened it.
+    `conninfo`: a connection string such as "postgresql://user@host/database". `max_connections`: how many transactions go
+    at once. `timeout`: seconds for one transaction, with connecting.
+
+    It needs the extra `postgres`, and asyncio: psycopg does not run on trio. A store belongs to the event loop that opened
+    it.
 
     Opening raises ConfigurationError where the server cannot be reached, and for tables of a newer version. A method raises
     RunError if the server fails.

@@ -103,17 +103,20 @@ class Store(Protocol):
         ...
 
     async def write(self, conversation_id: str, change: Change, /) -> None:
-        """Write. Raises Conflict if the store has neither the revision `change.base` nor `change.revision`."""
+        """Write a change. Raises `Conflict` if the store has neither the revision `change.base` nor `change.revision`."""
         ...
 
     async def fork(self, conversation_id: str, new_id: str, /, *, until: int | None = None) -> None:
-        """Copy the conversation, or its first messages. Raises Conflict if `new_id` exists, ConfigurationError for an unknown id."""
+        """Copy the conversation, or its first messages. Raises `Conflict` if `new_id` exists, ConfigurationError for an unknown id."""
         ...
 
     async def list(
         self, *, prefix: str = "", limit: int = 100, before: float | None = None
     ) -> Sequence[ConversationSummary]:
-        """Conversations whose id begins with `prefix`, the last updated first; `before`: only those updated before it."""
+        """Conversations whose id begins with `prefix`: at most `limit`, the last updated first.
+
+        `before`: seconds since the epoch; only those that were updated earlier.
+        """
         ...
 
     async def delete(self, conversation_id: str, /) -> bool:

@@ -36,6 +36,8 @@ async def assert_case(
 ) -> Report:
     """Raise AssertionError if the accuracy of the case is below `threshold` (0.0 to 1.0). The text shows what the model did.
 
+    `agent`: for a case that names none. `repeats`: how often the case is run.
+
     Works in every test framework: with `@pytest.mark.anyio` or `@pytest.mark.asyncio`, or as
     `asyncio.run(assert_case(...))` in a plain test. `options` are those of `evaluate`. Returns the report.
     """

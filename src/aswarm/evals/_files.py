@@ -92,7 +92,7 @@ def _parse_yaml(text: str) -> Any:
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".yaml": _parse_yaml, ".yml": _parse_yaml}
-FORMATS = tuple(_PARSERS)
+FORMATS = (".json", ".yaml", ".yml")
 """The endings of the files that `load_cases` reads."""
 
 

@@ -125,7 +125,11 @@ class CaseReport(_AttemptCounts):
 
 @dataclass
 class Report(_AttemptCounts):
-    """All cases of one evaluation. `str(report)` is a table. `interrupted`: some attempts were not made."""
+    """All cases of one evaluation. `str(report)` is a table.
+
+    `interrupted`: some attempts were not made. `id`: a new UUID. `timestamp`: when the report was begun, in ISO 8601 with
+    the offset from UTC.
+    """
 
     cases: list[CaseReport]
     interrupted: bool = False

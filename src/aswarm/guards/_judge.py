@@ -33,7 +33,7 @@ _QUESTION = (
 
 
 class Judgement(BaseModel):
-    """The answer of an agent that judges."""
+    """The answer of an agent that judges: its reason, and whether it blocks."""
 
     # The reason comes first: a model that has written its reason answers better.
     reason: str = Field(description="Why, in a sentence. If it is blocked, a user may read it.")

@@ -61,16 +61,18 @@ _CHECK_SECONDS = 5.0  # how long a server that has not answered a call has for a
 class MCPServer:
     """A server of the Model Context Protocol, open inside `async with`; `functions` are its tools, for `Agent(functions=[...])`.
 
-    `server`: a URL of streamable HTTP, the SDK's `StdioServerParameters` of a process to start, a server object of the SDK in
-    this process, or a function without parameters that makes a transport of the SDK, for all other ways to authenticate.
+    `server`: a URL of streamable HTTP, the SDK's `StdioServerParameters` of a process to start, a server object of the SDK
+    in this process, or a function without parameters that makes a transport of the SDK, for all other ways to authenticate.
     `prefix`: stands before each name that the model sees. `only`: the names of the tools to offer, or patterns such as
     "read_*"; by default all tools. `approve`: which calls wait for an approval. It is True for all, a function as in
-    `@tool(approve=...)`, or names and patterns of tools. "destructive" among them means the tools that the server marks neither
-    as read-only nor as not destructive. `timeout`: seconds for opening, and for each call. `on_input`: a plain or async
-    function that answers the questions of the server to the user. It gets the message, and the request as a dict, and returns
-    the fields as a dict, True, or None to decline. Without it, the call waits for an `Answer`; for a server older than
-    2026-07-28, whose calls cannot wait, the user declines. `headers`: sent with each
-    request to a URL, such as `{"Authorization": "Bearer ..."}`. The attribute `name` is the server in error texts.
+    `@tool(approve=...)`, or names and patterns of tools. "destructive" among them means the tools that the server marks
+    neither as read-only nor as not destructive. `timeout`: seconds for opening, and for each call. `on_input`: a plain or
+    async function that answers the questions of the server to the user. It gets the message, and the request as a dict, and
+    returns the fields as a dict, True, or None to decline. Without it, the call waits for an `Answer`; for a server older
+    than 2026-07-28, whose calls cannot wait, the user declines. `headers`: sent with each request to a URL, such as
+    `{"Authorization": "Bearer ..."}`.
+
+    Attributes: `functions`, and `name`, which stands for the server in error texts.
 
     The next call opens a session again that was lost. A lost call is made again only if the server marks its tool with
     `readOnlyHint` or `idempotentHint`; otherwise the model is told that the outcome is unknown. Any task of its event loop may

@@ -34,12 +34,15 @@ def cache(store: Store = None) -> Middleware:
 
     `store`: None keeps completions in memory, as long as the middleware lives and without a limit; a dict, or another
     mapping from texts to texts, keeps them there; a path keeps them in a SQLite file, for several processes too. A mapping
-    is used on the event loop, so it must not block. Requests are equal if they ask the same of a model of the same name:
-    messages, tools and settings. The provider is not part of the key: use one file for each. A completion that was asked
-    for whole also answers a stream, in one piece. It has no usage, because it cost no tokens; `usage.requests` counts it
-    like any other completion. A completion that did not come to its end is not kept: one that broke, or was cut by `max_tokens` or by a content filter (the finish reasons "length" and
-    "content_filter"). If the store fails, or has something else than a completion, the log says so, and the model is
-    asked.
+    is used on the event loop, so it must not block.
+
+    Requests are equal if they ask the same of a model of the same name: messages, tools and settings. The provider is not
+    part of the key: use one file for each provider. A completion from the cache answers a stream in one piece. It has no
+    usage, because it cost no tokens; `usage.requests` counts it like any other completion.
+
+    A completion that did not come to its end is not kept: one that broke, or was cut by `max_tokens` or by a content filter
+    (the finish reasons "length" and "content_filter"). If the store fails, or has something else than a completion, the log
+    says so, and the model is asked.
 
     Raises ConfigurationError for a file that cannot be opened, and for ":memory:", which is no file.
     """

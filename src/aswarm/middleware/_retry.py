@@ -33,9 +33,10 @@ logger = logging.getLogger("aswarm")
 def retry(attempts: int = 3) -> Middleware:
     """Middleware that asks for a completion again when it failed in a way that may pass (`CompletionError.retryable`).
 
-    `attempts`: requests for one completion, at most; the client's own retries are switched off. Waits are about 1, 2,
-    4... up to 60 seconds, and at least as long as a `Retry-After` says. A streamed completion is retried only while none
-    of its chunks has been passed on; a whole one also if its answer was incomplete.
+    `attempts`: how many requests are sent for one completion at most. The client's own retries are switched off.
+
+    Waits are about 1, 2, 4... up to 60 seconds, and at least as long as a `Retry-After` says. A streamed completion is
+    retried only while none of its chunks has been passed on; a whole one also if its answer was incomplete.
 
     Retries do not multiply. With limits, or in a batch, the swarm itself waits after a 429; when it gives up, `retry` gives
     up too. A `retry` around another one, such as the `attempts` of a batch, does not begin again after the inner one has

@@ -94,11 +94,11 @@ def run_demo_loop(
     """Chat in the terminal with an agent, and with the agents that it hands off to, until the user leaves.
 
     `stream`: show answers while the model writes them. `client` and `api`: as for `Swarm`; by default a new `OpenAI()`.
-    `model_override`, `max_turns` (completions for each message) and `debug`: as for `Swarm.run`. Changed context
-    variables are kept from one message to the next; the caller's dict is not changed.
+    `max_turns`: completions for each message at most. `model_override` and `debug`: as for `Swarm.run`.
 
-    If a message fails, one line shows the error, and the chat continues without that message. Ctrl-C stops an answer;
-    what has happened until then is kept. Raises ConfigurationError for an agent, context or client of the wrong kind.
+    Changed context variables are kept from one message to the next; the caller's dict is not changed. If a message fails,
+    one line shows the error, and the chat continues without that message. Ctrl-C stops an answer; what has happened until
+    then is kept. Raises ConfigurationError for an agent, context or client of the wrong kind.
     """
     options = ChatOptions(stream, debug, model_override, max_turns, api)
     chat_with(starting_agent, context_variables, options, client)

@@ -26,11 +26,12 @@ _APPROVAL_SCHEMA = {
 
 
 class AguiWire:
-    """Encodes the entries of one run for one reader, from the first entry.
+    """The wire of AG-UI: encodes the entries of one run for one reader, from the first entry.
 
     `thread_id` and `run_id`: the ids that the client has given, None for those of the log. `protocol_version`: the version
-    that the client speaks; one that names none is older than 1.0, and gets no outcome that it would refuse. `known`: the
-    calls whose results the client has, such as those of its own tools; it would show a result that it gets again as a second one.
+    that the client speaks. None is a client that names no version: it is older than 1.0, and gets no outcome that it would
+    refuse. `known`: the ids of the calls whose results the client has, such as those of its own tools. They are not sent
+    again, because the client would show each of them as a second result.
     """
 
     media_type = MEDIA_TYPE

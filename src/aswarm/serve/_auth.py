@@ -26,7 +26,11 @@ _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real
 
 
 def bearer(tokens: str | Mapping[str, str]) -> Auth:
-    """Requests with `Authorization: Bearer <token>`. `tokens`: the user id of each token, or one token for the user "user"."""
+    """The `auth` for requests with `Authorization: Bearer <token>`.
+
+    `tokens`: the user id of each token, or one token for the user "user". Raises ConfigurationError if there is no token, or
+    if a token or a user is empty.
+    """
     users = {tokens: "user"} if isinstance(tokens, str) else dict(tokens)
     if not users or not all(users) or not all(users.values()):
         raise ConfigurationError("bearer needs at least one token, and neither a token nor a user may be empty")

@@ -216,7 +216,10 @@ class Folded:
 
 
 def fold(entries: Iterable[Entry]) -> Folded:
-    """What the entries say, from the first of a log to any other."""
+    """What the entries of a log say, from its first entry to any other one: the messages, the usage, the end.
+
+    An entry of an unknown type says nothing.
+    """
     folded = Folded()
     for entry in entries:
         folded.add(entry)

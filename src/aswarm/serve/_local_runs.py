@@ -42,11 +42,12 @@ _DIED = "process_died"
 class LocalRuns(LoggedRuns):
     """Implements `Runs` for the processes of one machine: `async with LocalRuns(swarm, store, agents=[...]) as runs: ...`.
 
-    `store`: of the conversations. `log`: the path of the SQLite file of the runs, by default that of the store, and memory
-    if the store has no file. Processes that share the file share the runs: one starts a run, another reads it and stops it.
-    `agents`: a list, or a dict by their names; a new conversation begins with the first one.
-    `silent_seconds`: seconds after which other processes take a silent process for dead, and close its runs with `RunStopped`.
-    The runs of a process that has ended are closed within a third of it, and at once when a message needs the conversation.
+    `store`: where conversations are kept, by default memory. `log`: the path of the SQLite file of the runs, by default
+    that of the store, and memory if the store has no file. Processes that share the file share the runs: one starts a run,
+    another reads it and stops it. `agents`: a list, or a dict by their names; a new conversation begins with the first one.
+    `limits`: how much clients may use. `silent_seconds`: seconds after which other processes take a silent process for
+    dead, and close its runs with `RunStopped`. The runs of a process that has ended are closed within a third of that time,
+    and at once when a message needs the conversation. `error_text`: as of `Service`.
     """
 
     def __init__(

@@ -35,7 +35,10 @@ def data_frame(data: bytes) -> bytes:
 
 
 class NativeWire:
-    """Encodes the entries of one run. It has no state: the frames of an entry are the same for each reader."""
+    """The native wire: an entry is a server-sent event with its number as id and its JSON as data.
+
+    It has no state: the frames of an entry are the same for each reader.
+    """
 
     media_type = MEDIA_TYPE
     headers: Mapping[str, str] = {}

@@ -23,11 +23,11 @@ _RETRY_SECONDS = 2  # where the provider does not say
 
 
 class OpenAIWire:
-    """Encodes the entries of one run for one reader, from the first entry.
+    """The wire of OpenAI's Chat Completions, streamed: encodes the entries of one run for one reader, from the first entry.
 
-    `model`: the name that the client has asked for. `include_usage`: whether a last chunk has the tokens. `activity`: tell
-    of calls and handoffs as reasoning until the first text. `client_tools`: the names of the client's own tools, whose open
-    calls are the only `tool_calls`.
+    `model`: the name of the model that the client has asked for. `include_usage`: whether a last chunk has the tokens.
+    `activity`: whether calls and handoffs are shown as reasoning until the first text. `client_tools`: the names of the
+    client's own tools. Only open calls of these are sent as `tool_calls`.
     """
 
     media_type = MEDIA_TYPE

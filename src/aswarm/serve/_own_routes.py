@@ -55,7 +55,8 @@ def respond(
     """The response that streams a run of a service, in a route of Starlette or FastAPI.
 
     On the native wire a client that comes back continues after its `Last-Event-ID`; on the others it gets the whole run. A
-    client that has all of an ended run gets 204. `show`: what readers get of an entry; None for all.
+    client that has all of an ended run gets 204. `show`: what readers get of an entry; None for all. `heartbeat`: seconds
+    of silence after which a comment is sent.
     """
     try:
         after = position_of(request) if isinstance(wire, NativeWire) else -1

@@ -48,9 +48,11 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True)
 class CallAnswer:
-    """What a client says about a call. `call`: its public id. `run`: the run that asked, None if the client does not say.
+    """What a client says about a call.
 
-    `approve`: True or False for a decision, None for an answer, which is `content`. `arguments`: run the call with these.
+    `call`: the public id of the call. `approve`: True or False for a decision, None for an answer, which is `content`.
+    `arguments`: run the call with these. `reason`: the text that the model is told about a call that is denied. `run`: the
+    id of the run that asked, or None if the client does not say.
     """
 
     call: str

@@ -110,8 +110,8 @@ async def frames(
 ) -> AsyncGenerator[bytes, None]:
     """The frames of a run, for any web framework: those that are there, then the live ones, until the run has ended.
 
-    `wire`: made for this reader. `after`: the number of the last entry that the reader has. A comment is sent after
-    `heartbeat` seconds of silence. `show`: what the reader gets of an entry.
+    `wire`: made for this reader. `after`: the number of the last entry that the reader has. `heartbeat`: seconds of silence
+    after which a comment is sent. `show`: what the reader gets of an entry; None for all.
     """
     reader = FrameReader(run, wire, after=after, heartbeat=heartbeat, show=show, draining=run.draining)
     with run.reading():

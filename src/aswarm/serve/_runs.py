@@ -38,11 +38,13 @@ WhileRunning: TypeAlias = Literal["refuse", "wait", "replace"]
 class Limits:
     """How much clients may use.
 
-    `body`: bytes of a request. `runs_per_user`, `runs`: runs at once, of a user and of the service. As many messages of a
-    user as `runs_per_user` says may wait for an active run. `seconds`: of one run. `max_turns`: completions of one run.
-    `log_bytes`: of the log of one run; a run that writes more is stopped. `kept_seconds`, `kept_runs`, `kept_bytes`: for
-    how long, and of how many ended runs with how many bytes together, the logs can be read; the newest ones stay. `text`:
-    characters of one message.
+    `body`: bytes of a request. `text`: characters of one message. `runs_per_user`, `runs`: how many runs a user, and the
+    service, may have at once. As many further messages of a user may wait for an active run. `seconds`: how long one run
+    may take. `max_turns`: completions of one run. `log_bytes`: bytes of the log of one run; a run that writes more is
+    stopped.
+
+    The logs of ended runs can be read for `kept_seconds`. Of them stay the newest, at most `kept_runs` with at most
+    `kept_bytes` together.
     """
 
     body: int = 1_000_000
@@ -59,17 +61,23 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """What a run begins with. It has `messages` or `answers`, or is `regenerate` or `continues`.
+    """What a run begins with: `messages`, `answers`, or one of `regenerate` and `continues`.
 
-    `user` owns the run and the conversation. `messages`: the new user messages; for a run without a conversation the
-    whole history. `answers`: about the calls that the conversation has left open. `must_fit`: an answer about a call that is
-    not open is refused; otherwise it is left out, and messages that the conversation ends with already are left out too.
-    `regenerate`: the answer to the last message of the user is made again. `continues`: the model is asked with the history as it
-    is, which ends with a message of the user or with the answer of a tool. `open_calls_first`: a new message is refused while a
-    call waits for a decision, and beside `answers` that must fit, where messages that the conversation has are left out.
-    `agent`: the name of the agent that a new conversation begins with, or None for the first one.
-    `run_id`: the id of the run, or None for a new one. `key`: an idempotency key of the user. `context_variables`: of a
-    new conversation. `client_context`: set before the run. `tools`: those of the client.
+    `user`: the id of the user, who owns the run and the conversation. `conversation`: the id of the conversation, or None
+    for a run without one. `messages`: the new messages of the user; for a run without a conversation the whole history.
+    `answers`: what the user says about the calls that the conversation has left open. `must_fit`: True refuses an answer
+    about a call that is not open. False leaves such an answer out, and also messages that the conversation ends with
+    already. `regenerate`: the answer to the last message of the user is made again. `continues`: the model is asked with
+    the history as it is, which ends with a message of the user or with the answer of a tool. `open_calls_first`: a new
+    message is refused while a call waits for a decision, and also beside `answers` that must fit. Beside those, messages
+    that the conversation has already are left out.
+
+    `agent`: the name of the agent that a new conversation begins with, or None for the first one of the service.
+    `run_id`: the id of the run, or None for a new one. `key`: an idempotency key of the user. `context_variables`: those of
+    a new conversation. `client_context`: context variables that are set before the run. `tools`: the tools of the client.
+    `on_disconnect` and `while_running`: as of `Service`.
+
+    Raises `ConfigurationError` for a combination that says nothing to do.
     """
 
     user: str
@@ -105,12 +113,14 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What is known about a run. Times are milliseconds since the epoch.
+    """What is known about a run.
 
-    `reason`: why a stopped run was stopped, as a code such as "cancelled"; of a run that has failed, the name of the error;
-    of one that has finished without an answer, the `stop` of its response, such as "waiting".
-    `last`: the number of its last entry so far, -1 if it has none yet.
-    `is_new` is True in the answer to the call of `start` that has begun it.
+    `conversation`: the id of its conversation, or None. `agent`: the name of the agent that was asked for, or None.
+    `status`: whether it runs, and how it ended. `started`, `ended`: milliseconds since the epoch; `ended` is None while it
+    runs. `reason`: why a stopped run was stopped, as a code such as "cancelled"; of a run that has failed, the name of the
+    error; of one that has finished without an answer, the `stop` of its response, such as "waiting". `last`: the number of
+    its last entry so far, -1 if it has none yet. `digest`: the hash of what it was asked to do, see `NewRun.digest`. `key`:
+    the idempotency key that it was started with. `is_new`: True in the answer to the call of `start` that has begun it.
     """
 
     id: str
@@ -162,7 +172,7 @@ class Runs(Protocol):
         ...
 
     async def list(self, *, user: str, conversation: str | None = None, limit: int = 100) -> list[RunRecord]:
-        """The runs of a user, or of one conversation of the user; the newest first."""
+        """The runs of a user, or of one conversation of the user: at most `limit`, the newest first."""
         ...
 
     async def read(self, run_id: str, after: int = -1, *, user: str) -> Sequence[Entry]:
@@ -173,7 +183,10 @@ class Runs(Protocol):
         ...
 
     async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
-        """Stop a run, and return once it has ended. A run that has ended stays as it is."""
+        """Stop a run, and return once it has ended. A run that has ended stays as it is.
+
+        `reason`: a code that the record and the log have, such as "cancelled".
+        """
         ...
 
     async def forget(self, conversation: str, *, user: str) -> None:
@@ -190,7 +203,7 @@ class Runs(Protocol):
         ...
 
     def reading(self, record: RunRecord) -> AbstractContextManager[None]:
-        """Count a reader of the run while the block lasts; `on_disconnect` decides on readers."""
+        """Count a reader of the run while the block lasts. `on_disconnect` says what happens when no reader is left."""
         ...
 
 
@@ -231,7 +244,10 @@ class Run:
             after = batch[-1].seq
 
     async def result(self) -> Entry:
-        """Wait for the end. Returns the last entry: RunFinished, RunFailed or RunStopped."""
+        """Wait for the end. Returns the last entry: RunFinished, RunFailed or RunStopped.
+
+        Raises RunNotFound if the log has been deleted.
+        """
         after = max(-1, (await self._runs.get(self.id, user=self.record.user)).last - 1)
         while batch := await self.read(after):
             if batch[-1].is_last:
@@ -307,7 +323,7 @@ class RunActive(RunsError):  # noqa: N818 - as above
 
 
 class RunLimit(RunsError):  # noqa: N818 - as above
-    """The user, or the service, has as many runs as `Limits` allows. `retry_after`: seconds to wait."""
+    """The user, or the service (`whose`), has as many runs as `Limits` allows. `retry_after`: seconds to wait."""
 
     def __init__(self, whose: Literal["user", "service"], retry_after: float = 5) -> None:
         super().__init__(f"the {whose} has as many runs at once as the service allows; wait until one has ended")

@@ -44,31 +44,36 @@ class Service:
     """Serves agents: `uvicorn module:service`, or `Mount("/agents", service)` with `service.lifespan` in the app's own.
 
     `agents`: those that clients may name; a conversation begins with the first one. `swarm`: by default an `AsyncSwarm()`
-    of the service's own. `auth`: who a request belongs to, a function from a request to a user id or None; `bearer(...)`
-    and `local_only` are ready-made. `store`: of the conversations; a path is that of an SQLite file, None is memory.
-    `runs`: where the runs are, by default `LocalRuns`.
+    of the service's own. `auth`: a plain or async function that gets a request and returns the id of its user, or None,
+    which refuses it with 401; `bearer(...)` and `local_only` are ready-made. `store`: where conversations are kept: a
+    `Store`, the path of a SQLite file, or None for memory. `runs`: what executes and keeps the runs, by default
+    `LocalRuns`.
 
-    `wires`: those of other protocols that are served beside the native routes: "agui", "vercel", "openai". `page`: whether
+    `wires`: the other protocols that are served beside the native routes: "agui", "vercel", "openai". `page`: whether
     the page to try the agents is served at the root. It is for developers: `show` is then `everything` by default.
-    `prices`: dollars for a million tokens of input and of output, by model, for the costs on the page; genai-prices knows
-    other models. `context`: the context variables of a new conversation, from the request. `client_context`: the context
-    variables that a client may see, and set where its protocol has a state. `show`: what readers of a run get of an entry
-    of its log, by default the answers and the calls (also the results of functions), without context variables and error
-    texts; `everything` shows all. The history of a conversation, `GET /conversations/{c}`, is not passed through it.
-    `error_text`: the text of an error for readers.
+    `prices`: dollars for a million tokens of input and of output, by model, for the costs on the page; the extra `prices`
+    knows the prices of other models. `context`: an async function that gets the request of a new conversation and returns
+    its context variables. `client_context`: the names of the context variables that a client may see, and may set where
+    its protocol has a state. `show`: a function that gets an entry of the log of a run and returns what readers get of it,
+    or None for nothing. By default readers get the answers, the calls and the results of functions, but no context
+    variables and no error texts; `everything` shows all. The history of a conversation, `GET /conversations/{c}`, is not
+    passed through it. `error_text`: a function that gets an exception and returns the text of the error for readers.
 
     `on_disconnect`: what happens to a run whose last reader has gone: "finish", "cancel", or a number of seconds after
     which it is cancelled. `while_running`: what a message to a conversation with an active run gets: "refuse" (409 with the
     id of the run), "wait", or "replace" (the active run is stopped). `heartbeat`: seconds of silence after which a stream
-    sends a comment. `drain`: seconds that runs have to end when the process ends. `origins`: of pages that may use the
-    service from elsewhere. `hosts`: the names under which it may be asked, all by default.
+    sends a comment. `drain`: seconds that runs have to end when the process ends. `origins`: origins of other sites whose
+    pages may use the service, such as "https://shop.example"; by default only pages of its own origin may. `hosts`: the
+    host names under which the service may be asked; by default all.
 
     `limits`: the size of a request, the runs at once, and how long runs and their logs may be.
 
-    `task_agent`: an agent for titles and the like, which the OpenAI wire offers as a model "helper". `activity`: whether that
-    wire shows calls and handoffs as reasoning. `client_tools`: what it and AG-UI do with the functions of a client,
-    "ignore" or "offer". `client_system`: whether the OpenAI wire takes the system text of a client into the history of a
-    request without a conversation.
+    `task_agent`: an agent for titles and the like, which the OpenAI wire offers as a model "helper". `activity`: whether
+    the OpenAI wire shows calls and handoffs as reasoning. `client_tools`: what the OpenAI and AG-UI wires do with functions
+    that a client sends, "ignore" or "offer" (the model may call them, and the client answers). `client_system`: whether the
+    OpenAI wire takes the system text of a client into the history of a request without a conversation.
+
+    Raises `ConfigurationError` for an argument that cannot be used.
     """
 
     def __init__(
@@ -213,7 +218,11 @@ class Service:
     ) -> Run:
         """Start a run of a conversation with a message of the user, or with answers to its open calls.
 
-        `key`: a second call with the same key returns the same run. Raises what `Runs.start` raises.
+        `text`: the message. `conversation`: the id of a conversation of the user, new or not. `agent`: the name of the
+        agent that a new conversation begins with. `context_variables`: those of a new conversation. `key`: a second call
+        with the same key returns the same run. `on_disconnect`: by default that of the service.
+
+        Raises what `Runs.start` raises.
         """
         new = NewRun(
             user,

@@ -23,7 +23,7 @@ def everything(entry: Entry) -> Entry | None:
 
 
 def answers_with(context: Collection[str] = ()) -> Show:
-    """What a user should see, with these keys of the context variables.
+    """A `show` with what a user should see, and with the context variables that `context` names.
 
     Requests as sent, the recorded history and other context variables are left out. An error is its public text, and of the
     error of a tool only its type is left: the text for the model stands in `content`. What functions return is shown.

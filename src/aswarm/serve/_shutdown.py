@@ -54,22 +54,24 @@ class ShieldedExitStack(AsyncExitStack):
 
     def __init__(self) -> None:
         super().__init__()
-        self._scope = anyio.CancelScope()
+        self._scope: anyio.CancelScope | None = None  # a stack is made where no event loop runs, too
 
     async def __aenter__(self) -> Self:
+        self._scope = anyio.CancelScope()
         self.enter_context(self._scope)  # the outermost one: all that is closed is closed in it
         return self
 
     def pop_all(self) -> Self:
         """As of `AsyncExitStack`."""
         stack = super().pop_all()
-        stack._scope, self._scope = self._scope, anyio.CancelScope()  # noqa: SLF001 - of this class
+        stack._scope, self._scope = self._scope, None  # noqa: SLF001 - of this class
         return stack
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        self._scope.shield = True
+        if self._scope is not None:
+            self._scope.shield = True
         return bool(await super().__aexit__(kind, error, traceback))
 
 

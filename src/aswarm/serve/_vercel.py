@@ -29,10 +29,10 @@ _PROVIDER_REASONS = {"length": "length", "content_filter": "content-filter"}
 
 
 class VercelWire:
-    """Encodes the entries of one run for one reader, from the first entry.
+    """The wire of Vercel's AI SDK (`useChat`): encodes the entries of one run for one reader, from the first entry.
 
-    A run that has waited and the runs that were resumed from it make one message of the client. A replay of that message is
-    the entries of all of them, without the last one of each run but the last.
+    A run that has waited and the runs that were resumed from it make one message of the client. To replay that message,
+    encode the entries of all these runs in their order. Leave out the last entry of each run, except that of the last run.
     """
 
     media_type = MEDIA_TYPE

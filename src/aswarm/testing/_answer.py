@@ -32,18 +32,23 @@ class ScriptedCall:
 
 
 def call(name: str, /, arguments: str | None = None, *, call_id: str | None = None, **named: Any) -> ScriptedCall:
-    """A tool call with arguments given by name, or as raw text in `arguments` (which need not be JSON)."""
+    """A tool call with arguments given by name, or as raw text in `arguments` (which need not be JSON).
+
+    `call_id`: by default "call_1", "call_2", ... in this process.
+    """
     text = json.dumps(named, ensure_ascii=False) if arguments is None else arguments
     return ScriptedCall(name, text, call_id or f"call_{next(_ids)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One scripted completion. `delay` and `pause` are seconds: before the first byte, and before every chunk.
+    """One scripted completion.
 
-    `extra`: further keys of the message, such as `{"reasoning_content": "..."}`. The Responses API has that one,
-    "refusal", and "responses_output": items such as those of hosted tools, which stand before the text. `break_after`: how
-    many chunks or events are sent before the connection breaks (a whole answer breaks too). `usage`: what the server reports; None reports nothing.
+    `text` and `calls`: what the message has. `extra`: further keys of the message, such as `{"reasoning_content": "..."}`.
+    The Responses API has that one, "refusal", and "responses_output": items such as those of hosted tools, which stand
+    before the text. `finish_reason`: None for the one that the API would send. `usage`: what the server reports; None
+    reports nothing. `delay` and `pause`: seconds before the first byte, and before every chunk. `break_after`: how many
+    chunks or events are sent before the connection breaks (a whole answer breaks too).
     """
 
     text: str | None = None

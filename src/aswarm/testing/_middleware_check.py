@@ -63,9 +63,10 @@ def check_middleware(
     before, in and after an answer. The error text names each rule that is broken, and the first place.
 
     `backends`: the event loops to run on; trio is left out if it is not installed. A middleware that uses asyncio itself
-    is checked with `backends=["asyncio"]`. `patience`: the seconds that one of these runs may take. The check blocks for
-    about a second, and may be called inside an event loop. Not found: a task that outlives its run on trio, and an
-    `asyncio.timeout(None)` across a `yield`.
+    is checked with `backends=["asyncio"]`. `patience`: the seconds that one of these runs may take.
+
+    The check blocks for about a second, and may be called inside an event loop. It does not find a task that outlives its
+    run on trio, and an `asyncio.timeout(None)` across a `yield`.
     """
     broken: dict[str, list[str]] = {}
     with quiet():

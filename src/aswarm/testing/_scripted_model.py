@@ -23,7 +23,11 @@ _BASE_URLS = {"chat": "http://scripted.test/v1", "responses": "https://api.opena
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An HTTP error instead of a completion, after `delay` seconds."""
+    """An HTTP error in place of a completion, after `delay` seconds.
+
+    `status`: the HTTP status. `message` and `code`: those of the error in the body, in the form of OpenAI's API. `headers`:
+    such as `{"retry-after": "2"}`.
+    """
 
     status: int
     message: str = "scripted failure"
@@ -34,7 +38,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
-    """Bytes that are sent as they are, piece by piece: for everything that a correct server would not send."""
+    """Bytes that are sent as they are, piece by piece: for everything that a correct server would not send.
+
+    `content_type`: the header of the response. `pause`: seconds before each piece.
+    """
 
     pieces: Sequence[bytes]
     content_type: str = "text/event-stream"
@@ -75,12 +82,13 @@ class Request:
 class ScriptedModel:
     """A model that answers from a script.
 
-    `script`: the steps in order, or a function from `Request` to a step. A step is a str (an answer), a `call` or a
-    list of them, an `Answer`, a `Failure`, a `RawAnswer`, an exception that the transport raises, or a function from
-    `Request` to one of these. `cut`: how streamed text and arguments are cut: into pieces of so many characters, by a
-    function, or not at all. It answers requests of both APIs; `api` decides which one aswarm chooses for its `client`.
-    `requests`: the requests that were received. `open_streams`: how many response bodies are
-    open now.
+    `script`: the steps in order, or a function from `Request` to a step. A step is a str (an answer), a `call` or a list of
+    them, an `Answer`, a `Failure`, a `RawAnswer`, an exception that the transport raises, or a function from `Request` to
+    one of these. `cut`: how streamed text and arguments are cut: into pieces of so many characters, by a function that
+    returns the pieces of a text, or not at all. `api`: the API that aswarm chooses for its `client`; the model answers
+    requests of both.
+
+    Attributes: `requests` are the requests that were received, `open_streams` is how many response bodies are open now.
     """
 
     def __init__(self, script: Script, *, cut: Cut = None, api: Literal["chat", "responses"] = "chat") -> None:
