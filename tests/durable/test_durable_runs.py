@@ -21,7 +21,8 @@ from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Deny, Hold, R
 from aswarm import Answer as AnswerOf
 from aswarm.batch import Item
 from aswarm.durable import DurableRuns
-from aswarm.serve import AnswersRefused, KeyReused, NewRun, RunNotFound
+from aswarm.serve import AnswersRefused, KeyReused, NewRun, RunNotFound, fold
+from aswarm.serve._log import LogRow
 from aswarm.testing import Answer, Failure, ScriptedModel, call
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
@@ -307,6 +308,64 @@ async def test_old_runs_are_deleted(tmp_path: Path, shop: Shop) -> None:
         assert (await (await runs.run("now")).result()).text == "Done."
         await runs.forget("now", user="-")
         assert await runs.records() == []
+
+
+async def test_a_run_that_waits_can_be_stopped(tmp_path: Path, shop: Shop) -> None:
+    """Its calls are closed as by a new message, so a later answer is refused; the log and the conversation say the same."""
+    calls = [call("count", number=1), call("pay", call_id="p", amount=5), call("pay", call_id="q", amount=6)]
+    async with durable(tmp_path, [calls, "As you like."], shop) as runs:
+        asked = await runs.start("Boss", "Pay!", run_id="a")
+        await asked.wait()
+        assert [record.id for record in await runs.records(status="waiting")] == ["a"]
+        response = await asked.cancel("too late")
+        assert (response.stop, response.waiting) == ("cancelled", [])
+        assert [message.get("content") for message in response.messages][1:] == [
+            "counted 1", "not run: interrupted", "not run: interrupted"
+        ]  # fmt: skip
+        record = (await runs.run("a")).record
+        assert (record.status, record.reason) == ("stopped", "too late")
+        assert await runs.records(status="waiting") == []
+        assert (await asked.cancel()).stop == "cancelled"
+        with pytest.raises(AnswersRefused, match=r"'a' was stopped \(too late\)"):
+            await asked.answer({"p": True, "q": True})
+        stored = await runs.store.load("-/a")
+        assert stored is not None
+        assert stored.messages[1:] == response.messages
+        assert fold([entry async for entry in asked.events()]).response_messages == response.messages
+        more = await runs.start("Boss", "Never mind.", conversation="a")
+        assert (await more.result()).text == "As you like."
+    assert "pay" not in shop.keys
+
+
+async def test_a_run_that_was_answered_is_not_stopped(tmp_path: Path, shop: Shop) -> None:
+    """Whichever of both comes first wins, also if the conversation changes in between; a deleted one is not made again."""
+    waits = call("pay", call_id="p", amount=5)
+    script = [waits, "Paid.", waits, waits]
+    async with durable(tmp_path, script, shop) as runs:
+        asked = await runs.start("Boss", "Pay!", run_id="a")
+        await asked.wait()
+        write = runs.store.write
+
+        async def overtaken(key: str, change: Any) -> None:
+            runs.store.write = write  # type: ignore[method-assign]
+            await (await asked.answer({"p": True})).wait()
+            await write(key, change)
+
+        runs.store.write = overtaken  # type: ignore[method-assign]
+        await asked.cancel()
+        assert (await runs.run("a")).record.status == "finished"
+        assert len(shop.keys["pay"]) == 1
+        other = await runs.start("Boss", "Pay!", run_id="b")
+        await other.wait()
+        await runs.store.delete("-/b")
+        await other.cancel()
+        assert (await runs.run("b")).record.status == "stopped"
+        assert await runs.store.load("-/b") is None
+        alone = await runs.start(NewRun("-", messages=[{"role": "user", "content": "Pay!"}]))
+        await (await runs.run(alone.id)).wait()
+        assert (await (await runs.run(alone.id)).cancel()).stop == "cancelled"
+        await runs._access.call(runs._log.stop_waiting, "-", "a", "late", LogRow(0, 0, b""))
+        assert (await asked.result()).stop == "waiting"
 
 
 async def test_a_run_that_waits_is_not_purged(tmp_path: Path, shop: Shop) -> None:

@@ -148,7 +148,11 @@ def show(target: str, run_id: str) -> None:
     _run(target, work)
 
 
-@command("cancel", text=f"Stop a run, and wait until its functions have ended.\n\nAny worker may execute it. {_OR_URL}")
+@command(
+    "cancel",
+    text="Stop a run, and wait until its functions have ended.\n\nAny worker may execute it. A run that waits for an answer is "
+    f"stopped too: the model is told that its calls have not run. {_OR_URL}",
+)
 @click.argument("target")
 @click.argument("run_id")
 def cancel(target: str, run_id: str) -> None:

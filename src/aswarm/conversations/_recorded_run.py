@@ -188,10 +188,10 @@ def with_new(stored: Stored, messages: list[Message]) -> list[Message]:
     history = [*stored.messages, *messages[:answers]]
     if answers == len(messages):
         return history
-    return [*_closed(history, stored), *messages[answers:]]
+    return [*closed(history, stored), *messages[answers:]]
 
 
-def _closed(history: list[Message], stored: Stored) -> list[Message]:
+def closed(history: list[Message], stored: Stored) -> list[Message]:
     """The history with an answer to each call at its end, in call order."""
     if not open_calls(history):
         return history

@@ -13,7 +13,7 @@ from aswarm._errors import ConfigurationError, RunError
 from aswarm._json import shown
 from aswarm.serve._entries import Entry
 from aswarm.serve._requests import CallAnswer
-from aswarm.serve._runs import NewRun, Run, RunRecord
+from aswarm.serve._runs import AnswersRefused, NewRun, Run, RunRecord
 
 from ._work import response_of
 
@@ -92,7 +92,10 @@ class DurableRun:
         return response_of(last.response, agents.get(name) or Agent(name=name))
 
     async def cancel(self, reason: str = "cancelled") -> Response:
-        """Stop the run, wherever it is, and wait until its functions have ended."""
+        """Stop the run, wherever it is, and wait until its functions have ended.
+
+        The calls of a run that waits for an answer are closed: the model is told that they have not run.
+        """
         await self._runs.cancel(self.id, user=self.record.user, reason=reason)
         return await self.result()
 
@@ -102,6 +105,13 @@ class DurableRun:
         `answers`: by the id of the call, as `resume=` of `AsyncSwarm.run` takes them: True, False, `Approve`, `Deny` or
         `Answer`. The same answers again give the same run. Raises AnswersRefused, also if the conversation has another run since.
         """
+        if (record := await self._runs.get(self.id, user=self.record.user)).status == "stopped":
+            raise AnswersRefused(
+                f"the run {self.id!r} was stopped ({record.reason}), and its calls are closed. Start a run with a new message in its "
+                "conversation",
+                "run_stopped",
+                409,
+            )
         given = [replace(_call_answer(call, decision), run=self.id) for call, decision in answers.items()]
         new = NewRun(self.record.user, self.conversation, answers=given, key=key, run_id=os.urandom(16).hex())
         return DurableRun(self._runs, await self._runs.start(new))

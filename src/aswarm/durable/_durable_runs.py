@@ -48,6 +48,7 @@ from ._failover import Failover
 from ._leases import Leases
 from ._log import NO_USER, Claim, DurableLog, QueuedWork
 from ._map import Plan, run_all
+from ._waiting import stop_waiting
 from ._work import Work
 
 logger = logging.getLogger("aswarm")
@@ -340,8 +341,10 @@ class DurableRuns(LoggedRuns):
     # --- the other methods of `Runs` ---
 
     async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
-        """See `Runs.cancel`."""
+        """See `Runs.cancel`. A run that waits for an answer is stopped too, and its calls are closed."""
         record = await self.get(run_id, user=user)
+        if record.reason == "waiting":
+            await stop_waiting(self._log, self._access, self.store, record, reason)
         if record.is_running and run_id not in self._live:
             await self._access.call(self._log.ask_cancel, run_id, reason)
             await self._apply_cancel_requests()

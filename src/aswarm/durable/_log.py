@@ -258,6 +258,19 @@ class DurableLog(RunLog):
             f"later.{self._order} > aswarm_run.{self._order})"
         )
 
+    def waits(self, run_id: str) -> bool:
+        """Whether the run waits for an answer, and has got none."""
+        return bool(self._rows(f"SELECT 1 FROM aswarm_run WHERE id = ? AND {self._waits}", run_id))
+
+    def stop_waiting(self, user: str, run_id: str, reason: str, row: LogRow) -> None:
+        """Give a run that waits another end, unless it has got its answer. `row`: its last entries, with that end."""
+        with self._writing() as execute:
+            self._lock_starts(user)
+            if self.waits(run_id):
+                execute("UPDATE aswarm_run SET status = 'stopped', reason = ? WHERE id = ?", reason, run_id)
+                changed = "UPDATE aswarm_run_entries SET data = ? WHERE run = ? AND first = ?"
+                execute(changed, row.data, run_id, row.first)
+
     def any_record(self, run_id: str) -> RunRecord:
         """The record of a run of any user. Raises RunNotFound."""
         for row in self._rows(f"SELECT {RECORD} FROM aswarm_run WHERE id = ?", run_id):
