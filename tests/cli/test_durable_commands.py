@@ -113,6 +113,8 @@ def test_a_run_is_answered_stopped_and_deleted() -> None:
         (["runs", "answer", "shop:runs", "a", "p"], "CALL=yes"),
         (["runs", "answer", "shop:runs", "a", "p=oh"], "neither yes, no nor JSON"),
         (["runs", "purge", URL, "--older-than", "soon"], "30d"),
+        (["runs", "answer", URL, "a", "p=yes"], "give module:attribute"),
+        (["runs", "list", "sqlite:///other.db"], "there is no database 'other.db'"),
         (["runs", "list", "shop"], "expected module:attribute"),
         (["runs", "list", "shop:number"], "must be a DurableRuns"),
         (["worker", "shop:boss"], "must be a DurableRuns"),

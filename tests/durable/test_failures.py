@@ -330,28 +330,34 @@ async def test_limits_of_one_process_are_told(tmp_path: Path, shop: Shop, caplog
 
 
 @pytest.mark.asyncio
-async def test_a_worker_ends_after_a_signal(tmp_path: Path, shop: Shop) -> None:
-    """It drains first."""
-    from durables import empty_file
-
-    await empty_file(tmp_path / "runs.db")
+@pytest.mark.parametrize("signals", [1, 2])
+async def test_a_worker_ends_after_a_signal(tmp_path: Path, shop: Shop, signals: int) -> None:
+    """It waits for its runs first; a second signal ends the wait, and another process continues the run."""
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        await client.start("Boss", "Hi!", run_id="r")
     runs = DurableRuns(
-        AsyncSwarm(ScriptedModel([]).client()),
+        AsyncSwarm(ScriptedModel([call("look"), "Done."]).client()),
         agents=shop.agents(),
         store=f"sqlite:///{tmp_path / 'runs.db'}",
         version="1",
     )
 
     async def end() -> None:
-        while not runs._is_open:
-            await anyio.sleep(0.01)
+        await shop.began.wait()
         os.kill(os.getpid(), signal.SIGTERM)
+        while not runs.draining.is_set:
+            await anyio.sleep(0.01)
+        if signals == 1:
+            shop.go.set()
+        else:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(end)
-            await _work(runs, 1)
-    assert not runs._is_open
+            await _work(runs, 600)
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        assert (await client.find("r")).record.status == ("finished" if signals == 1 else "running")
 
 
 @pytest.mark.asyncio
@@ -373,11 +379,13 @@ async def test_a_map_that_is_left_leaves_no_task(tmp_path: Path, shop: Shop) -> 
         return call("slow") if asked == ["b"] and is_first else "Done."
 
     async with durable(tmp_path, ScriptedModel(answer), shop) as runs:
+        before = asyncio.all_tasks()
         found = runs.map("Boss", ["a", "b"], run_ids=["a", "b"], concurrency=2)
         async for run in found:
             assert run.id == "a"
             break
         await found.aclose()
+        assert not [task for task in asyncio.all_tasks() - before if "_ended" in repr(task) or "_next" in repr(task)]
         shop.go.set()
         with anyio.fail_after(60):
             assert (await (await runs.run("b")).result()).text == "Done."

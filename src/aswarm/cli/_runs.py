@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -38,7 +39,7 @@ _OR_URL = f"{_TARGET}. It may also be the URL of the database, such as postgresq
     "worker",
     text=f"Execute durable runs until SIGTERM or Ctrl-C.\n\n{_TARGET}. Start as many workers as you like, on any machine that "
     "reaches the database. After the signal the process begins no run. Other workers continue the runs that have not ended after "
-    "--drain seconds. Needs the extra durable.",
+    "--drain seconds, or after a second signal. Needs the extra durable.",
 )
 @click.argument("target")
 @click.option(
@@ -63,7 +64,16 @@ async def _work(runs: DurableRuns, drain: float) -> None:
                 f"executing runs of the version {runs.version}, {runs.concurrency} at once (Ctrl-C ends it)", err=True
             )
             await anext(aiter(signals))
-            await runs.drain(drain)
+            async with anyio.create_task_group() as group:
+                group.start_soon(_drain_at_once, runs, signals)
+                await runs.drain(drain)
+                group.cancel_scope.cancel()
+
+
+async def _drain_at_once(runs: DurableRuns, signals: AsyncIterator[signal.Signals]) -> None:
+    """Wait for runs no longer, after another signal."""
+    await anext(signals)
+    await runs.drain(0)
 
 
 def _durable(target: str) -> DurableRuns:
@@ -92,6 +102,9 @@ async def _opened(target: str) -> AsyncGenerator[DurableRuns]:
 
 
 def _run(target: str, work: Callable[[DurableRuns], Awaitable[Any]]) -> None:
+    if (path := target.removeprefix("sqlite:///")) != target and not Path(path).exists():
+        raise SetupError(f"there is no database {path!r}")
+
     async def main() -> None:
         async with _opened(target) as runs:
             await work(runs)
@@ -189,6 +202,8 @@ def _decision(text: str) -> tuple[str, Decision]:
 @click.argument("answer", nargs=-1, required=True)
 def answer(target: str, run_id: str, answer: tuple[str, ...]) -> None:
     """Answer, and print the record of the run that continues."""
+    if "://" in target:
+        raise SetupError("the URL of a database has no agents, which the answer needs: give module:attribute")
     answers = dict(map(_decision, answer))
 
     async def work(found: DurableRuns) -> None:

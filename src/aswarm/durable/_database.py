@@ -1,4 +1,4 @@
-"""The database that a user names: what of it the log, the locks, the conversations and the engine get."""
+"""Opens what durable runs keep in the database of a URL: the log, the locks, the conversations."""
 
 from __future__ import annotations
 

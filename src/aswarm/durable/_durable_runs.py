@@ -103,8 +103,9 @@ class DurableRuns(LoggedRuns):
     ) -> None:
         if not version or not isinstance(version, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError("version must be a text, such as the date or the commit of the agents' code")
-        if concurrency < 0 or max_deaths < 1 or threads < 1:
-            raise ConfigurationError("concurrency must be at least 0, max_deaths and threads at least 1")
+        _check_least(0, concurrency=concurrency)
+        _check_least(1, max_deaths=max_deaths, threads=threads, global_concurrency=global_concurrency)
+        _check_least(0.001, failover_seconds=failover_seconds, poll_seconds=poll_seconds)
         self.version = version
         self.concurrency = concurrency
         self._max_deaths = max_deaths
@@ -145,6 +146,7 @@ class DurableRuns(LoggedRuns):
             raise ConfigurationError("durable runs work on asyncio only, because DBOS does")
         self.draining, self._deadline = Draining(), math.inf
         self._executions = Executions(self, self.concurrency)
+        failure: Exception | None = None
         async with ShieldedExitStack() as stack:
             await self._open_log(stack)
             failure = await self._open_engine(stack)
@@ -192,6 +194,8 @@ class DurableRuns(LoggedRuns):
         await self._changes.poll(self._on_change, lambda: True)
 
     async def _warn(self) -> None:
+        if not self.concurrency:
+            return
         out_of_reach = self._log.out_of_reach
         for version, agent, number in await self._access.call(out_of_reach, self.version, list(self.drivers.known)):
             logger.warning(
@@ -199,7 +203,7 @@ class DurableRuns(LoggedRuns):
                 "agent (this one has the version %r)",
                 number, version, agent, self.version, extra=NO_RUN,
             )  # fmt: skip
-        if self.concurrency and has_rate_limits(self.drivers.swarm):
+        if has_rate_limits(self.drivers.swarm):
             logger.warning(
                 "the RateLimits of the swarm hold for this process alone; give each process its share of them, or limit the "
                 "runs of all processes with global_concurrency or starts_per",
@@ -209,7 +213,8 @@ class DurableRuns(LoggedRuns):
     async def drain(self, seconds: float) -> None:
         """Start no more runs here. Those that run after so many seconds are left to the other processes, or to the next one.
 
-        A call of a function that is cut then is told as unknown. A second call does not wait longer than the first.
+        A function that still runs then is cancelled; the model is told that the outcome of its call is unknown. A second call
+        does not wait longer than the first.
         """
         await super().drain(seconds)
 
@@ -319,7 +324,7 @@ class DurableRuns(LoggedRuns):
     # --- executing ---
 
     async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Await the call until the database does what it asks. A process that ends leaves the run to the others then."""
+        """Repeat the call until the database answers. While this process drains, a failure raises CancelledError: others continue."""
         errors: tuple[type[Exception], ...] = (RunError, *self._log.errors)
         while True:
             try:
@@ -360,7 +365,8 @@ class DurableRuns(LoggedRuns):
             if live := self._live.get(run_id):
                 live.cancel(reason)
                 continue
-            await self._executions.close(run_id, reason)
+            with self._logged("a run that is to be stopped cannot be; another attempt follows"):
+                await self._executions.close(run_id, reason)
 
     # --- other processes ---
 
@@ -445,3 +451,9 @@ async def _started(stack: AsyncExitStack, *works: Callable[[], Coroutine[Any, An
     for work in works:
         group.start_soon(work)
     return group
+
+
+def _check_least(least: float, **given: float | None) -> None:
+    for name, value in given.items():
+        if value is not None and not value >= least:
+            raise ConfigurationError(f"{name} must be at least {least}, not {value!r}")

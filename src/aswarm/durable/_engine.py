@@ -1,7 +1,7 @@
 """The engine: DBOS, embedded in this process. The only module that imports dbos.
 
-Decides how DBOS is set up, and that nothing of it depends on the task that asks: every call runs outside of the context of a
-workflow, because DBOS would record it as a step of the run that happens to make it. No value is pickled.
+Decides how DBOS is set up. Every call of it runs in a context of its own: inside a workflow, DBOS would record the call as a step
+of that run. No value is pickled.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ class Steps:
 
         Raises ConfigurationError if that was another step, and what `is_lost` knows if another process has recorded it meanwhile.
         """
-        from dbos._error import DBOSUnexpectedStepError, DBOSWorkflowConflictIDError  # noqa: PLC0415 - exported nowhere
+        from dbos import error as errors  # noqa: PLC0415 - of an extra
 
         is_written = False
 
@@ -287,11 +287,11 @@ class Steps:
             found = await reserved.run_async({"name": name}, output)
             self.see(place)
             if not is_written and not self.is_recorded(place):
-                raise DBOSWorkflowConflictIDError(name)
+                raise errors.DBOSWorkflowConflictIDError(name)
             return found  # noqa: TRY300 - it belongs to the check
-        except DBOSUnexpectedStepError as error:
+        except errors.DBOSUnexpectedStepError as error:
             if not self.is_recorded(place):
-                raise DBOSWorkflowConflictIDError(name) from error
+                raise errors.DBOSWorkflowConflictIDError(name) from error
             raise ConfigurationError(
                 f"the run cannot be continued: its step {place.step_id} is {name!r} now, and another one was recorded "
                 f"({error}). The agents, their middleware or the version of aswarm have changed since the run began; run the "
@@ -338,16 +338,16 @@ def _queue_of(executor: str) -> str:
 
 def is_lost(error: BaseException) -> bool:
     """Whether DBOS says that another process runs this run now."""
-    from dbos._error import DBOSWorkflowConflictIDError  # noqa: PLC0415 - it is exported nowhere
+    from dbos import error as errors  # noqa: PLC0415 - of an extra
 
-    return isinstance(error, DBOSWorkflowConflictIDError)
+    return isinstance(error, errors.DBOSWorkflowConflictIDError)
 
 
 def is_cancelled(error: BaseException) -> bool:
     """Whether DBOS says that the workflow was cancelled."""
-    from dbos._error import DBOSWorkflowCancelledError  # noqa: PLC0415 - as above
+    from dbos import error as errors  # noqa: PLC0415 - of an extra
 
-    return isinstance(error, DBOSWorkflowCancelledError)
+    return isinstance(error, errors.DBOSWorkflowCancelledError)
 
 
 def _dbos_of_host() -> Any:
@@ -397,7 +397,7 @@ def _register() -> Any:
 
 
 async def _outside(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Await the call in a context without a workflow. It ends even if the current task is cancelled."""
+    """Await the call in a context without a workflow. If the caller is cancelled, the call still runs to its end."""
     task = asyncio.get_running_loop().create_task(call(), context=contextvars.Context())
     try:
         return await asyncio.shield(task)

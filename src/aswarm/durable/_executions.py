@@ -115,7 +115,7 @@ class Executions:
         self.leave(run_id)
 
     async def _put_back(self, run_id: str) -> None:
-        """Put a run that this process has left into the queue. While this process ends, the others find it there."""
+        """Put a run that this process has left into the queue. Any other process may claim it."""
         with anyio.CancelScope(shield=True):
             try:
                 await self._runs._access.call(self._runs._log.put_back, run_id)
@@ -203,6 +203,9 @@ class Executions:
                 live.leave()
             runs._changes.notify()
             self.look()
+        if live.is_fenced:
+            with runs._logged("a death that was none cannot be taken back"):
+                await runs._access.call(runs._log.survived, run_id)
         return not (attempt.is_left or live.is_fenced)
 
     def _live_run(self, taken: Taken) -> LiveRun:

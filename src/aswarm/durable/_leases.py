@@ -38,7 +38,7 @@ class Leases(Protocol):
         ...
 
     def drop(self, executor: str) -> None:
-        """Give up a lock that `take` has got, for good: its process is dead, and none of its runs is left."""
+        """Release a lock that `take` has got, and delete it: no run of its process is left."""
         ...
 
     async def aclose(self) -> None:
@@ -63,7 +63,8 @@ def _after_fork() -> None:
         leases.leave_to_parent()
 
 
-getattr(os, "register_at_fork", lambda **_: None)(after_in_child=_after_fork)  # other systems do not fork
+if hasattr(os, "register_at_fork"):  # other systems do not fork
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class FileLeases:
@@ -91,7 +92,7 @@ class FileLeases:
 
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             return False
         return True
 

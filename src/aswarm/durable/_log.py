@@ -192,6 +192,16 @@ class DurableLog(RunLog):
                 return None
         return self.take(run_id)
 
+    def survived(self, run_id: str) -> None:
+        """Take back the death that another process has counted: this process had lost its lock, and lives."""
+        with self._writing() as execute:
+            others = "SELECT id FROM aswarm_run WHERE id = ? AND owner <> ?"
+            execute(
+                f"UPDATE aswarm_run_work SET deaths = deaths - 1 WHERE deaths > 0 AND run IN ({others})",
+                run_id,
+                self.owner,
+            )
+
     def is_owner(self, run_id: str) -> bool:
         """Whether this process is responsible for the run, and it has not ended."""
         return bool(

@@ -1,7 +1,7 @@
 """The middleware of a durable run: each completion and each tool call is a step that the engine records.
 
 Decides the order of record and effect, and the numbers of the steps. The numbers are fixed when a completion is known, in the
-order in which the model made its calls, so that calls that run together replay right.
+order in which the model made its calls, so that each of several concurrent calls gets its own outcome in a replay.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SECONDS_WHEN_CANCELLED = 10.0
 def durable_middleware(run_id: str, version: str, steps: Steps, agents: AgentLookup, open_calls: int) -> Middleware:
     """The middleware of one run in one process. `open_calls`: how many calls the run begins with.
 
-    It is that of the run alone: a run inside a call of a function is a part of that call.
+    It wraps this run only. A run that a function starts is a part of the call of that function.
     """
 
     def wrap(handlers: Handlers) -> Handlers:
