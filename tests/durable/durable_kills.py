@@ -7,7 +7,7 @@ wait for an approval, and cancel those that sleep, whichever process executes th
 
     alone      one worker, killed with SIGKILL at random moments and started again each time
     together   three workers, one killed at a time; one of them is not started again
-    crash      three workers, and runs that kill their process: they end, and the other ones are not harmed
+    crash      three workers, and a run that kills its process: it ends, and the other ones are not harmed
     clock      three workers, killed too; the clock of one jumps by an hour, forward and back, all the time
     deploy     two workers of one version end with SIGTERM, one by one, while those of the next one take their place
     restart    PostgreSQL only: its server is restarted in immediate mode, as after a crash
@@ -146,7 +146,7 @@ def together(given: Round, kills: int) -> str:
 def crash(given: Round, _: int) -> str:
     """See above. The process of a run that kills it is started again, as a service manager does."""
     given.max_deaths = 4
-    kinds = (*ALL, *ALL, "crash", *ALL)
+    kinds = (*ALL, *ALL, "crash", *ALL * 8)
     workers = [given.add(kinds=kinds, count=40), *(given.add(count=40) for _ in range(2))]
     ends = time.monotonic() + SECONDS
     while time.monotonic() < ends and (

@@ -659,24 +659,52 @@ async def test_a_run_that_kills_its_process_leaves_the_others_alone(tmp_path: Pa
 
 
 @pytest.mark.asyncio
-async def test_a_step_that_another_process_has_recorded_meanwhile_is_not_passed(tmp_path: Path, shop: Shop) -> None:
+@pytest.mark.parametrize(("number", "name"), [(4, "completion:2"), (5, "started:c"), (5, "started:d")])
+async def test_a_step_that_another_process_has_recorded_meanwhile_is_not_passed(
+    tmp_path: Path, shop: Shop, number: int, name: str
+) -> None:
     """The function does not begin twice, even if the call is the same."""
     async with durable(tmp_path, [call("slow", call_id="s"), call("count", call_id="c", number=1)], shop) as runs:
         await runs.start("Boss", "Hi!", run_id="r")
         with anyio.fail_after(60):
             await shop.began.wait()
             with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
-                for at, name in ((4, "completion:2"), (5, "started:c")):
-                    file.execute(
-                        "INSERT INTO operation_outputs SELECT * FROM operation_outputs WHERE function_id = 2".replace(
-                            "*", _columns(file, str(at), name)
-                        )
-                    )
+                step = "INSERT INTO operation_outputs SELECT * FROM operation_outputs WHERE function_id = 2"
+                file.execute(step.replace("*", _columns(file, str(number), name)))
                 file.execute("UPDATE aswarm_run SET owner = 'other'")
             shop.go.set()
             while runs._executions.running:
                 await anyio.sleep(0.01)
     assert "count" not in shop.keys
+
+
+@pytest.mark.asyncio
+async def test_a_process_that_was_taken_for_dead_goes_on(tmp_path: Path, shop: Shop) -> None:
+    """It had lost its lock for a moment, and another process has deleted what DBOS keeps of it."""
+    async with durable(tmp_path, [call("look")], shop) as runs:
+        await runs.start("Boss", "Hi!", run_id="r")
+        with anyio.fail_after(60):
+            await shop.began.wait()
+        die(runs)
+    shop.go.set()
+    async with durable(tmp_path, ["Seen."], shop, failover_seconds=3600) as runs:
+        await runs._engine.forget(runs._executor)
+        await runs._close_expired()
+        with anyio.fail_after(60):
+            assert (await (await runs.run("r")).result()).text == "Seen."
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_is_executed_is_not_closed(tmp_path: Path, shop: Shop) -> None:
+    """It ends by itself."""
+    async with durable(tmp_path, [call("slow"), "Done."], shop) as runs:
+        run = await runs.start("Boss", "Hi!", run_id="r")
+        with anyio.fail_after(60):
+            await shop.began.wait()
+            await runs._executions.close("r", "late")
+            await runs._executions.close("none", "late")
+            shop.go.set()
+            assert (await run.result()).text == "Done."
 
 
 def _columns(file: sqlite3.Connection, number: str, name: str) -> str:

@@ -6,6 +6,7 @@ import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -18,7 +19,8 @@ from durables import Shop, die, durable
 from stores import emptied_database
 
 from aswarm import ConfigurationError
-from aswarm.durable._log import QueuedWork
+from aswarm.durable._engine import _dbos_of_host
+from aswarm.durable._log import Adopted, QueuedWork
 from aswarm.durable._postgres import PostgresLeases, PostgresLog
 from aswarm.serve import KeyReused, Limits, NewRun, RunLimit, RunRecord
 from aswarm.serve._log import Ending, LogRow
@@ -85,6 +87,41 @@ async def test_cut_connections_are_made_again(
                     await anyio.sleep(0.01)
                 assert (await (await runs.run("r")).result()).context_variables == {"counted": [1]}
     assert shop.keys == {"count": ["r:1:0"], "slow": ["r:2:0"]}
+
+
+async def test_a_server_that_is_not_there_is_waited_for(tmp_path: Path, url: str, shop: Shop) -> None:
+    """DBOS tries again for errors that it takes for those of a connection; all that have no code of the server are."""
+    async with durable(tmp_path, [], shop, url=url):
+        (note,) = _dbos_of_host()._sys_db.engine.dialect.dispatch.handle_error
+        for error, is_lost in [
+            (psycopg.OperationalError("connection is bad: no such file"), True),
+            (psycopg.errors.DiskFull("no space"), False),
+            (psycopg.DataError("bad"), False),
+        ]:
+            context = SimpleNamespace(original_exception=error, is_disconnect=False)
+            note(context)
+            assert context.is_disconnect is is_lost
+
+
+async def test_a_run_that_is_being_recorded_is_not_taken_over_by_halves(url: str) -> None:
+    """Its process has lost its lock and lives. The process that takes it over waits for the transaction, and sees all of it."""
+    own, other = PostgresLog(url, owner="own"), PostgresLog(url, owner="other")
+    own.begin(NewRun("ann", messages=[{"role": "user", "content": "Hi!"}], run_id="r"), "r", Limits())
+    found: list[Adopted] = []
+    with own._writing() as execute:
+        assert own._owned({"r": LogRow(0, 0, b"{}")})
+        async with anyio.create_task_group() as group:
+
+            async def adopt() -> None:
+                found.extend(await anyio.to_thread.run_sync(other.adopt, "own"))
+
+            group.start_soon(adopt)
+            await anyio.sleep(0.2)
+            execute("INSERT INTO aswarm_run_work VALUES (?, '1', 'Boss', 'queued', 0, 0, 0, 0, ?)", "r", b"{}")
+            execute("COMMIT")
+    assert [each.deaths for each in found] == [0]
+    own.close()
+    other.close()
 
 
 def cut(url: str) -> None:

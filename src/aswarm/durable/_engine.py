@@ -202,6 +202,8 @@ class Engine:
         elif found[0].status not in ("ENQUEUED", "PENDING"):
             return str(found[0].status)
         else:
+            # Another process has deleted the queue if this one had lost its lock: it took this one for dead.
+            await self._register_queue(self._api)
             await _outside(lambda: self._api.resume_workflows_async([run_id], queue_name=self._queue))
         return None
 

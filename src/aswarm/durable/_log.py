@@ -25,6 +25,8 @@ _WORK = """CREATE TABLE IF NOT EXISTS aswarm_run_work (
 _LIMITS = (
     "CREATE TABLE IF NOT EXISTS aswarm_run_limits (name TEXT PRIMARY KEY, amount INTEGER NOT NULL, ms INTEGER NOT NULL)"
 )
+_INDEXES = """CREATE INDEX IF NOT EXISTS aswarm_run_started ON aswarm_run (started);
+CREATE INDEX IF NOT EXISTS aswarm_run_waiting ON aswarm_run (started) WHERE reason = 'waiting'"""
 _QUEUED = "FROM aswarm_run_work w JOIN aswarm_run r ON r.id = w.run WHERE r.status = 'running' AND w.state = 'queued'"
 _CLAIMED = "UPDATE aswarm_run_work SET state = 'claimed', claims = claims + 1, claimed = ? WHERE run = ?"
 
@@ -90,7 +92,7 @@ class DurableLog(RunLog):
     def _open(self) -> None:
         super()._open()
         with self._writing() as execute:
-            for statement in (_WORK.replace("BLOB", self._blob), _LIMITS):
+            for statement in (_WORK.replace("BLOB", self._blob), _LIMITS, *_INDEXES.split(";\n")):
                 execute(statement)
 
     # --- the queue ---
@@ -329,4 +331,4 @@ class DurableLog(RunLog):
 
     def tables(self) -> list[str]:
         """The statements that make the tables."""
-        return [*TABLES.split(";\n"), _WORK, _LIMITS]
+        return [*TABLES.split(";\n"), _WORK, _LIMITS, *_INDEXES.split(";\n")]

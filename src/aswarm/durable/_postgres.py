@@ -42,7 +42,7 @@ class PostgresLog(DurableLog):
     errors: ClassVar[tuple[type[Exception], ...]] = (psycopg.Error, OSError)
     _order: ClassVar[str] = "number"
     _locked: ClassVar[str] = " FOR UPDATE"
-    _skip_locked: ClassVar[str] = " FOR UPDATE OF w SKIP LOCKED"
+    _skip_locked: ClassVar[str] = " FOR UPDATE SKIP LOCKED"  # of both tables: others lock a run before its work
     _connection: Any
 
     def _connect(self) -> None:
