@@ -54,11 +54,12 @@ from aswarm.durable._leases import FileLeases
 
 leases = FileLeases(sys.argv[1])
 anyio.run(leases.hold, "me")
+heard, said = os.pipe()
 child = os.fork()
 if child == 0:
-    print("held" if leases.is_held else "free", flush=True)
+    os.write(said, b"held" if leases.is_held else b"free")
     time.sleep(60)
-print(child, flush=True)
+print(child, os.read(heard, 4).decode(), flush=True)
 sys.stdin.read()
 os._exit(0)
 """
@@ -72,14 +73,14 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
     assert parent.stdin is not None
     assert parent.stdout is not None
     with parent.stdin, parent.stdout:
-        said = sorted([parent.stdout.readline(), parent.stdout.readline()])
-        child, leases = int(said[0]), FileLeases(path)
-        assert said[1] == "free\n"
+        child, of_child = parent.stdout.readline().split()
+        leases = FileLeases(path)
+        assert of_child == "free"
         assert not leases.take("me")
         parent.stdin.close()
         assert parent.wait(60) == 0
         assert leases.take("me")
-        os.kill(child, 9)
+        os.kill(int(child), 9)
     leases.leave_to_parent()
     other = FileLeases(path)
     assert other.take("me")

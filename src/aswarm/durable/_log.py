@@ -294,12 +294,6 @@ class DurableLog(RunLog):
         """As of `RunLog`: only runs of a user of a service, and none that waits for an answer."""
         return f"status <> 'running' AND \"user\" <> '{NO_USER}' AND NOT ({self._waits})"
 
-    def withdraw(self, run_id: str) -> None:
-        """As above, with what it has: the connection may have been lost after it was recorded."""
-        super().withdraw(run_id)
-        for table in ("aswarm_run_work", "aswarm_run_entries"):
-            self._rows(f"DELETE FROM {table} WHERE run = ? AND NOT EXISTS (SELECT 1 FROM aswarm_run WHERE id = run)", run_id)  # fmt: skip
-
     def withdraw_begun(self, run_id: str) -> None:
         """Delete a run of this process that is not recorded: the connection was lost when it began."""
         if self.is_owner(run_id) and not self.is_recorded(run_id):
