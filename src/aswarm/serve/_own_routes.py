@@ -89,7 +89,8 @@ def stream_response(
     """A response that runs `swarm.stream(...)`, or a stream of a conversation, for as long as its client is there.
 
     There is no service, and no way back to the run. `on_end` gets what the run has left, however it ends: store it there. It is
-    not called for a run that could not begin. `history`: the messages that the run begins with.
+    not called for a run that could not begin. `history`: the messages that the run begins with. `wire`, `heartbeat`, `show`: as
+    for `respond`. `error_text`: as of `Service`.
     """
     return _BoundStream(run, wire, on_end, EntryMaker(history, error_text=error_text), heartbeat, show)
 
