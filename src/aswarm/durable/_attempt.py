@@ -20,10 +20,10 @@ from aswarm.serve._entry_maker import EntryMaker
 from aswarm.serve._live import LiveRun
 from aswarm.serve._logged_runs import entries_of
 
-from ._engine import RecordedSteps, Steps, is_cancelled, is_lost
 from ._log import Taken
 from ._middleware import durable_middleware
 from ._replay import Replay
+from ._steps import RecordedSteps, Steps, is_cancelled, is_lost
 from ._work import DurableDriver, StoredHistory, Work
 
 if TYPE_CHECKING:

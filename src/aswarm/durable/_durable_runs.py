@@ -25,7 +25,7 @@ from aswarm._errors import ConfigurationError, RunError
 from aswarm._messages import normalize
 from aswarm._run.handlers import NO_RUN
 from aswarm._run.options import Messages
-from aswarm._swarm import AsyncSwarm, has_rate_limits
+from aswarm._swarm import AsyncSwarm
 from aswarm.batch import Item
 from aswarm.conversations import Conflict, Store
 from aswarm.serve._changes import Changes
@@ -183,7 +183,7 @@ class DurableRuns(LoggedRuns):
         try:
             await engine.open()
             await self._failover.adopt(self._executor)  # of an earlier process with this id: that of the host's DBOS
-            await self._warn()
+            await self._executions.warn()
         except Exception as error:  # noqa: BLE001 - the caller raises it
             return error
         await _started(stack, self._poll, self._keep, self._executions.claim_all)
@@ -192,23 +192,6 @@ class DurableRuns(LoggedRuns):
 
     async def _poll(self) -> None:
         await self._changes.poll(self._on_change, lambda: True)
-
-    async def _warn(self) -> None:
-        if not self.concurrency:
-            return
-        out_of_reach = self._log.out_of_reach
-        for version, agent, number in await self._access.call(out_of_reach, self.version, list(self.drivers.known)):
-            logger.warning(
-                "%d runs of the version %r with the agent %r have not ended; they wait for a process of that version with that "
-                "agent (this one has the version %r)",
-                number, version, agent, self.version, extra=NO_RUN,
-            )  # fmt: skip
-        if has_rate_limits(self.drivers.swarm):
-            logger.warning(
-                "the RateLimits of the swarm hold for this process alone; give each process its share of them, or limit the "
-                "runs of all processes with global_concurrency or starts_per",
-                extra=NO_RUN,
-            )
 
     async def drain(self, seconds: float) -> None:
         """Start no more runs here. Those that run after so many seconds are left to the other processes, or to the next one.

@@ -1,4 +1,4 @@
-"""The engine: DBOS, embedded in this process. The only module that imports dbos.
+"""The engine: DBOS, embedded in this process. Only this module and `_steps` import dbos.
 
 Decides how DBOS is set up. Every call of it runs in a context of its own: inside a workflow, DBOS would record the call as a step
 of that run. No value is pickled.
@@ -12,11 +12,11 @@ import functools
 import importlib.util
 import json
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -26,7 +26,7 @@ from aswarm._json import is_object
 from aswarm._text import how_to_install
 
 if TYPE_CHECKING:
-    from dbos import StepReservation
+    pass
 
 logger = logging.getLogger("aswarm")
 T = TypeVar("T")
@@ -226,130 +226,11 @@ class Engine:
         await _outside(lambda: self._api.cancel_workflow_async(run_id))
 
 
-class Place(Protocol):
-    """The place of a step among those of its run."""
-
-    @property
-    def step_id(self) -> int:
-        """Its number."""
-        ...
-
-
-class Steps:
-    """The steps of one run in this process. `recorded`: the outputs of those that were recorded before, by number."""
-
-    is_over = False  # whether nothing may be recorded any more
-
-    def __init__(self, recorded: Mapping[int, Any] | None = None) -> None:
-        self._recorded = recorded or {}
-        self._unseen = set(self._recorded)
-
-    @property
-    def is_replayed(self) -> bool:
-        """Whether the run has come past all steps that were recorded before."""
-        return not self._unseen
-
-    def reserve(self) -> Place:
-        """The next number. The order of these calls must be the same in each attempt."""
-        from dbos import DBOS  # noqa: PLC0415 - as above
-
-        return DBOS.reserve_step()
-
-    def is_recorded(self, place: Place) -> bool:
-        """Whether an earlier attempt has recorded the step at this place."""
-        return place.step_id in self._recorded
-
-    def output(self, place: Place) -> Any:
-        """What an earlier attempt has recorded at this place, without a check of its name."""
-        return self._recorded[place.step_id]
-
-    def see(self, place: Place) -> None:
-        """Note that the run has come past this place."""
-        self._unseen.discard(place.step_id)
-
-    async def require_open(self) -> None:
-        """Return if the run may do something that is not recorded yet."""
-
-    async def record(self, place: Place, name: str, data: str = "") -> str:
-        """Record a step, and wait until the database has it. Returns what an earlier attempt has recorded, if it has.
-
-        Raises ConfigurationError if that was another step, and what `is_lost` knows if another process has recorded it meanwhile.
-        """
-        from dbos import error as errors  # noqa: PLC0415 - of an extra
-
-        is_written = False
-
-        def output() -> str:
-            nonlocal is_written
-            is_written = True
-            return data
-
-        reserved = cast("StepReservation", place)
-        try:
-            found = await reserved.run_async({"name": name}, output)
-            self.see(place)
-            if not is_written and not self.is_recorded(place):
-                raise errors.DBOSWorkflowConflictIDError(name)
-            return found  # noqa: TRY300 - it belongs to the check
-        except errors.DBOSUnexpectedStepError as error:
-            if not self.is_recorded(place):
-                raise errors.DBOSWorkflowConflictIDError(name) from error
-            raise ConfigurationError(
-                f"the run cannot be continued: its step {place.step_id} is {name!r} now, and another one was recorded "
-                f"({error}). The agents, their middleware or the version of aswarm have changed since the run began; run the "
-                "version that began it, or cancel the run"
-            ) from error
-
-
-class RecordedSteps(Steps):
-    """The steps of a run that is over: nothing is recorded any more. `stop`: cancels the task when all has been replayed."""
-
-    is_over = True
-
-    def __init__(self, recorded: Mapping[int, Any], stop: Callable[[], None]) -> None:
-        super().__init__(recorded)
-        self._stop = stop
-        self._places = 0
-
-    def reserve(self) -> Place:
-        """As above."""
-        self._places += 1
-        return _Numbered(self._places)
-
-    async def require_open(self) -> None:
-        """Stop: the run may do nothing more."""
-        self._stop()
-        await anyio.sleep_forever()
-
-    async def record(self, place: Place, name: str, data: str = "") -> str:  # noqa: ARG002 - of the other class
-        """What is recorded."""
-        return str(self._recorded.get(place.step_id, data))
-
-
-@dataclass(frozen=True, slots=True)
-class _Numbered:
-    step_id: int
-
-
 # --- DBOS ---
 
 
 def _queue_of(executor: str) -> str:
     return f"aswarm-{executor}"
-
-
-def is_lost(error: BaseException) -> bool:
-    """Whether DBOS says that another process runs this run now."""
-    from dbos import error as errors  # noqa: PLC0415 - of an extra
-
-    return isinstance(error, errors.DBOSWorkflowConflictIDError)
-
-
-def is_cancelled(error: BaseException) -> bool:
-    """Whether DBOS says that the workflow was cancelled."""
-    from dbos import error as errors  # noqa: PLC0415 - of an extra
-
-    return isinstance(error, errors.DBOSWorkflowCancelledError)
 
 
 def _dbos_of_host() -> Any:

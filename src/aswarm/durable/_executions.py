@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import anyio
 
 from aswarm._errors import RunError
+from aswarm._run.handlers import NO_RUN
+from aswarm._swarm import has_rate_limits
 from aswarm.serve._live import LiveRun
 
 from ._attempt import RunAttempt
@@ -45,6 +47,25 @@ class Executions:
         self._wake = anyio.Event()
         self._closing: set[str] = set()
         self._last_attempts = anyio.Lock()
+
+    async def warn(self) -> None:
+        """Log which runs this process cannot execute, and which limits are its alone."""
+        runs = self._runs
+        if not self._at_once:
+            return
+        out_of_reach = runs._log.out_of_reach
+        for version, agent, number in await runs._access.call(out_of_reach, runs.version, list(runs.drivers.known)):
+            logger.warning(
+                "%d runs of the version %r with the agent %r have not ended; they wait for a process of that version with that "
+                "agent (this one has the version %r)",
+                number, version, agent, runs.version, extra=NO_RUN,
+            )  # fmt: skip
+        if has_rate_limits(runs.drivers.swarm):
+            logger.warning(
+                "the RateLimits of the swarm hold for this process alone; give each process its share of them, or limit the "
+                "runs of all processes with global_concurrency or starts_per",
+                extra=NO_RUN,
+            )
 
     # --- claiming ---
 

@@ -26,7 +26,7 @@ from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._wire.request import CompletionRequest
 from aswarm._wire.whole import as_one_chunk, whole_message
 
-from ._engine import Steps
+from ._steps import Steps
 
 _SECONDS_WHEN_CANCELLED = 10.0
 
