@@ -40,7 +40,7 @@ async def test_an_opening_that_is_cancelled_closes_everything(tmp_path: Path, mo
             scope.cancel()
             await anyio.sleep(60)
 
-        monkeypatch.setattr("aswarm.durable._durable_runs.DurableRuns._warn", cancelled)
+        monkeypatch.setattr("aswarm.durable._executions.Executions.warn", cancelled)
         async with durable(tmp_path, [], Shop()):
             pass
     assert scope.cancelled_caught
