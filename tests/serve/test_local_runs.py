@@ -249,7 +249,7 @@ async def test_a_log_that_cannot_be_written_ends_no_run(
     async with opened(tmp_path, [call("slow"), "Done."], workshop, silent_seconds=0.06) as place:
         run = await place.start()
         await workshop.began.wait()
-        for name in ("append", "renew", "forget", "touch"):
+        for name in ("append", "renew", "old", "touch"):
             monkeypatch.setattr(place.runs._log, name, fail)  # type: ignore[attr-defined]
         place.runs._foreign["other"] = 1  # type: ignore[attr-defined]
         while not all(text in caplog.text for text in ("leases of runs", "old runs", "readers of runs")):
