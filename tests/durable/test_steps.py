@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -203,6 +204,30 @@ async def test_locks_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("os.name", "nt")
     with pytest.raises(ConfigurationError, match="POSIX"):
         FileLeases("runs.db")
+
+
+async def test_a_lock_that_is_deleted_in_this_moment_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process has taken over the runs of the dead one; and a file system without locks is a mistake."""
+    leases, flock = FileLeases(str(tmp_path / "runs.db")), fcntl.flock
+
+    def lock_deleted(file: int, operation: int) -> None:
+        leases._file("dead").unlink()
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", lock_deleted)
+    assert not leases.take("dead")
+
+    def lock_none(file: int, operation: int) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", lock_none)
+    with pytest.raises(ConfigurationError, match="No locks available"):
+        await leases.hold("me")
+    monkeypatch.undo()
+    assert leases.take("dead")
+    await leases.aclose()
 
 
 @pytest.mark.parametrize(("package", "url"), [("psycopg", "postgresql://x"), ("dbos", "sqlite:///runs.db")])

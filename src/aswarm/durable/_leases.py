@@ -87,14 +87,19 @@ class FileLeases:
         if not self.take(executor):
             raise ConfigurationError(SAME_ID.format(executor))
 
-    def _lock(self, file: int) -> bool:
+    def _lock(self, file: int, executor: str) -> bool:
         import fcntl  # noqa: PLC0415 - of POSIX only
 
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        return True
+        except OSError as error:
+            raise ConfigurationError(
+                f"the file system of {self._path} has no locks for durable runs: {error}"
+            ) from error
+        # Another process may have locked and deleted the file since it was opened.
+        return self._file(executor).exists() and os.path.samestat(os.fstat(file), self._file(executor).stat())
 
     def take(self, executor: str) -> bool:
         """See `Leases`."""
@@ -102,11 +107,15 @@ class FileLeases:
             file = os.open(self._file(executor), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError:
             return False
-        if not self._lock(file):
-            os.close(file)
-            return False
-        self._held[executor] = file
-        return True
+        is_locked = False
+        try:
+            is_locked = self._lock(file, executor)
+        finally:
+            if not is_locked:
+                os.close(file)
+        if is_locked:
+            self._held[executor] = file
+        return is_locked
 
     def drop(self, executor: str) -> None:
         """See `Leases`."""
