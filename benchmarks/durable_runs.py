@@ -156,7 +156,10 @@ def waiting(made: Databases, given: argparse.Namespace) -> None:
                     command, check=True, stdout=subprocess.DEVNULL
                 )
                 rounds[-1]["aswarm runs list"] = time.perf_counter() - begun
-            cells = [spread([each[name] for each in rounds], 1 if name == "grown" else 3) for name in names]
+            cells = [
+                spread([each[name] for each in rounds], {"grown": 1, "aswarm runs list": 1}.get(name, 3))
+                for name in names
+            ]
             print(f"| {store} | {total} | {size:.0f} | {' | '.join(cells)} |", flush=True)
 
 

@@ -276,8 +276,6 @@ class DurableRuns(LoggedRuns):
             self._check_open()
             await self._close_expired()
             await anyio.sleep(_LOOK_EVERY)
-            if record.id not in self._live:
-                await self._access.call(self._log.withdraw_begun, record.id)
             record = await super()._begin(new, driver)
         return record
 
@@ -290,9 +288,6 @@ class DurableRuns(LoggedRuns):
         try:
             claims = self._executions.reserve(live.record.id)
             is_claimed = await self._access.call(self._log.begun, live.record.id, row, queued, claims=claims)
-        except self._log.errors:  # it may be recorded all the same, and the caller may be unable to withdraw it
-            self._failover.put_back_later(live.record.id)
-            raise
         finally:
             if not is_claimed:
                 self._executions.release(live.record.id)

@@ -30,19 +30,11 @@ class Failover:
         self._leases = leases
         self._engine = engine
         self._looking = anyio.Lock()
-        self._unsure: set[str] = set()
-
-    def put_back_later(self, run_id: str) -> None:
-        """Put a run of this process into the queue at the next look, if it is recorded: the database has not said so."""
-        self._unsure.add(run_id)
 
     async def take_over(self) -> bool:
         """Put the runs of all dead processes into the queue. Returns whether one of them is over."""
         is_over = False
         async with self._looking:  # this process has a lock of another one once, or not at all
-            for run_id in list(self._unsure):
-                await self._access.call(self._log.put_back, run_id)
-                self._unsure.discard(run_id)
             for executor in await self._access.call(self._log.owners):
                 with anyio.CancelScope(shield=True):  # the lock that was taken is given up again
                     is_over |= await self._take_over_from(executor)

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, NamedTuple
 
 from aswarm.serve._entries import now
-from aswarm.serve._log import INSERT_ENTRIES, RECORD, TABLES, Ending, LogRow, RunLog, record_of
+from aswarm.serve._log import INSERT_ENTRIES, RECORD, TABLES, LogRow, RunLog, record_of
 from aswarm.serve._runs import RunNotFound, RunRecord
 
 _IDS_AT_ONCE = 500
@@ -248,13 +248,9 @@ class DurableLog(RunLog):
                 execute(f"UPDATE aswarm_run SET owner = ? WHERE id IN {these}", self.owner, *some)
         return [Adopted(record_of(row[:-1]), row[-1]) for row in rows]
 
-    def end(self, run_id: str, row: LogRow, ending: Ending) -> bool:
-        """Write the last entry of a run that this process owns and does not execute. Returns whether it was its owner."""
-        return not self.append({run_id: row}, {run_id: ending})
-
     def all_records(self, status: str | None, limit: int) -> list[RunRecord]:
         """The newest runs of all users. With the status "waiting", those that wait for an answer, and have got none."""
-        where = {None: "", "waiting": f"WHERE {self._waits}"}.get(status, "WHERE status = ?")
+        where = {None: "", "waiting": f"WHERE reason = 'waiting' AND {self._waits}"}.get(status, "WHERE status = ?")
         values = [status] * where.count("?")
         rows = self._rows(
             f"SELECT {RECORD} FROM aswarm_run {where} ORDER BY started DESC, {self._order} DESC LIMIT ?", *values, limit
@@ -293,15 +289,6 @@ class DurableLog(RunLog):
     def _forgettable(self) -> str:
         """As of `RunLog`: only runs of a user of a service, and none that waits for an answer."""
         return f"status <> 'running' AND \"user\" <> '{NO_USER}' AND NOT ({self._waits})"
-
-    def withdraw_begun(self, run_id: str) -> None:
-        """Delete a run of this process that is not recorded: the connection was lost when it began."""
-        if self.is_owner(run_id) and not self.is_recorded(run_id):
-            self.withdraw(run_id)
-
-    def is_recorded(self, run_id: str) -> bool:
-        """Whether the run has what another process needs to execute it."""
-        return bool(self._rows("SELECT 1 FROM aswarm_run_work WHERE run = ?", run_id))
 
     def purgeable(self, seconds: float) -> Purgeable:
         """The runs that ended so many seconds ago or before, with the conversations that they have begun for themselves.
