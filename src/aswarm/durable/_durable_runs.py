@@ -69,16 +69,20 @@ class DurableRuns(LoggedRuns):
     has the runs, their steps, their logs and the conversations. `version`: of the code of the agents. A process executes only
     runs of its own version, so give code that would answer otherwise another one.
 
-    `concurrency`: runs at once in this process, 0 for a process that executes none; further ones wait in the queue.
-    `global_concurrency`: in all processes together. `starts_per`: `(n, seconds)`, at most n runs begin in so many seconds, in all
-    processes together. Both are kept in the database: None leaves what is there, and math.inf as the number takes the limit away. `max_deaths`: a run that was executed by so many processes when they died is not taken over again.
-    `failover_seconds`: how often a process looks for runs of dead ones. `poll_seconds`: how often it looks at the queue.
-    `threads`: how many the engine may use. `sync`: "full" makes SQLite wait for the disk, so that a power failure loses nothing.
-    `limits`: as of `aswarm.serve`; by default there are none but 24 hours for a run. Its seconds count while a process executes
-    it, and from the start again in another process. `error_text`: the text of an error for readers.
+    `concurrency`: how many runs this process executes at once, 0 for a process that executes none; others wait in the queue.
+    `global_concurrency`: how many all processes together execute at once. `starts_per`: (n, seconds), at most n runs begin in so
+    many seconds in all processes together. Both are kept in the database: None leaves what is there, math.inf takes it away.
+    `max_deaths`: a run that was executed by so many processes when they died is not executed again. `failover_seconds`: how often
+    a process looks for dead ones. `poll_seconds`: how often it looks for what it cannot be told. `threads`: how many DBOS may use.
+    `sync`: "full" makes SQLite wait for the disk, so that a power failure loses nothing. `limits`: as of `aswarm.serve`; by default
+    there are none but 24 hours for a run. Its seconds count while a process executes the run, from 0 in each process.
+    `error_text`: the text of an error for readers.
 
-    Needs the extra `durable`, and asyncio. One per process: DBOS, the engine, is one object for the process. If the host has
-    started DBOS, it is used, with its database for the steps.
+    Needs the extra `durable`, and asyncio. One that executes runs per process: DBOS, the engine, is one object for the process. If
+    your program has started DBOS, that one is used, with its database for the steps.
+
+    Raises ConfigurationError for a URL or a number that cannot be used, and for a missing package; when it is opened, for a
+    database that cannot be used, without asyncio, and if this process executes durable runs already.
     """
 
     _left_because = HANDED_BACK
@@ -125,7 +129,10 @@ class DurableRuns(LoggedRuns):
         self._ends = Ends(lambda run_ids: self._access.call(self._log.ended, run_ids))
 
     def as_client(self) -> DurableRuns:
-        """The same runs for a process that executes none: it starts, reads, cancels and answers them."""
+        """Let this process execute none of the runs: it starts, reads, cancels and answers them. Returns this object.
+
+        Raises RuntimeError if the runs are open.
+        """
         if self._is_open:
             raise RuntimeError("these runs are open; make the client first")
         self.concurrency = 0
