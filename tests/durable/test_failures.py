@@ -742,3 +742,20 @@ async def test_a_process_that_died_before_it_wrote_anything(tmp_path: Path, shop
         stored = await runs.store.load("-/r")
     assert stored is not None
     assert [message["content"] for message in stored.messages] == ["Hi!", "Hello."]
+
+
+@pytest.mark.asyncio
+async def test_records_that_cannot_be_replayed_do_not_keep_a_run_from_being_stopped(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its conversation does not get what it has done; a warning says so."""
+    async with durable(tmp_path, [call("slow")], shop) as runs:
+        await runs.start("Boss", "Hi!", run_id="r")
+        with anyio.fail_after(60):
+            await shop.began.wait()
+        die(runs)
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        monkeypatch.setattr(client._engine, "recorded", Failing(None, DISK))
+        with anyio.fail_after(60):
+            assert (await (await client.run("r")).cancel()).stop == "cancelled"
+    assert "what the run r has recorded is not in its conversation" in caplog.text
