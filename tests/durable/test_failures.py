@@ -32,6 +32,7 @@ from aswarm.durable._replay import Replay
 from aswarm.guards import Block, guard_input
 from aswarm.serve import Entry, Limits, NewRun, Run, RunActive, RunNotFound, ShuttingDown
 from aswarm.serve._entries import now
+from aswarm.serve._live import LiveRun
 from aswarm.serve._log import LogRow
 from aswarm.testing import ScriptedModel, call
 
@@ -219,6 +220,22 @@ async def test_every_write_waits_for_the_disk_if_asked(tmp_path: Path, shop: Sho
     """The log of the runs, and not only the steps."""
     async with durable(tmp_path, [], shop, concurrency=0, sync=sync) as runs:
         assert await runs._access.call(runs._log._rows, "PRAGMA synchronous") == [(number,)]
+
+
+@pytest.mark.asyncio
+async def test_numbers_that_no_entry_has_are_not_the_last_one(tmp_path: Path, shop: Shop) -> None:
+    """An execution counts from behind a gap. Until it adds something, and once it has lost the run, the log knows the last number."""
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        await client.start("Boss", "Hi!", run_id="r")
+        live = LiveRun(await client.get("r", user="-"))
+        live.begin_at(10_001)
+        client._live["r"] = live
+        assert (await client.get("r", user="-")).last == 0
+        live.add(Entry(10_001, 0, "TurnStarted", {}))
+        assert (await client.get("r", user="-")).last == 10_001
+        live.fence()
+        assert (await client.get("r", user="-")).last == 0
+        del client._live["r"]
 
 
 @pytest.mark.asyncio

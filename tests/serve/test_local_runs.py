@@ -857,3 +857,24 @@ async def test_a_block_that_is_cancelled_closes_everything() -> None:
             await anyio.sleep(60)
     assert scope.cancelled_caught
     assert closed == ["second", "first", "third"]
+
+
+@pytest.mark.anyio
+async def test_the_end_is_found_behind_numbers_that_the_log_never_got() -> None:
+    """An execution that has lost its run has shown them; where there is no end at all, the log has been deleted."""
+    end = Entry(1, 0, "RunStopped", {"reason": "cancelled"})
+
+    class Lost:
+        lasts = [10_001, 1, 7, 7]
+
+        async def get(self, run_id: str, *, user: str) -> RunRecord:
+            return RunRecord(run_id, user, None, None, "stopped", 0, last=self.lasts.pop(0))
+
+        async def read(self, run_id: str, after: int, *, user: str) -> list[Entry]:
+            return [end] if after == 0 else []
+
+    runs: Any = Lost()
+    run = Run(runs, RunRecord("r", "ann", None, None, "running", 0))
+    assert await run.result() == end
+    with pytest.raises(RunNotFound):
+        await run.result()

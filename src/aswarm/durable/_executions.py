@@ -127,6 +127,7 @@ class Executions:
         try:
             if (status := await begin(run_id)) is None:
                 return
+            self.release(run_id)
             await self.close(
                 run_id, error=RunError(f"its workflow has the status {status} in DBOS, and its log has no end")
             )
@@ -186,8 +187,8 @@ class Executions:
         A run that has begun, and whose agent this process does not have, is left to the others.
         """
         runs = self._runs
-        if run_id in self.running or run_id in self._closing:
-            return
+        if run_id in self.running or run_id in self._closing or self.is_reserved(run_id):
+            return  # an execution that begins now notices by itself that it is to be stopped
         self._closing.add(run_id)
         try:
             agents = list(runs.drivers.known)

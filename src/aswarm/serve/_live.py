@@ -80,6 +80,11 @@ class LiveRun(LiveEntries):
         """Count the entries from here: the log has those before, up to `record.last`, and another process has written them."""
         self._first = self._written = self._begins = number
 
+    @property
+    def last_seen(self) -> int:
+        """The number of the last entry that a reader may have. The numbers before those of this process may have a gap."""
+        return self.last if self.last >= self._begins else self.record.last
+
     def cancel(self, reason: str) -> None:
         """Stop the run. The first reason counts."""
         if self.reason is None:

@@ -212,7 +212,7 @@ class LoggedRuns(ABC):
         """See `Runs.get`."""
         record = await self._access.call(self._log.find, run_id, user)
         live = self._live.get(run_id)
-        return record if live is None else replace(record, last=live.last)
+        return record if live is None or live.is_fenced else replace(record, last=live.last_seen)
 
     async def list(self, *, user: str, conversation: str | None = None, limit: int = 100) -> list[RunRecord]:
         """See `Runs.list`."""

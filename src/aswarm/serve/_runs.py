@@ -248,11 +248,14 @@ class Run:
 
         Raises RunNotFound if the log has been deleted.
         """
-        after = max(-1, (await self._runs.get(self.id, user=self.record.user)).last - 1)
-        while batch := await self.read(after):
-            if batch[-1].is_last:
-                return batch[-1]
-            after = batch[-1].seq
+        last: int | None = None
+        # An execution that has lost the run may have shown numbers that the log never gets.
+        while last != (last := (await self._runs.get(self.id, user=self.record.user)).last):
+            after = max(-1, last - 1)
+            while batch := await self.read(after):
+                if batch[-1].is_last:
+                    return batch[-1]
+                after = batch[-1].seq
         raise RunNotFound(self.id)
 
     async def cancel(self, reason: str = "cancelled") -> Entry:
