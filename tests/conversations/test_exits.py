@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -216,15 +217,24 @@ async def test_a_run_that_is_left_in_a_tool(store: Store) -> None:
 async def test_a_run_that_is_cancelled(store: Store) -> None:
     """In a plain function, which cannot be stopped: its result is kept."""
 
+    began = threading.Event()
+
     def slow() -> str:
         """Be slow."""
-        time.sleep(0.3)
+        began.set()
+        time.sleep(0.2)
         return "slow"
 
+    async def cancel() -> None:
+        while not began.is_set():
+            await anyio.sleep(0.01)
+        group.cancel_scope.cancel()
+
     chat = chat_of(store, Agent(functions=[slow]), call("slow"), "unreachable")
-    with anyio.move_on_after(0.1) as scope:
+    async with anyio.create_task_group() as group:
+        group.start_soon(cancel)
         await chat.run("Go")
-    assert scope.cancelled_caught
+    assert group.cancel_scope.cancelled_caught
     stored = await chat.load()
     assert (stored.stop, await answers(store)) == ("cancelled", ["slow"])
 
