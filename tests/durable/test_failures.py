@@ -126,6 +126,52 @@ async def test_a_run_that_could_not_begin_begins_later(
 
 
 @pytest.mark.asyncio
+async def test_a_run_that_cannot_begin_holds_up_no_other(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process tries it again after a second, and executes the ones behind it meanwhile."""
+    async with durable(tmp_path, ["Hello."], shop, concurrency=1) as runs:
+        start = runs._engine.start
+        attempts: list[str] = []
+
+        async def begin(run_id: str) -> None:
+            attempts.append(run_id)
+            if run_id == "bad":
+                raise RuntimeError("no")
+            await start(run_id)
+
+        monkeypatch.setattr(runs._engine, "start", begin)
+        await runs.start("Boss", "Hi!", run_id="bad")
+        with anyio.fail_after(60):
+            assert (await (await runs.start("Boss", "Hi!", run_id="good")).result()).text == "Hello."
+    assert attempts.count("bad") < 10
+    assert "could not begin" in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_a_claim_whose_answer_was_lost_is_given_back(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database has written it; the process does not know, and lives."""
+    monkeypatch.setattr("aswarm.durable._executions._CLAIM_SECONDS", 0)
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        claim = runs._log.claim
+
+        def lost(*args: Any) -> Any:
+            found = claim(*args)
+            if found:
+                monkeypatch.setattr(runs._log, "claim", claim)
+                raise DISK
+            return found
+
+        monkeypatch.setattr(runs._log, "claim", lost)
+        async with durable(tmp_path, [], shop, concurrency=0) as client:
+            run = await client.start("Boss", "Hi!", run_id="r")
+            with anyio.fail_after(60):
+                assert (await run.result()).text == "Hello."
+
+
+@pytest.mark.asyncio
 async def test_a_run_whose_workflow_is_over_has_failed(
     tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

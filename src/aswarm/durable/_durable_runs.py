@@ -360,6 +360,7 @@ class DurableRuns(LoggedRuns):
         forgotten = anyio.current_time()
         while True:
             try:
+                await self._executions.put_back_lost()
                 await self._close_expired()
                 await self._apply_cancel_requests()  # those that were adopted may be asked to stop
                 if self.limits is not _LIMITS and anyio.current_time() - forgotten > _FORGET_EVERY:

@@ -17,6 +17,7 @@ import anyio
 from aswarm._errors import RunError
 from aswarm._run.handlers import NO_RUN
 from aswarm._swarm import has_rate_limits
+from aswarm.serve._entries import now
 from aswarm.serve._live import LiveRun
 
 from ._attempt import RunAttempt
@@ -31,6 +32,7 @@ logger = logging.getLogger("aswarm")
 
 _CLAIM_SECONDS = 30  # DBOS of a host may give a claimed run to another process; after that it does not count here
 _PAUSE = 0.01
+_SECONDS_AFTER_FAILURE = 1.0
 
 
 class Executions:
@@ -44,6 +46,7 @@ class Executions:
         self._runs = runs
         self._at_once = at_once
         self._claimed: dict[str, float] = {}  # runs that are about to begin here: when room was reserved
+        self._failed: dict[str, float] = {}  # runs that could not begin here: until when they are left to the others
         self._wake = anyio.Event()
         self._closing: set[str] = set()
         self._last_attempts = anyio.Lock()
@@ -114,10 +117,17 @@ class Executions:
         runs, room = self._runs, self._room
         if room <= 0:
             return False
-        claims = await runs._access.call(runs._log.claim, room, runs.version, list(runs.drivers.known))
+        self._failed = {run_id: until for run_id, until in self._failed.items() if until > anyio.current_time()}
+        agents, without = list(runs.drivers.known), list(self._failed)
+        claims = await runs._access.call(runs._log.claim, room, runs.version, agents, without)
         for claim in claims:
             await self.begin(claim)
         return bool(claims)
+
+    async def put_back_lost(self) -> None:
+        """Put the runs into the queue that the database has given to this process, without telling it so."""
+        known = [*self._claimed, *self.running]
+        await self._runs._access.call(self._runs._log.put_back_claims, now() - _CLAIM_SECONDS * 1000, but=known)
 
     async def begin(self, claim: Claim) -> None:
         """Begin a run that this process has claimed; put it back into the queue if that fails."""
@@ -133,6 +143,7 @@ class Executions:
             )
         except Exception:  # of the database, in the words of any of three packages
             logger.exception("the run %s could not begin; another attempt follows", run_id, extra=_fields(run_id))
+            self._failed[run_id] = anyio.current_time() + _SECONDS_AFTER_FAILURE
             await self._put_back(run_id)
         self.leave(run_id)
 

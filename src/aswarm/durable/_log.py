@@ -115,17 +115,22 @@ class DurableLog(RunLog):
                 return True
         return False
 
-    def claim(self, most: int, version: str, agents: Sequence[str]) -> list[Claim]:
-        """Become the owner of runs in the queue that have this version and one of these agents: the oldest ones first."""
-        fits = f"{_QUEUED} AND w.version = ? AND w.first_agent IN ({', '.join('?' * len(agents))})"
-        if not self._rows(f"SELECT 1 {fits} LIMIT 1", version, *agents):
+    def claim(self, most: int, version: str, agents: Sequence[str], without: Sequence[str] = ()) -> list[Claim]:
+        """Become the owner of runs in the queue that have this version and one of these agents: the oldest ones first.
+
+        `without`: runs that stay in the queue.
+        """
+        fits = (
+            f"{_QUEUED} AND w.version = ? AND w.first_agent IN ({_marks(agents)}) AND w.run NOT IN ({_marks(without)})"
+        )
+        if not self._rows(f"SELECT 1 {fits} LIMIT 1", version, *agents, *without):
             self.is_limited = False
             return []
         with self._claiming() as execute:
             oldest = f"SELECT w.run, w.claims {fits} ORDER BY r.started, r.{self._order} LIMIT ?{self._skip_locked}"
             allowed = self._allowed(most)
             self.is_limited = allowed < most
-            found = [Claim(run, not claims) for run, claims in execute(oldest, version, *agents, allowed)]
+            found = [Claim(run, not claims) for run, claims in execute(oldest, version, *agents, *without, allowed)]
             for claim in found:
                 execute(_CLAIMED, now(), claim.run_id)
                 execute("UPDATE aswarm_run SET owner = ? WHERE id = ?", self.owner, claim.run_id)
@@ -158,9 +163,22 @@ class DurableLog(RunLog):
             mine = "run IN (SELECT id FROM aswarm_run WHERE id = ? AND owner = ?)"
             execute(f"UPDATE aswarm_run_work SET state = 'queued' WHERE {mine}", run_id, self.owner)
 
+    def put_back_claims(self, before: int, *, but: Sequence[str]) -> None:
+        """Put the runs into the queue that this process has claimed before this time (ms), and does not know any more.
+
+        The database had written the claim, and its answer was lost.
+        """
+        with self._writing() as execute:
+            mine = "SELECT id FROM aswarm_run WHERE owner = ? AND status = 'running'"
+            execute(
+                f"UPDATE aswarm_run_work SET state = 'queued' WHERE state = 'claimed' AND claimed < ? AND run IN ({mine}) "
+                f"AND run NOT IN ({_marks(but)})",
+                before, self.owner, *but,
+            )  # fmt: skip
+
     def out_of_reach(self, version: str, agents: Sequence[str]) -> list[tuple[str, str, int]]:
         """How many runs in the queue are not for a process of this version with these agents: version, agent and number."""
-        other = f"(w.version <> ? OR w.first_agent NOT IN ({', '.join('?' * len(agents))}))"
+        other = f"(w.version <> ? OR w.first_agent NOT IN ({_marks(agents)}))"
         return self._rows(
             f"SELECT w.version, w.first_agent, count(*) {_QUEUED} AND {other} GROUP BY w.version, w.first_agent",
             version,
@@ -313,3 +331,7 @@ class DurableLog(RunLog):
     def tables(self) -> list[str]:
         """The statements that make the tables."""
         return [*TABLES.split(";\n"), _WORK, _LIMITS, *_INDEXES.split(";\n")]
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values)) or "''"  # no id is empty
