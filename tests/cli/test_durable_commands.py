@@ -139,6 +139,24 @@ def test_mistakes_are_told(arguments: list[str], text: str) -> None:
     assert text in " ".join(result.stderr.split())
 
 
+def test_a_run_that_no_worker_can_stop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has begun, and the URL of a database has no agents to write its history; with the agents it is stopped."""
+
+    async def begun() -> None:
+        swarm = AsyncSwarm(ScriptedModel([]).client())
+        client = DurableRuns(swarm, agents=Agent(name="Boss"), store=URL, version="1", concurrency=0)
+        async with client as runs:
+            await runs.start("Boss", "Hi!", run_id="a")
+            assert runs._log.take("a") is not None
+
+    asyncio.run(begun())
+    monkeypatch.setattr("aswarm.cli._runs._SECONDS_FOR_OTHERS", 0.3)
+    result = invoke("runs", "cancel", URL, "a")
+    assert result.exit_code == 2
+    assert "give module:attribute" in " ".join(result.stderr.split())
+    assert '"stopped"' in invoke("runs", "cancel", "shop:runs", "a").stdout
+
+
 def test_a_question_is_answered_with_json() -> None:
     """Any JSON; a call that does not wait is refused."""
     at_work([call("pay", call_id="p", amount=5)], "a")

@@ -226,6 +226,14 @@ async def test_so_many_runs_begin_in_some_seconds(tmp_path: Path, shop: Shop) ->
         assert anyio.current_time() - began > 0.25
 
 
+@pytest.mark.parametrize("starts", [(0, 60), (-1, 60), (5, -1), (math.nan, 1), (5, math.inf)], ids=str)
+async def test_a_limit_of_starts_must_let_runs_begin(starts: tuple[float, float], shop: Shop) -> None:
+    """It would be kept in the database, for all processes."""
+    swarm = AsyncSwarm(ScriptedModel([]).client())
+    with pytest.raises(ConfigurationError, match="starts_per"):
+        DurableRuns(swarm, agents=shop.agents(), store="sqlite:///runs.db", version="1", starts_per=starts)
+
+
 async def test_a_process_claims_what_it_has_room_for(tmp_path: Path, shop: Shop) -> None:
     """The others stay in the queue, where another process finds them."""
     async with durable(tmp_path, [call("slow"), "1", "2"], shop, concurrency=1) as runs:

@@ -260,6 +260,10 @@ async def test_a_commit_whose_answer_is_lost(url: str) -> None:
     log.close()
 
 
+async def nothing() -> None:
+    """In place of what happens when a lock is held again."""
+
+
 async def test_half_a_start_that_could_not_be_taken_back(url: str) -> None:
     """The next start takes it back, so that its id and its conversation are free."""
     log = PostgresLog(url, owner="me")
@@ -277,7 +281,7 @@ async def test_half_a_start_that_could_not_be_taken_back(url: str) -> None:
 async def test_two_processes_cannot_have_one_id(url: str) -> None:
     """The second one is refused."""
     log = PostgresLog(url, owner="me")
-    first, second = PostgresLeases(log), PostgresLeases(log)
+    first, second = PostgresLeases(log, nothing), PostgresLeases(log, nothing)
     await first.hold("me")
     with pytest.raises(ConfigurationError, match="the executor id 'me'"):
         await second.hold("me")
@@ -289,13 +293,13 @@ async def test_two_processes_cannot_have_one_id(url: str) -> None:
 async def test_a_forked_child_leaves_the_session_to_its_parent(url: str) -> None:
     """It has no socket of the parent any more; here, where no parent has it either, the session ends."""
     log, other = PostgresLog(url, owner="me"), PostgresLog(url, owner="other")
-    leases = PostgresLeases(log)
+    leases = PostgresLeases(log, nothing)
     await leases.hold("me")
-    assert not PostgresLeases(other).take("me")
+    assert not PostgresLeases(other, nothing).take("me")
     log.close()
     leases.leave_to_parent()
     with anyio.fail_after(60):
-        while not PostgresLeases(other).take("me"):
+        while not PostgresLeases(other, nothing).take("me"):
             await anyio.sleep(0.01)
     await leases.aclose()
     other.close()

@@ -177,6 +177,23 @@ async def test_a_run_survives_a_deploy(tmp_path: Path, shop: Shop) -> None:
         assert (await finished(await runs.run("r"))).text == "Seen."
 
 
+async def test_what_was_recorded_stays_though_the_code_has_changed(tmp_path: Path, shop: Shop) -> None:
+    """The run fails, and its conversation has the call that was made: the model must not make it again."""
+    async with durable(tmp_path, [call("count", number=1), call("look")], shop) as runs:
+        await runs.start("Boss", "Hi!", run_id="r")
+        with anyio.fail_after(60):
+            await shop.began.wait()
+        die(runs)
+    changed = shop.agents()[0]
+    changed.instructions = "Other ones."
+    async with durable(tmp_path, [], shop, agents=changed) as runs:
+        with pytest.raises(RunError, match="cannot be continued"):
+            await finished(await runs.run("r"))
+        stored = await runs.store.load("-/r")
+    assert stored is not None
+    assert [message["content"] for message in stored.messages if message["role"] == "tool"][:1] == ["counted 1"]
+
+
 async def test_a_run_that_kills_its_process_is_given_up(
     tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from aswarm.serve import RunRecord
 
 _STATUSES = ("running", "waiting", "finished", "failed", "stopped")
+_SECONDS_FOR_OTHERS = 30.0
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _TARGET = (
     "TARGET is module:attribute, such as agents:runs, or path/to/file.py:attribute. It names a DurableRuns, or a function without "
@@ -173,7 +174,14 @@ def cancel(target: str, run_id: str) -> None:
 
     async def work(found: DurableRuns) -> None:
         run: DurableRun = await found.find(run_id)
-        _print(_shown(await found.cancel(run.id, user=run.record.user)))
+        try:
+            with anyio.fail_after(_SECONDS_FOR_OTHERS if "://" in target else None):
+                _print(_shown(await found.cancel(run.id, user=run.record.user)))
+        except TimeoutError:
+            raise SetupError(
+                f"the run {run_id} has begun, and no worker that has its agent and version has stopped it yet; start one, or give "
+                "module:attribute with its agents"
+            ) from None
 
     _run(target, work)
 

@@ -97,8 +97,10 @@ class RunAttempt:
         elif live.reason == HANDED_BACK and not has_ended:
             self.is_left = True
         else:
-            if not has_ended and not self._steps.is_replayed:
+            if not self._steps.is_replayed and (error is not None or not has_ended):
                 await self._replay_records()
+                if isinstance(error, AswarmError) and self._driver is not None:
+                    error.response = self._driver.response_after(None) or error.response
             await self._end(live.reason or "time_limit", error)
 
     async def _replay_records(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -52,11 +53,11 @@ class Database:
 
         return PostgresLog(self.url, owner=owner)
 
-    def leases(self, log: DurableLog) -> Leases:
-        """The locks of the processes that share the database."""
+    def leases(self, log: DurableLog, on_regained: Callable[[], Awaitable[None]]) -> Leases:
+        """The locks of the processes that share the database. `on_regained`: called when the own lock was lost, and is held again."""
         if self.path is not None:
             return FileLeases(self.path)
         from ._postgres import PostgresLeases, PostgresLog  # noqa: PLC0415 - as above
 
         assert isinstance(log, PostgresLog)  # noqa: S101 - it is what `log` has opened
-        return PostgresLeases(log)
+        return PostgresLeases(log, on_regained)

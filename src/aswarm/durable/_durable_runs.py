@@ -110,6 +110,12 @@ class DurableRuns(LoggedRuns):
         _check_least(0, concurrency=concurrency)
         _check_least(1, max_deaths=max_deaths, threads=threads, global_concurrency=global_concurrency)
         _check_least(0.001, failover_seconds=failover_seconds, poll_seconds=poll_seconds)
+        if starts_per is not None:
+            number, seconds = starts_per
+            _check_least(1, **{"the number of starts_per": number})
+            _check_least(0.001, **{"the seconds of starts_per": seconds})
+            if math.isinf(seconds):
+                raise ConfigurationError("the seconds of starts_per must have an end")
         self.version = version
         self.concurrency = concurrency
         self._max_deaths = max_deaths
@@ -175,9 +181,14 @@ class DurableRuns(LoggedRuns):
                 await anyio.to_thread.run_sync(log.limit, name, amount, seconds)
         self._access = LogAccess(log)
         self._changes = Changes(lambda: self._access.call(log.data_version), seconds=0.05, errors=log.errors)
-        self._leases = self._database.leases(log)
+        self._leases = self._database.leases(log, self._executions.leave_lost)
         await self._leases.hold(self._executor)
         stack.push_async_callback(self._leases.aclose)
+        stack.push_async_callback(self._put_back_all)
+
+    async def _put_back_all(self) -> None:
+        with self._logged("the runs of this process cannot be put back; they are taken over like those of a dead one"):
+            await self._access.call(self._log.put_back_all)
 
     async def _open_engine(self, stack: AsyncExitStack) -> Exception | None:
         """Start everything that works in the background. Returns what has failed: a task group would wrap what is raised."""

@@ -111,7 +111,9 @@ class Engine:
         return _queue_of(self._settings.executor)
 
     async def _register_queue(self, api: Any) -> None:
-        seconds = self._settings.poll_seconds
+        seconds = (
+            10 * self._settings.poll_seconds
+        )  # it is used for runs that were begun before, and each look costs six statements
         await _outside(
             lambda: api.register_queue_async(self._queue, polling_interval_sec=seconds, on_conflict="always_update")
         )

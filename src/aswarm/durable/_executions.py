@@ -120,9 +120,18 @@ class Executions:
         self._failed = {run_id: until for run_id, until in self._failed.items() if until > anyio.current_time()}
         agents, without = list(runs.drivers.known), list(self._failed)
         claims = await runs._access.call(runs._log.claim, room, runs.version, agents, without)
+        self._claimed |= dict.fromkeys((claim.run_id for claim in claims), anyio.current_time())
         for claim in claims:
             await self.begin(claim)
         return bool(claims)
+
+    async def leave_lost(self) -> None:
+        """Leave the runs that others have taken over, because this process had lost its lock; and take back that it has died."""
+        runs = self._runs
+        for run_id, live in list(self.running.items()):
+            if not await runs._access.call(runs._log.is_owner, run_id):
+                await runs._access.call(runs._log.survived, run_id)
+                live.fence()
 
     async def put_back_lost(self) -> None:
         """Put the runs into the queue that the database has given to this process, without telling it so."""
@@ -236,9 +245,6 @@ class Executions:
                 live.leave()
             runs._changes.notify()
             self.look()
-        if live.is_fenced:
-            with runs._logged("a death that was none cannot be taken back"):
-                await runs._access.call(runs._log.survived, run_id)
         return not (attempt.is_left or live.is_fenced)
 
     def _live_run(self, taken: Taken) -> LiveRun:

@@ -26,7 +26,9 @@ _LIMITS = (
     "CREATE TABLE IF NOT EXISTS aswarm_run_limits (name TEXT PRIMARY KEY, amount INTEGER NOT NULL, ms INTEGER NOT NULL)"
 )
 _INDEXES = """CREATE INDEX IF NOT EXISTS aswarm_run_started ON aswarm_run (started);
-CREATE INDEX IF NOT EXISTS aswarm_run_waiting ON aswarm_run (started) WHERE reason = 'waiting'"""
+CREATE INDEX IF NOT EXISTS aswarm_run_waiting ON aswarm_run (started) WHERE reason = 'waiting';
+CREATE INDEX IF NOT EXISTS aswarm_run_unended ON aswarm_run (started) WHERE status = 'running';
+CREATE INDEX IF NOT EXISTS aswarm_run_claimed ON aswarm_run_work (claimed)"""
 _QUEUED = "FROM aswarm_run_work w JOIN aswarm_run r ON r.id = w.run WHERE r.status = 'running' AND w.state = 'queued'"
 _CLAIMED = "UPDATE aswarm_run_work SET state = 'claimed', claims = claims + 1, claimed = ? WHERE run = ?"
 
@@ -146,7 +148,11 @@ class DurableLog(RunLog):
                 counted = "aswarm_run ON id = run WHERE status = 'running' AND state <> 'queued'"
                 ((used,),) = self._rows(f"SELECT count(*) FROM aswarm_run_work JOIN {counted}")
             else:
-                ((used,),) = self._rows("SELECT count(*) FROM aswarm_run_work WHERE claimed > ?", now() - milliseconds)
+                # A clock that was ahead has left times that do not count.
+                recent = (now() - milliseconds, now() + 1000)
+                ((used,),) = self._rows(
+                    "SELECT count(*) FROM aswarm_run_work WHERE claimed > ? AND claimed < ?", *recent
+                )
             most = min(most, amount - used)
         return max(0, most)
 
@@ -162,6 +168,14 @@ class DurableLog(RunLog):
         with self._writing() as execute:
             mine = "run IN (SELECT id FROM aswarm_run WHERE id = ? AND owner = ?)"
             execute(f"UPDATE aswarm_run_work SET state = 'queued' WHERE {mine}", run_id, self.owner)
+
+    def put_back_all(self) -> None:
+        """Put all runs of this process into the queue: it ends, and executes none of them."""
+        with self._writing() as execute:
+            mine = "SELECT id FROM aswarm_run WHERE owner = ? AND status = 'running'"
+            execute(
+                f"UPDATE aswarm_run_work SET state = 'queued' WHERE state <> 'queued' AND run IN ({mine})", self.owner
+            )
 
     def put_back_claims(self, before: int, *, but: Sequence[str]) -> None:
         """Put the runs into the queue that this process has claimed before this time (ms), and does not know any more.

@@ -79,7 +79,7 @@ class _DurableHandlers:
         fingerprint = request_fingerprint(request)
         if self._steps.is_recorded(place):
             recorded = json.loads(await self._steps.record(place, name))
-            if changed := differences(recorded["asked"], fingerprint):
+            if not self._steps.is_over and (changed := differences(recorded["asked"], fingerprint)):
                 raise ConfigurationError(self._cannot_continue(changed))
             chunk: Mapping[str, Any] = recorded["chunk"]
             self.reserve(_calls_of(chunk))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, ClassVar
 
@@ -56,7 +56,7 @@ class PostgresLog(DurableLog):
             raise ConfigurationError(f"the log of runs cannot be in PostgreSQL: {str(error).strip()}") from error
 
     def _open(self) -> None:
-        self._connection.execute("BEGIN")
+        self._connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
         self._connection.execute("SELECT pg_advisory_xact_lock(%s)", (_TABLES_LOCK,))
         for statement in self.tables():
             if statement.strip():
@@ -110,7 +110,9 @@ class PostgresLog(DurableLog):
             yield execute
 
     def _claiming(self) -> AbstractContextManager[Any]:
-        return self._transaction("BEGIN")  # without a notification, which would cause the next attempt
+        return self._transaction(
+            "BEGIN ISOLATION LEVEL READ COMMITTED"
+        )  # without a notification, which would cause the next attempt
 
     @contextmanager
     def _reading(self) -> Generator[Any]:
@@ -177,8 +179,9 @@ class PostgresLeases:
     If it is lost, this process takes no work until it has its lock again.
     """
 
-    def __init__(self, log: PostgresLog) -> None:
+    def __init__(self, log: PostgresLog, on_regained: Callable[[], Awaitable[None]]) -> None:
         self._log = log
+        self._on_regained = on_regained
         self._own = 0
         self._connection: Any
 
@@ -213,6 +216,7 @@ class PostgresLeases:
             try:
                 if not self.is_held:
                     await self._regain()
+                    await self._on_regained()
                     logger.warning("the connection to PostgreSQL is there again", extra=NO_RUN)
                 self._log.changes += 1
                 news = self._connection.notifies()

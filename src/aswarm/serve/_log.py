@@ -130,10 +130,11 @@ class RunLog:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield self._rows
+            self._connection.execute("COMMIT")
         except BaseException:
-            self._connection.execute("ROLLBACK")
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
             raise
-        self._connection.execute("COMMIT")
 
     def _rows(self, statement: str, *values: Any) -> list[Any]:
         return self._connection.execute(statement, values).fetchall()
