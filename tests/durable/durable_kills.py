@@ -101,22 +101,25 @@ class Round:
         for worker in self.workers:
             Path(worker.process.folder, "enough").touch()
 
-    def end(self, *, may_fail: bool = False) -> str:
-        """Wait until all runs have ended, and check them. Returns what there was. Raises AssertionError for a fault."""
+    def end(self, *, is_cut_off: bool = False) -> str:
+        """Wait until all runs have ended, and check them. Returns what there was. Raises AssertionError for a fault.
+
+        `is_cut_off`: whether workers may have lost the database; then calls may have failed.
+        """
         self.enough()
         deadline = time.monotonic() + SECONDS
         folders = [Path(worker.process.folder) for worker in self.workers]
         while True:
-            found = Checked(runs_of(self.url), notes_of(folders), max_deaths=self.max_deaths)
+            found = Checked(runs_of(self.url), notes_of(folders), max_deaths=self.max_deaths, is_cut_off=is_cut_off)
             if not found.faults or time.monotonic() > deadline:
                 break
             time.sleep(0.3)
         for worker in self.workers:
             if worker.running.is_alive():
                 worker.end()
-        found = Checked(runs_of(self.url), notes_of(folders), max_deaths=self.max_deaths)
+        found = Checked(runs_of(self.url), notes_of(folders), max_deaths=self.max_deaths, is_cut_off=is_cut_off)
         assert not found.faults, f"{self.name}: {found.faults[:20]}, see {self.folder}"
-        assert may_fail or not found.counts["failed"], f"{self.name}: calls have failed, see {self.folder}"
+        assert is_cut_off or not found.counts["failed"], f"{self.name}: calls have failed, see {self.folder}"
         return ", ".join(f"{name} {number}" for name, number in sorted(found.counts.items()) if number)
 
 
@@ -198,7 +201,7 @@ def restart(given: Round, _: int) -> str:
     for _ in range(3):
         time.sleep(given.rand.uniform(1, 3))
         given.server.restart(given.rand.random())
-    return given.end(may_fail=True)
+    return given.end(is_cut_off=True)
 
 
 def cut(given: Round, kills: int) -> str:
@@ -209,7 +212,7 @@ def cut(given: Round, kills: int) -> str:
         given.server.cut()
         if number % 3 == 0:
             given.kill(given.rand.choice(workers))
-    return given.end(may_fail=True)
+    return given.end(is_cut_off=True)
 
 
 class Server:

@@ -39,11 +39,18 @@ class Ended:
 class Checked:
     """What has been found. `faults`: must be empty. `counts`: by what was counted, such as "ended" and "unknown"."""
 
-    def __init__(self, runs: Iterable[Ended], notes: Iterable[str], *, max_deaths: int = 0) -> None:
-        """`notes`: those of all processes, in the order of their times, without these."""
+    def __init__(
+        self, runs: Iterable[Ended], notes: Iterable[str], *, max_deaths: int = 0, is_cut_off: bool = False
+    ) -> None:
+        """`notes`: those of all processes, in the order of their times, without these.
+
+        `is_cut_off`: whether processes may have lost the database. Another one ends their runs then; the functions that run
+        are cancelled when their process reaches the database again.
+        """
         self.faults: list[str] = []
         self.counts: Counter[str] = Counter()
         self._max_deaths = max_deaths
+        self._is_cut_off = is_cut_off
         self._runs = list(runs)
         self._notes = [line.split(" ", 2) for line in notes]
         self._noted = Counter((words[0], words[1]) for words in self._notes)
@@ -65,7 +72,7 @@ class Checked:
         for kind, key, *others in self._notes:
             run = key.split(":")[0]
             if kind in ("begin", "end", "crash"):
-                if run in over:
+                if run in over and not (self._is_cut_off and kind == "end"):
                     self.faults.append(f"{key}: {kind} after the run was cancelled")
                 if others[0] != run.split("-")[0]:
                     self.faults.append(f"{key} was executed by the version {others[0]}")
