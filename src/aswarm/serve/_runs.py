@@ -248,15 +248,18 @@ class Run:
 
         Raises RunNotFound if the log has been deleted.
         """
-        last: int | None = None
-        # An execution that has lost the run may have shown numbers that the log never gets.
-        while last != (last := (await self._runs.get(self.id, user=self.record.user)).last):
-            after = max(-1, last - 1)
+        known = (await self._runs.get(self.id, user=self.record.user)).last
+        while True:
+            after = max(-1, known - 1)
             while batch := await self.read(after):
                 if batch[-1].is_last:
                     return batch[-1]
                 after = batch[-1].seq
-        raise RunNotFound(self.id)
+            # An execution that has lost the run may have shown numbers that the log never gets.
+            last = (await self._runs.get(self.id, user=self.record.user)).last
+            if last == known:
+                raise RunNotFound(self.id)
+            known = last
 
     async def cancel(self, reason: str = "cancelled") -> Entry:
         """Stop the run, wait until its tools have ended, and return the last entry, which says what has happened."""
