@@ -149,6 +149,24 @@ async def test_a_run_that_cannot_begin_holds_up_no_other(
 
 
 @pytest.mark.asyncio
+async def test_a_run_that_never_began_here_is_left(tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine has not begun it when another process takes it over; `drain` does not wait for it."""
+    async with durable(tmp_path, [], shop) as runs:
+
+        async def begin(run_id: str) -> None:
+            """As DBOS, when it finds the workflow in the database: an answer was lost."""
+
+        monkeypatch.setattr(runs._engine, "start", begin)
+        await runs.start("Boss", "Hi!", run_id="r")
+        assert "r" in runs._live
+        async with durable(tmp_path, [], shop, concurrency=0) as other:
+            assert other._log.take("r") is not None
+            with anyio.fail_after(60):
+                while runs._live:
+                    await anyio.sleep(0.01)
+
+
+@pytest.mark.asyncio
 async def test_a_claim_whose_answer_was_lost_is_given_back(
     tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

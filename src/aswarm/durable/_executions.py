@@ -77,9 +77,12 @@ class Executions:
         """How many more runs this process may claim now."""
         if self._runs.draining.is_set or not self._runs._leases.is_held:
             return 0
+        self._forget_old_claims()
+        return self._at_once - len(self.running) - len(self._claimed)
+
+    def _forget_old_claims(self) -> None:
         since = anyio.current_time() - _CLAIM_SECONDS
         self._claimed = {run_id: at for run_id, at in self._claimed.items() if at > since}
-        return self._at_once - len(self.running) - len(self._claimed)
 
     def reserve(self, run_id: str) -> bool:
         """Keep room for a run that is about to begin here. False if there is none."""
@@ -135,8 +138,13 @@ class Executions:
 
     async def put_back_lost(self) -> None:
         """Put the runs into the queue that the database has given to this process, without telling it so."""
+        runs = self._runs
+        self._forget_old_claims()
         known = [*self._claimed, *self.running]
-        await self._runs._access.call(self._runs._log.put_back_claims, now() - _CLAIM_SECONDS * 1000, but=known)
+        await runs._access.call(runs._log.put_back_claims, now() - _CLAIM_SECONDS * 1000, but=known)
+        for run_id in [run_id for run_id in runs._live if run_id not in self.running]:
+            if not await runs._access.call(runs._log.is_owner, run_id):  # another process has it, before it began here
+                self.leave(run_id)
 
     async def begin(self, claim: Claim) -> None:
         """Begin a run that this process has claimed; put it back into the queue if that fails."""
