@@ -50,9 +50,8 @@ class ItemRecord:
         self.finished: str | None = None
         self._completions: dict[int, str] = {}
         self._calls: dict[CallKey, str | None] = {}  # None: the call was started, and its outcome is unknown
-        self._ended: dict[
-            int, list[int]
-        ] = {}  # by turn: the positions of the calls with an outcome, in the order of the steps
+        # By turn: the positions of the calls with an outcome, in the order of the steps.
+        self._ended: dict[int, list[int]] = {}
         for step in steps:
             self.add(step)
 

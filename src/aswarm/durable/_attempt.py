@@ -79,9 +79,8 @@ class RunAttempt:
         """End a run that is not executed: with `error`, or with the reason of its `LiveRun`. Its conversation gets what is recorded."""
         with anyio.CancelScope(shield=True):
             await self._replay_records()
-            with suppress(
-                asyncio.CancelledError
-            ):  # this process ends before the database can be used; another one does it
+            # If this process ends before the database can be used, another one does it.
+            with suppress(asyncio.CancelledError):
                 await self._end(self._live.reason or "", error)
 
     async def _conclude(self, error: Exception | None) -> None:

@@ -85,7 +85,7 @@ class Executions:
         self._claimed = {run_id: at for run_id, at in self._claimed.items() if at > since}
 
     def reserve(self, run_id: str) -> bool:
-        """Keep room for a run that is about to begin here. False if there is none."""
+        """Keep room for a run that is about to begin here. Returns False if there is no room."""
         has_room = self._room > 0
         if has_room:
             self._claimed[run_id] = anyio.current_time()
@@ -147,9 +147,8 @@ class Executions:
                 self.leave(run_id)
 
     async def begin(self, claim: Claim) -> None:
-        """Begin a run that this process has claimed; put it back into the queue if that fails."""
+        """Begin a run that this process has claimed, and has room for; put it back into the queue if that fails."""
         runs, run_id = self._runs, claim.run_id
-        self._claimed[run_id] = anyio.current_time()
         begin = runs._engine.start if claim.is_first else runs._engine.begin_again
         try:
             if (status := await begin(run_id)) is None:

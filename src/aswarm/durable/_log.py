@@ -29,6 +29,7 @@ _INDEXES = """CREATE INDEX IF NOT EXISTS aswarm_run_started ON aswarm_run (start
 CREATE INDEX IF NOT EXISTS aswarm_run_waiting ON aswarm_run (started) WHERE reason = 'waiting';
 CREATE INDEX IF NOT EXISTS aswarm_run_unended ON aswarm_run (started) WHERE status = 'running';
 CREATE INDEX IF NOT EXISTS aswarm_run_claimed ON aswarm_run_work (claimed)"""
+_TABLES = (_WORK, _LIMITS, *_INDEXES.split(";\n"))
 _QUEUED = "FROM aswarm_run_work w JOIN aswarm_run r ON r.id = w.run WHERE r.status = 'running' AND w.state = 'queued'"
 _CLAIMED = "UPDATE aswarm_run_work SET state = 'claimed', claims = claims + 1, claimed = ? WHERE run = ?"
 
@@ -83,7 +84,6 @@ class DurableLog(RunLog):
     """The log in a SQLite file, for the processes of one machine."""
 
     _busy_seconds: ClassVar[float] = 30.0
-    _blob: ClassVar[str] = "BLOB"
     _skip_locked: ClassVar[str] = ""
 
     def __init__(self, path: str, *, owner: str, synchronous: str = "normal") -> None:
@@ -94,7 +94,7 @@ class DurableLog(RunLog):
     def _open(self) -> None:
         super()._open()
         with self._writing() as execute:
-            for statement in (_WORK.replace("BLOB", self._blob), _LIMITS, *_INDEXES.split(";\n")):
+            for statement in _TABLES:
                 execute(statement)
 
     # --- the queue ---
@@ -344,7 +344,7 @@ class DurableLog(RunLog):
 
     def tables(self) -> list[str]:
         """The statements that make the tables."""
-        return [*TABLES.split(";\n"), _WORK, _LIMITS, *_INDEXES.split(";\n")]
+        return [*TABLES.split(";\n"), *_TABLES]
 
 
 def _marks(values: Sequence[object]) -> str:

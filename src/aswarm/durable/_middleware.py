@@ -127,12 +127,13 @@ class _DurableHandlers:
         is_handoff = call.tool is not None and call.tool.is_handoff
         if self._steps.is_over and not is_handoff:  # a repeatable function may have begun all the same
             return _without_outcome(OUTCOME_UNKNOWN if call.is_repeatable else INTERRUPTED)
-        return await self._call_and_record(call, context, started)
+        return await self._call_and_record(call, context, started, is_handoff=is_handoff)
 
-    async def _call_and_record(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+    async def _call_and_record(
+        self, call: ToolCall, context: dict[str, Any], started: Started, *, is_handoff: bool
+    ) -> ToolOutcome:
+        """`is_handoff`: a handoff has no effect, and gives the same answer in a replay, so it needs no record."""
         start, _ = self._places[call.position]
-        # It has no effect, and gives the same answer in a replay.
-        is_handoff = call.tool is not None and call.tool.is_handoff
         if not is_handoff:
             self._changes.repeat(context)
 

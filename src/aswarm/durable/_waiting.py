@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from aswarm._messages import Message
 from aswarm.conversations import Change, Conflict, Store
 from aswarm.conversations._recorded_run import closed
+from aswarm.conversations._recorder import common_messages
 from aswarm.serve._driving import conversation_key
 from aswarm.serve._entries import Entry, as_json
 from aswarm.serve._entry_maker import EntryMaker
@@ -41,10 +42,7 @@ async def _close_calls(store: Store, record: RunRecord) -> Sequence[Message]:
     if key is None or (stored := await store.load(key)) is None:
         return ()
     history = closed(stored.messages, stored)
-    keep = next(
-        (at for at, (old, new) in enumerate(zip(stored.messages, history, strict=False)) if old != new),
-        len(stored.messages),
-    )
+    keep = common_messages(stored.messages, history)
     if closing := history[keep:]:
         change = Change(
             stored.revision, os.urandom(8).hex(), keep, closing, stored.agent, stored.context_variables, "cancelled",
